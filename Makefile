@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check bench clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## Make .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,export,dev]'
+	@touch $(STAMP)
+
+demo: setup  ## See the whole method on embedded data, in minutes on a laptop
+	$(BIN)/ucds demo --out demo-out
+
+test: setup  ## Run the fast tests
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2
+
+test-slow: setup  ## Run the slow tests
+	$(BIN)/python -m pytest -m 'slow'
+
+check: setup  ## Lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## Measure; each script rewrites its record beside it
+	$(BIN)/python benchmarks/sinkhorn.py
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/loading.py
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Unsupervised clustering under domain shift, with source privacy."""

@@ -1,0 +1,124 @@
+"""The settings of the method, with the paper's values where the paper gives them.
+
+Every field that the paper leaves unsaid is listed with its reason in ``docs/paper.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ucds.choices import Tune
+from ucds.errors import UserError
+
+
+class Config(BaseModel):
+    """All settings of a run, immutable; unknown names and impossible values are refused.
+
+    Names follow the field; the paper's symbol, where it has one, ends the description.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    # Model
+    bottleneck_width: int = Field(256, ge=1, description="width of the features and prototypes, d_f")
+    tune: Tune = Field("full", description="train everything, or only the new layers")
+
+    # Clustering loss (Eq. 1, 3, 4)
+    transport_weight: float = Field(1.0, ge=0)
+    information_weight: float = Field(1.0, ge=0)
+    mixing_weight: float = Field(1.0, ge=0)
+    distillation_weight: float = Field(1.0, ge=0)
+    epsilon: float = Field(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
+    transport_tolerance: float = Field(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
+    transport_max_iterations: int = Field(100, ge=1)
+    mixing_alpha: float = Field(0.3, gt=0, description="concentration of the mixing ratio, alpha")
+
+    # Proportions (Eq. 2)
+    source_proportion_momentum: float = Field(0.9999, ge=0, le=1, description="beta_0 in stage 1")
+    target_proportion_momentum: float = Field(0.99, ge=0, le=1, description="beta_0 in stages 2 and 3")
+
+    # Pseudo-labels of stage 2
+    label_smoothing: float = Field(0.1, ge=0, le=1, description="weight of the uniform distribution, gamma")
+    ensemble_momentum: float = Field(0.6, ge=0, le=1, description="weight of past targets, tau")
+
+    # Optimisation
+    batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
+    learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
+    new_layer_learning_rate: float = Field(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = True
+    weight_decay: float = Field(1e-3, ge=0)
+    decay_rate: float = Field(10.0, ge=0, description="a in eta = eta_0 (1 + a p)^-b")
+    decay_power: float = Field(0.75, ge=0, description="b in eta = eta_0 (1 + a p)^-b")
+    source_epochs: int = Field(100, ge=1)
+    clustering_epochs: int = Field(30, ge=1)
+    refinement_epochs: int = Field(30, ge=1)
+
+    # Watching and choosing
+    evaluations_per_stage: int = Field(10, ge=1, description="whole-set predictions a stage")
+    validation_fraction: float = Field(0.1, ge=0, lt=1, description="source samples kept to choose a model")
+    prediction_batch_size: int = Field(256, ge=1)
+
+    @classmethod
+    def from_mapping(cls, values: dict[str, Any]) -> Config:
+        """Build a configuration, saying in one line what is wrong with it.
+
+        Raises:
+            UserError: an unknown name, a wrong type or an impossible value.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problems = "; ".join(_in_words(problem) for problem in error.errors())
+            raise UserError(f"bad configuration: {problems}") from None
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits that change with any setting."""
+        canonical = json.dumps(self.model_dump(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def read_config(path: Path | None, settings: Sequence[str] = ()) -> Config:
+    """Read settings from a TOML file, if any, and then from ``NAME=VALUE`` texts, which win.
+
+    Values are written as in TOML; a bare word is a text.
+
+    Raises:
+        UserError: the file is missing, is not TOML, or a setting is bad.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is not TOML: {error}") from None
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise UserError(f"a setting is written NAME=VALUE, not {setting!r}")
+        values[name.strip()] = _value(value.strip())
+    return Config.from_mapping(values)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _in_words(problem: Any) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown setting '{name}'"
+    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
