@@ -1,0 +1,160 @@
+"""Scores clusterings against ground truth: the only code that sees it, and only after training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.data.ground_truth import read_ground_truth
+from ucds.errors import UserError
+from ucds.metrics import ClusteringScores, score
+from ucds.training.launch import CacheOptions, open_for_prediction
+from ucds.training.model_file import load_model
+from ucds.training.prediction import predict
+from ucds.training.progress import Reporter
+from ucds.training.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The snapshot that ground truth would have chosen; printed apart, never used.
+
+    Attributes:
+        stage: in which it was taken.
+        evaluation: its place among the stage's evaluations, from 1.
+        accuracy: its clustering accuracy.
+        snapshots: how many it was chosen from.
+    """
+
+    stage: str
+    evaluation: int
+    accuracy: float
+    snapshots: int
+
+
+def find_oracle(run: Path, ids: tuple[str, ...], classes: NDArray[np.int64]) -> Oracle | None:
+    """Look through the predictions a run kept for the one that agrees best with ground truth.
+
+    Args:
+        run: the run folder.
+        ids: of the samples with known classes.
+        classes: ``(n,)`` their classes.
+
+    Returns:
+        ``None`` when the run kept no predictions of these samples.
+    """
+    path = run / "evaluations.npz"
+    if not path.exists():
+        return None
+    position = {name: i for i, name in enumerate(ids)}
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            rows = [(row, position[name]) for row, name in enumerate(stored["ids"]) if name in position]
+            snapshots = {key: stored[key] for key in stored.files if key.endswith("/labels")}
+    except (OSError, ValueError, KeyError):
+        raise UserError(f"{path} is damaged") from None
+    if not rows:
+        return None
+    kept, known = (np.array(column) for column in zip(*rows, strict=True))
+    return best_snapshot({key: labels[:, kept] for key, labels in snapshots.items()}, classes[known])
+
+
+def best_snapshot(snapshots: Mapping[str, NDArray[np.int64]], classes: NDArray[np.int64]) -> Oracle:
+    """Choose among snapshots ``(evaluations, n)`` of several stages by accuracy."""
+    scored = [
+        (score(labels, classes).accuracy, key.removesuffix("/labels"), place)
+        for key, stage in snapshots.items()
+        for place, labels in enumerate(stage, start=1)
+    ]
+    accuracy, stage, place = max(scored)
+    return Oracle(stage, place, accuracy, len(scored))
+
+
+@dataclass(frozen=True)
+class Report:
+    """How well a run's model finds the classes of some data.
+
+    Attributes:
+        run: name of the run.
+        samples: how many were scored.
+        n_clusters: of the model.
+        n_classes: in the data.
+        overall: scores over all samples.
+        domains: scores of each domain by itself.
+        oracle: what ground truth would have chosen among the run's snapshots, if they are of this data.
+    """
+
+    run: str
+    samples: int
+    n_clusters: int
+    n_classes: int
+    overall: ClusteringScores
+    domains: dict[str, ClusteringScores]
+    oracle: Oracle | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self)
+
+    def in_words(self) -> str:
+        """A few lines for a person."""
+        lines = [
+            f"{self.run}: {self.samples:,} samples, {self.n_clusters} clusters, {self.n_classes} classes"
+        ]
+        rows = {"all": self.overall} | (self.domains if len(self.domains) > 1 else {})
+        width = max(map(len, rows))
+        lines += [
+            f"  {name:<{width}}  "
+            f"accuracy {100 * found.accuracy:5.1f}  NMI {100 * found.nmi:5.1f}  ARI {100 * found.ari:5.1f}"
+            for name, found in rows.items()
+        ]
+        if self.oracle is not None:
+            lines.append(
+                f"  oracle (not used): {100 * self.oracle.accuracy:.1f}, "
+                f"which ground truth would have chosen from {self.oracle.snapshots} snapshots: "
+                f"evaluation {self.oracle.evaluation} of {self.oracle.stage}"
+            )
+        return "\n".join(lines)
+
+
+def evaluate_run(run: Path, path: Path, runtime: Runtime, cache: CacheOptions, reporter: Reporter) -> Report:
+    """Score a run's model on samples in class folders.
+
+    Args:
+        run: folder of a finished run, of either side.
+        path: class folders; for a source run, inside one folder a domain.
+        runtime: where to compute.
+        cache: where decoded images go.
+        reporter: told while images are decoded.
+
+    Raises:
+        UserError: the samples have no class folders, or do not fit the model.
+    """
+    stored = load_model(run)
+    with_domains = stored.card.role == "source"
+    data = open_for_prediction(
+        path, stored.card.backbone, with_domains=with_domains, cache=cache, reporter=reporter
+    )
+    samples = data.samples
+    truth = read_ground_truth(samples)
+    if truth is None:
+        raise UserError(f"{path} has no class folders to score against")
+    model = stored.model.to(runtime.device)
+    labels = predict(model, samples, data.view, runtime, 256).argmax(-1).cpu().numpy()
+    return Report(
+        run=stored.card.name,
+        samples=len(samples),
+        n_clusters=stored.card.n_clusters,
+        n_classes=truth.n_classes,
+        overall=score(labels, truth.classes),
+        domains={
+            name: score(labels[samples.domain == d], truth.classes[samples.domain == d])
+            for d, name in enumerate(samples.domain_names)
+        },
+        oracle=find_oracle(run, samples.ids, truth.classes),
+    )

@@ -1,0 +1,40 @@
+"""The source owner's training run, from samples to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ucds.backbones import Backbone
+from ucds.data.samples import split_validation
+from ucds.models import ClusteringModel
+from ucds.source.learn import learn_source
+from ucds.training.prepare import prepare
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+
+def train_source(
+    session: Session, backbone: Backbone, data: TrainingData, n_clusters: int, *, cache: Path | None = None
+) -> ClusteringModel:
+    """Learn a clustering model from unlabelled source domains; part of them is kept to choose it with.
+
+    Args:
+        session: the run; afterwards it holds the result of the stage.
+        backbone: pre-trained encoder.
+        data: source samples and views.
+        n_clusters: the paper's ``K``.
+        cache: folder for frozen features, with ``tune = "head"``.
+
+    Returns:
+        The whole model, in evaluation mode.
+    """
+    training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
+    samples = training.data.samples
+    train, validation = samples, samples
+    if session.config.validation_fraction > 0:
+        train, validation = split_validation(
+            samples, session.config.validation_fraction, session.runtime.seed
+        )
+    learn_source(session, training.trained, TrainingData(train, training.data.view), validation)
+    session.save_evaluations(validation.ids)
+    return training.model.eval()

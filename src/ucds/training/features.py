@@ -1,0 +1,83 @@
+"""Computes the features of a frozen backbone once, for `--tune head`.
+
+Features are stored under the content of the sample and the weights of the backbone, so every run
+with the same backbone shares them, whatever its seed, split, method or file names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ucds.backbones import Backbone
+from ucds.data.cache import RowStore
+from ucds.data.features import FeatureSamples
+from ucds.data.samples import FloatArray, IntArray, Samples, VectorSamples
+from ucds.data.views import VectorView
+from ucds.training.model_file import state_digest
+from ucds.training.prediction import evaluation_mode
+from ucds.training.progress import told_to
+from ucds.training.runtime import Runtime
+from ucds.training.stage import TrainingData
+
+_MOST_ROWS = 2**40
+
+
+def frozen_features(
+    backbone: Backbone, data: TrainingData, runtime: Runtime, cache: Path | None, *, batch_size: int
+) -> TrainingData:
+    """Replace samples by their features under a frozen backbone, computed on the test view.
+
+    Args:
+        backbone: the encoder, without bottleneck; on the runtime's device.
+        data: its samples and views.
+        runtime: where to compute; with several processes each computes a share.
+        cache: folder to keep features in; ``None`` keeps them in memory.
+        batch_size: samples at a time.
+
+    Returns:
+        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs.
+    """
+    samples = data.samples
+    if cache is None:
+        everything = np.arange(len(samples))
+        parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
+        vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
+        return TrainingData(vectors, VectorView())
+    what = {"backbone": backbone.spec.to_dict(), "weights": state_digest(backbone.module)}
+    kind = f"features {json.dumps(what, sort_keys=True)}"
+    store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
+    missing = _missing(samples, store)
+    runtime.fabric.barrier()  # every process has counted before any of them adds rows
+    for index, features in _extract(
+        backbone, data, runtime, missing[runtime.rank :: runtime.processes], batch_size
+    ):
+        store.append([samples.keys[i] for i in index], features)
+    runtime.fabric.barrier()
+    return TrainingData(FeatureSamples(samples, store), VectorView())
+
+
+def _missing(samples: Samples, store: RowStore) -> IntArray:
+    """Positions of the samples whose content has no features yet, each content once."""
+    first = {key: i for i, key in reversed(list(enumerate(samples.keys)))}
+    rows = store.rows_of(samples.keys)
+    return np.array(
+        [i for i, key in enumerate(samples.keys) if rows[i] < 0 and first[key] == i], dtype=np.int64
+    )
+
+
+def _extract(
+    backbone: Backbone, data: TrainingData, runtime: Runtime, positions: IntArray, batch_size: int
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    progress = told_to(runtime.reporter, "compute features")
+    with evaluation_mode(backbone.module), torch.no_grad():
+        for start in range(0, len(positions), batch_size):
+            index = positions[start : start + batch_size]
+            inputs = data.view.test(data.samples.read(index).to(runtime.device))
+            yield index, backbone.module(inputs).float().cpu().numpy()
+            if runtime.rank == 0:
+                progress(start + len(index), len(positions))

@@ -1,0 +1,98 @@
+"""The terms that the stages' loops share: transport with its proportions, and CutMix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ucds.config import Config
+from ucds.domains import stack_domains
+from ucds.losses import soft_cross_entropy, transport_loss
+from ucds.mixing import mix
+from ucds.ot import cosine_cost, solve_transport
+from ucds.proportions import uniform_proportions, update_proportions
+from ucds.training.stage import Stage, Step
+
+
+class PrototypeTransport:
+    """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
+
+    Args:
+        n_domains: the paper's ``D``.
+        n_clusters: the paper's ``K``.
+        config: epsilon, and how precisely to solve.
+        device: of the batches to come.
+
+    Attributes:
+        proportions: ``(D, K)``, the paper's ``B``; uniform at first.
+    """
+
+    def __init__(self, n_domains: int, n_clusters: int, config: Config, device: torch.device) -> None:
+        self.proportions = uniform_proportions(n_domains, n_clusters, device)
+        self._potentials = torch.zeros(n_domains, n_clusters, device=device)
+        self._config = config
+
+    def update_proportions(
+        self, logits: Tensor, counts: Sequence[int], weights: Tensor, momentum: float
+    ) -> None:
+        """Refine the proportions with a pooled batch of logits ``(n, K)`` (Eq. 2)."""
+        stacked = stack_domains(logits, counts)
+        self.proportions = update_proportions(self.proportions, stacked, weights, momentum)
+
+    def loss(self, features: Tensor, prototypes: Tensor, counts: Sequence[int], weights: Tensor) -> Tensor:
+        """Solve the transport of a pooled batch and return its cost, averaged over domains (Eq. 1).
+
+        Args:
+            features: ``(n, width)``, grouped by domain.
+            prototypes: ``(width, K)``.
+            counts: samples of each domain.
+            weights: ``(D, m)`` from :func:`ucds.domains.sample_weights`.
+
+        Returns:
+            A scalar; zero, without solving anything, when the configuration gives transport no weight.
+        """
+        if self._config.transport_weight == 0:
+            return features.new_zeros(())
+        cost = stack_domains(cosine_cost(features, prototypes), counts)
+        solution = solve_transport(
+            cost,
+            weights,
+            self.proportions,
+            epsilon=self._config.epsilon,
+            tolerance=self._config.transport_tolerance,
+            max_iterations=self._config.transport_max_iterations,
+            initial_potential=self._potentials,
+        )
+        self._potentials = solution.potential
+        return transport_loss(cost, solution.plan)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State by name, for checkpoints."""
+        return {"proportions": self.proportions, "potentials": self._potentials}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over a state that :meth:`tensors` gave before."""
+        self.proportions = tensors["proportions"].to(self.proportions)
+        self._potentials = tensors["potentials"].to(self._potentials)
+
+
+def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:
+    """CutMix on the pooled batch: predictions of mixed samples follow the mixed predictions.
+
+    Pairs are drawn from all domains together, which keeps the model from telling domains apart.
+
+    Args:
+        stage: whose model predicts.
+        step: whose batch is mixed.
+        logits: ``(n, K)`` of the pooled batch; they become targets, without gradient.
+
+    Returns:
+        A scalar; zero, without a second forward pass, when the configuration gives mixing no weight.
+    """
+    if stage.config.mixing_weight == 0:
+        return logits.new_zeros(())
+    mixture = mix(stage.pool(step.inputs), stage.config.mixing_alpha, step.rng)
+    mixed_logits = stage.forward(stage.share(mixture.inputs)).logits
+    return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))

@@ -1,0 +1,71 @@
+"""Predicts whole sets of samples in evaluation mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucds.data.samples import Samples
+from ucds.data.views import View
+from ucds.models import ClusteringModel
+from ucds.training.runtime import Runtime
+
+
+@contextmanager
+def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation without gradients, and back to what it was."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def predict(
+    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int
+) -> Tensor:
+    """Cluster probabilities of every sample, the work shared between processes.
+
+    Returns:
+        ``(n, K)`` fp32 on the runtime's device, in the order of ``samples``, the same on every process.
+    """
+    return _gather(
+        lambda inputs: model(inputs).logits.float().softmax(-1), model, samples, view, runtime, batch_size
+    )
+
+
+def encode(
+    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 256
+) -> Tensor:
+    """Bottleneck features of every sample, the work shared between processes.
+
+    Returns:
+        ``(n, d_f)`` fp32, placed and ordered as by :func:`predict`.
+    """
+    return _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
+
+
+def _gather(
+    answer: Callable[[Tensor], Tensor],
+    model: ClusteringModel,
+    samples: Samples,
+    view: View,
+    runtime: Runtime,
+    batch_size: int,
+) -> Tensor:
+    n = len(samples)
+    size = -(-n // runtime.processes)
+    # Every process answers for equally many; the last one's surplus repeats samples and is cut off again.
+    mine = (np.arange(size) + runtime.rank * size) % n
+    with evaluation_mode(model), runtime.autocast():
+        parts = [
+            answer(view.test(samples.read(mine[start : start + batch_size]).to(runtime.device)))
+            for start in range(0, size, batch_size)
+        ]
+        return runtime.pool(torch.cat(parts))[:n]

@@ -1,0 +1,116 @@
+"""The folder a training run leaves behind, safe against crashes, second starts and mix-ups.
+
+run.json            what was run: role, settings, data, versions
+log.jsonl           one line a logged step or evaluation
+tensorboard/        the same for TensorBoard
+checkpoint.pt       while the run is unfinished
+evaluations.npz     predictions at every evaluation, for the oracle that `ucds evaluate` prints apart
+model.safetensors   the result, written last
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from ucds.errors import UserError
+from ucds.files import write_atomically, write_text_atomically
+
+_VOLATILE = frozenset({"versions"})
+"""Entries of run.json that may differ between the first start and a resumed one."""
+
+
+class RunFolder:
+    """One run on disk, held by one process (or one group of processes) at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """The log, one JSON object a line."""
+        return self.path / "log.jsonl"
+
+    def open(self, identity: dict[str, Any], *, resume: bool) -> None:
+        """Take possession of the folder for a run described by ``identity``.
+
+        Raises:
+            UserError: it holds another run, or this one and ``resume`` is not set, or another process
+                is at work in it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot create the run folder {self.path}: {error.strerror}") from None
+        # Hidden files are the lock, and what a crash left of a description never finished.
+        occupied = any(not entry.name.startswith(".") for entry in self.path.iterdir())
+        description = self.path / "run.json"
+        if occupied and not resume:
+            raise UserError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
+        if occupied and not description.exists():
+            raise UserError(f"{self.path} holds no run to resume: choose another --out")
+        self._take_lock()
+        if occupied:
+            _refuse_differences(json.loads(description.read_text()), identity, self.path)
+        else:
+            write_text_atomically(description, json.dumps(identity, indent=2) + "\n")
+
+    def _take_lock(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is training in {self.path}") from None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
+        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The latest checkpoint, on the CPU, or ``None`` when the run has not written one yet.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        path = self.path / "checkpoint.pt"
+        if not path.exists():
+            return None
+        try:
+            checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, ValueError, EOFError) as error:
+            raise UserError(
+                f"{path} is damaged ({str(error).splitlines()[0]}): delete it to start over"
+            ) from None
+        return checkpoint
+
+    def drop_checkpoint(self) -> None:
+        """Forget the checkpoint once the result is safe."""
+        (self.path / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def _refuse_differences(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
+    asked = json.loads(json.dumps(asked))
+    differing = sorted(
+        key
+        for key in stored.keys() | asked.keys()
+        if key not in _VOLATILE and stored.get(key) != asked.get(key)
+    )
+    if not differing:
+        return
+    key = differing[0]
+    before, now = stored.get(key), asked.get(key)
+    if isinstance(before, dict) and isinstance(now, dict):
+        name = next(n for n in sorted(before.keys() | now.keys()) if before.get(n) != now.get(n))
+        key, before, now = f"{key}.{name}", before.get(name), now.get(name)
+    raise UserError(f"{path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out")
