@@ -31,7 +31,6 @@ class PrototypeTransport:
 
     def __init__(self, n_domains: int, n_clusters: int, config: Config, device: torch.device) -> None:
         self.proportions = uniform_proportions(n_domains, n_clusters, device)
-        self._potentials = torch.zeros(n_domains, n_clusters, device=device)
         self._config = config
 
     def update_proportions(
@@ -56,6 +55,8 @@ class PrototypeTransport:
         if self._config.transport_weight == 0:
             return features.new_zeros(())
         cost = stack_domains(cosine_cost(features, prototypes), counts)
+        # Without the last batch's potentials: they belong to other samples, and from them the solver was
+        # found to need more iterations, not fewer.
         solution = solve_transport(
             cost,
             weights,
@@ -63,19 +64,16 @@ class PrototypeTransport:
             epsilon=self._config.epsilon,
             tolerance=self._config.transport_tolerance,
             max_iterations=self._config.transport_max_iterations,
-            initial_potential=self._potentials,
         )
-        self._potentials = solution.potential
         return transport_loss(cost, solution.plan)
 
     def tensors(self) -> dict[str, Tensor]:
         """State by name, for checkpoints."""
-        return {"proportions": self.proportions, "potentials": self._potentials}
+        return {"proportions": self.proportions}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over a state that :meth:`tensors` gave before."""
         self.proportions = tensors["proportions"].to(self.proportions)
-        self._potentials = tensors["potentials"].to(self._potentials)
 
 
 def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:

@@ -1,0 +1,48 @@
+"""The command line. Each command imports its own side of the wall, and only when it is called."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import NoReturn, TextIO
+
+from ucds.cli import research, source, target  # noqa: F401  (they add their commands)
+from ucds.cli.app import app
+from ucds.cli.options import say
+from ucds.errors import Interrupted, UcdsWarning, UserError
+
+_show_library_warning = warnings.showwarning
+
+
+def main() -> None:
+    """Run the command line; what a user can cause ends in one line and exit status 2."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except Interrupted:
+        say("stopped, with all work saved: go on with --resume")
+        sys.exit(130)
+    except UserError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print our own warnings as one line; those of libraries keep their place in the code."""
+    if issubclass(category, UcdsWarning):
+        say(f"warning: {message}")
+    else:
+        _show_library_warning(message, category, filename, lineno, file, line)
+
+
+def _fail(message: str) -> NoReturn:
+    say(f"error: {' '.join(message.split())}")
+    sys.exit(2)
