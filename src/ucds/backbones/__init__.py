@@ -1,0 +1,15 @@
+"""Backbones: networks that turn inputs into features, built by name, from a module, or the identity."""
+
+from __future__ import annotations
+
+from ucds.backbones.build import build_backbone, rebuild_backbone
+from ucds.backbones.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
+
+__all__ = [
+    "Backbone",
+    "BackboneSpec",
+    "build_backbone",
+    "identity_backbone",
+    "module_backbone",
+    "rebuild_backbone",
+]

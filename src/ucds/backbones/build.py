@@ -1,0 +1,130 @@
+"""Builds a backbone by its name, with pre-trained weights, weights of a local file, or none on purpose."""
+
+from __future__ import annotations
+
+import difflib
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ucds.backbones import hub_models, oriented_edges, timm_models, torchvision_models
+from ucds.backbones.checkpoint_files import load_file, require_file
+from ucds.backbones.spec import (
+    IDENTITY,
+    MODULE,
+    Backbone,
+    BackboneSpec,
+    Network,
+    feature_width,
+    identity_backbone,
+)
+from ucds.errors import UserError
+
+DEFAULT_WEIGHTS = "default"
+NO_WEIGHTS = "none"
+
+
+def build_backbone(
+    name: str,
+    *,
+    weights: str | Path | None = DEFAULT_WEIGHTS,
+    input_size: int | None = None,
+    seed: int = 0,
+) -> Backbone:
+    """Builds a network that maps images to features, without its classifier.
+
+    Args:
+        name: A timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``), a torchvision one
+            (``"torchvision/squeezenet1_1"``) or one of PyTorch's hub
+            (``"hub/facebookresearch/swav:resnet50"``).
+        weights: ``"default"`` or ``None`` for pre-trained weights, from the cache or by download;
+            ``"none"`` for a random start; else a local ``.safetensors`` file or state dict.
+        input_size: Side of the square crop in pixels, if it shall differ from the model's own.
+        seed: Seed of the random start. PyTorch's global generator is left as it was.
+
+    Raises:
+        UserError: If the name is unknown, or the weights cannot be had or do not fit. A random start
+            is never made in their place.
+    """
+    choice = DEFAULT_WEIGHTS if weights is None else str(weights)
+    file = None if choice in (DEFAULT_WEIGHTS, NO_WEIGHTS) else Path(choice)
+    if file is not None:
+        require_file(file)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, download=True)
+    origin = network.origin
+    if file is not None:
+        origin = load_file(network.module, file, name, partial(timm_models.adapt, network.module))
+    return _finish(name, network, origin)
+
+
+def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
+    """Builds the architecture a checkpoint describes, for the checkpoint's own weights to be loaded into.
+
+    Neither weights nor code are downloaded.
+
+    Args:
+        spec: The description that was stored.
+        seed: Seed of the random start.
+
+    Raises:
+        UserError: If the architecture was a module of the user's own, is unknown here, or comes out
+            with another width than described.
+    """
+    if spec.name == IDENTITY:
+        return identity_backbone(spec.width)
+    if spec.name == MODULE:
+        raise UserError(
+            "the backbone was a module of your own, which no name can rebuild; "
+            "make it again and pass module_backbone(...)"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = _create(spec.name, pretrained=False, input_size=spec.input_size, download=False)
+    backbone = _finish(spec.name, network, network.origin)
+    if backbone.spec.width != spec.width:
+        raise UserError(
+            f"backbone '{spec.name}' returns {backbone.spec.width} features here, but {spec.width} where the "
+            "checkpoint was made; install the version of its library that was used there"
+        )
+    return Backbone(backbone.module, spec, backbone.weights)
+
+
+def _create(name: str, *, pretrained: bool, input_size: int | None, download: bool) -> Network:
+    if name == oriented_edges.NAME:
+        return oriented_edges.create(input_size=input_size)
+    if name.startswith(hub_models.PREFIX):
+        return hub_models.create(name, pretrained=pretrained, input_size=input_size, download=download)
+    if name.startswith(torchvision_models.PREFIX):
+        if name not in torchvision_models.names():
+            raise _unknown(name)
+        return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
+    if name in (IDENTITY, MODULE):
+        raise UserError(f"'{name}' is no name to build from: use {name}_backbone(...)")
+    if not timm_models.is_known(name):
+        raise _unknown(name)
+    return timm_models.create(name, pretrained=pretrained, input_size=input_size)
+
+
+def _finish(name: str, network: Network, origin: str) -> Backbone:
+    module, size = network.module, network.input_size
+    width = feature_width(module, torch.zeros(1, 3, size, size), name)
+    return Backbone(module, BackboneSpec(name, width, size, network.mean, network.std), origin)
+
+
+def _unknown(name: str) -> UserError:
+    return UserError(f"no backbone is named '{name}'; {_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    prefix, slash, plain = name.lower().rpartition("/")
+    own, others = torchvision_models.names(), timm_models.names()
+    # What the prefix says counts first, but a torchvision name without its prefix is a likely slip.
+    known = own if f"{prefix}{slash}" == torchvision_models.PREFIX else [*others, *own]
+    by_plain_name = {candidate.rpartition("/")[2].lower(): candidate for candidate in reversed(known)}
+    close = difflib.get_close_matches(plain, by_plain_name, n=4)
+    if not close:
+        return "names are timm's ('resnet18'), torchvision's ('torchvision/resnet18') or hub/OWNER/REPO:ENTRY"
+    return "did you mean " + ", ".join(by_plain_name[match] for match in close) + "?"

@@ -1,0 +1,81 @@
+"""Backbones from repositories that follow PyTorch's hub protocol, named ``hub/OWNER/REPO[:REF]:ENTRY``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ucds.backbones.downloads import REMEDY, require_reachable
+from ucds.backbones.spec import IMAGENET_MEAN, IMAGENET_STD, Network, one_line
+from ucds.backbones.torchvision_models import create_resnet50, without_classifier
+from ucds.errors import UserError
+
+PREFIX = "hub/"
+
+# Weights for torchvision's own ResNet-50: built here, so that none of the repository's code needs to run.
+RESNET50_WEIGHTS = {
+    "hub/facebookresearch/swav:resnet50": (
+        "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar"
+    ),
+}
+
+_FORM = re.compile(r"hub/(?P<owner>[\w.-]+)/(?P<repo>[\w.-]+)(:(?P<ref>[\w./-]+))?:(?P<entry>\w+)")
+
+
+def create(name: str, *, pretrained: bool, input_size: int | None, download: bool = True) -> Network:
+    """Builds a hub model without its classifier.
+
+    Unless the name is among ``RESNET50_WEIGHTS``, this runs Python code of the repository: naming it is the
+    user's consent.
+
+    Args:
+        name: ``hub/OWNER/REPO:ENTRY``, or ``hub/OWNER/REPO:REF:ENTRY`` for a branch or tag.
+        pretrained: What to pass to the entry point as ``pretrained``.
+        input_size: Side of the crop in pixels; 224 if ``None``.
+        download: Whether the repository's code may be fetched; otherwise it must be in the cache.
+
+    Raises:
+        UserError: If the name is malformed, or the repository or its weights cannot be had.
+    """
+    if name in RESNET50_WEIGHTS:
+        return create_resnet50(name, RESNET50_WEIGHTS[name], pretrained=pretrained, input_size=input_size)
+    match = _FORM.fullmatch(name)
+    if match is None:
+        raise UserError(f"hub backbones are named hub/OWNER/REPO:ENTRY, not '{name}'")
+    module = _load(_repository(match, name, download), match["entry"], name, pretrained)
+    origin = f"hub: {name.removeprefix(PREFIX)}" if pretrained else "none (random)"
+    return Network(without_classifier(module), input_size or 224, IMAGENET_MEAN, IMAGENET_STD, origin)
+
+
+def _repository(match: re.Match[str], name: str, download: bool) -> str:
+    """The repository with its reference; with the cached one if the name leaves it open."""
+    repository = f"{match['owner']}/{match['repo']}"
+    for ref in [match["ref"]] if match["ref"] else ["main", "master"]:
+        folder = f"{match['owner']}_{match['repo']}_{ref}".replace("/", "_")
+        if Path(torch.hub.get_dir(), folder).is_dir():
+            return f"{repository}:{ref}"
+    if not download:
+        raise UserError(
+            f"backbone '{name}' needs code of the repository {repository}, which is not in the cache; "
+            f"if you trust that code, fetch it once with build_backbone('{name}', weights='none')"
+        )
+    require_reachable(
+        "https://github.com", f"code of '{name}'", "connect once to fetch it, or take another --backbone"
+    )
+    return f"{repository}:{match['ref']}" if match["ref"] else repository
+
+
+def _load(repository: str, entry: str, name: str, pretrained: bool) -> nn.Module:
+    try:
+        module = torch.hub.load(  # type: ignore[no-untyped-call]
+            repository, entry, trust_repo=True, verbose=False, pretrained=pretrained
+        )
+    except Exception as error:  # code of any repository raises anything
+        remedy = REMEDY if pretrained else "check the repository's hubconf.py"
+        raise UserError(f"cannot build '{name}': {one_line(error)}; {remedy}") from error
+    if not isinstance(module, nn.Module):
+        raise UserError(f"'{name}' returns a {type(module).__name__}, not a network")
+    return module

@@ -1,0 +1,329 @@
+"""Tests of backbones by name, on architectures small enough for a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from ucds.backbones import Backbone, BackboneSpec, build_backbone, hub_models, rebuild_backbone
+from ucds.backbones.downloads import REMEDY
+from ucds.errors import UserError
+
+SMALL = "test_resnet"
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Empty caches, and every connection through a proxy at a port where nobody listens."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    urllib.request.install_opener(
+        urllib.request.build_opener()
+    )  # urllib remembers the proxies of its first use
+    yield
+    monkeypatch.undo()
+    urllib.request.install_opener(urllib.request.build_opener())
+
+
+def images(backbone: Backbone, n: int = 2) -> torch.Tensor:
+    size = backbone.spec.input_size
+    return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        (SMALL, 96),
+        ("test_vit", 64),
+        ("torchvision/resnet18", 512),
+        ("torchvision/squeezenet1_1", 512),
+        ("torchvision/mobilenet_v2", 1280),
+        ("torchvision/mobilenet_v3_small", 1024),
+    ],
+)
+def test_features_have_the_announced_width(name: str, width: int) -> None:
+    backbone = build_backbone(name, weights="none", input_size=64)
+    assert backbone.spec.width == width
+    assert backbone.weights == "none (random)"
+    for mode in (True, False):
+        features = backbone.module.train(mode)(images(backbone))
+        assert features.shape == (2, width)
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("alexnet", 4096),
+        ("convnext_tiny", 768),
+        ("densenet121", 1024),
+        ("efficientnet_b0", 1280),
+        ("googlenet", 1024),
+        ("inception_v3", 2048),
+        ("maxvit_t", 512),
+        ("mnasnet0_5", 1280),
+        ("regnet_x_400mf", 400),
+        ("shufflenet_v2_x0_5", 1024),
+        ("swin_t", 768),
+        ("vgg11", 4096),
+        ("vit_b_32", 768),
+    ],
+)
+@pytest.mark.slow
+def test_every_family_of_torchvision_loses_its_classifier(name: str, width: int) -> None:
+    backbone = build_backbone(f"torchvision/{name}", weights="none")
+    assert backbone.module(images(backbone)).shape == (2, width)
+
+
+def test_no_classifier_is_left() -> None:
+    module = build_backbone("torchvision/mobilenet_v2", weights="none", input_size=64).module
+    assert not [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Dropout)]
+
+
+def test_squeezenet_features_are_averaged_over_space() -> None:
+    backbone = build_backbone("torchvision/squeezenet1_1", weights="none", input_size=64)
+    backbone.module.eval()
+    inputs = images(backbone)
+    expected = backbone.module.features(inputs).mean(dim=(2, 3))
+    torch.testing.assert_close(backbone.module(inputs), expected)
+
+
+def test_spec_tells_the_inputs_the_model_expects() -> None:
+    spec = build_backbone("test_vit", weights="none").spec
+    assert (spec.input_size, spec.mean, spec.std) == (160, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    imagenet = build_backbone("torchvision/squeezenet1_1", weights="none").spec
+    assert imagenet.mean == (0.485, 0.456, 0.406)
+    assert imagenet.std == (0.229, 0.224, 0.225)
+
+
+def test_random_start_depends_on_the_seed_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=1).module)
+    assert not same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=2).module)
+
+
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1"])
+def test_a_spec_rebuilds_the_architecture(name: str) -> None:
+    backbone = build_backbone(name, weights="none", input_size=64, seed=3)
+    spec = BackboneSpec.from_dict(backbone.spec.to_dict())
+    rebuilt = rebuild_backbone(spec)
+    assert rebuilt.spec == backbone.spec
+    rebuilt.module.load_state_dict(backbone.module.state_dict())
+    inputs = images(backbone)
+    assert torch.equal(rebuilt.module.eval()(inputs), backbone.module.eval()(inputs))
+
+
+def test_a_spec_of_another_width_is_refused() -> None:
+    with pytest.raises(UserError, match="returns 96 features here, but 99"):
+        rebuild_backbone(BackboneSpec(SMALL, 99, 96))
+
+
+def test_a_local_file_wins(tmp_path: Path) -> None:
+    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    save_file(given.module.state_dict(), tmp_path / "own.safetensors")
+    loaded = build_backbone(SMALL, weights=tmp_path / "own.safetensors", seed=2)
+    assert same_weights(given.module, loaded.module)
+    assert loaded.weights.startswith("file: own.safetensors (sha256 ")
+
+
+@pytest.mark.parametrize("name", ["torchvision/squeezenet1_1", "torchvision/resnet18"])
+def test_a_local_file_with_its_classifier_is_taken(name: str, tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.get_model(name.removeprefix("torchvision/"), weights=None)
+    torch.save(nn.DataParallel(complete).state_dict(), tmp_path / "complete.pth")
+    loaded = build_backbone(name, weights=str(tmp_path / "complete.pth"), input_size=64)
+    state = complete.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in loaded.module.state_dict().items())
+
+
+def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
+    save_file(build_backbone(SMALL, weights="none").module.state_dict(), tmp_path / "own.safetensors")
+    with pytest.raises(
+        UserError, match=r"does not fit backbone 'torchvision/squeezenet1_1': \d+ weights missing"
+    ):
+        build_backbone("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("squeezenet1_1", "torchvision/squeezenet1_1"),
+        ("resnet-18", "resnet18"),
+        ("MobileNetV2_100", "mobilenetv2_100"),
+        ("torchvision/resnet181", "torchvision/resnet18"),
+        ("resnet18.a9_in1k", "resnet18.a"),
+        ("!", "names are timm's"),
+        ("hub/facebookresearch/swav", "hub/OWNER/REPO:ENTRY"),
+        ("identity", "identity_backbone"),
+    ],
+)
+def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        build_backbone(name, weights="none")
+    assert suggestion in str(refusal.value)
+
+
+def test_an_impossible_input_size_is_refused() -> None:
+    with pytest.raises(UserError, match="'torchvision/vit_b_32' for inputs of 100 pixels"):
+        build_backbone("torchvision/vit_b_32", weights="none", input_size=100)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    "name", [SMALL, "torchvision/squeezenet1_1", "hub/facebookresearch/swav:resnet50", "test_vit"]
+)
+def test_offline_is_told_at_once_and_nothing_random_is_made(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = time.perf_counter()
+    with pytest.raises(
+        UserError, match=f"'{name}': not in the cache, and https://.* cannot be reached"
+    ) as refusal:
+        build_backbone(name)
+    assert time.perf_counter() - start < 5
+    assert str(refusal.value).endswith(REMEDY)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("offline")
+def test_forbidden_downloads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE forbids"):
+        build_backbone(SMALL)
+
+
+@pytest.mark.usefixtures("offline")
+def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
+    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    repository = tmp_path / "hub" / "models--timm--test_resnet.r160_in1k"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    state = {**given.module.state_dict(), "fc.weight": torch.zeros(1000, 96), "fc.bias": torch.zeros(1000)}
+    save_file(state, snapshot / "model.safetensors")
+    loaded = build_backbone(SMALL)
+    assert loaded.weights == "hub: timm/test_resnet.r160_in1k"
+    assert same_weights(given.module, loaded.module)
+
+
+@pytest.mark.usefixtures("offline")
+def test_cached_torchvision_weights_are_taken_offline(tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.squeezenet1_1(weights=None)
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    torch.save(complete.state_dict(), cache / "squeezenet1_1-b8a52dc0.pth")
+    loaded = build_backbone("torchvision/squeezenet1_1")
+    assert loaded.weights == "hub: torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1"
+    assert torch.equal(loaded.module.features[0].weight, complete.features[0].weight)
+
+
+@pytest.mark.usefixtures("offline")
+def test_swav_weights_load_into_resnet50(tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.resnet50(weights=None).state_dict()
+    published = {f"module.{key}": value for key, value in complete.items() if not key.startswith("fc.")}
+    published["module.projection_head.0.weight"] = torch.zeros(3)
+    published["module.prototypes.weight"] = torch.zeros(3)
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    torch.save(published, cache / "swav_800ep_pretrain.pth.tar")
+    loaded = build_backbone("hub/facebookresearch/swav:resnet50", input_size=64)
+    assert loaded.spec.width == 2048
+    assert loaded.weights.startswith("hub: https://")
+    assert torch.equal(loaded.module.conv1.weight, complete["conv1.weight"])
+
+
+HUBCONF = """
+import torch
+
+def net(pretrained=True):
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten())
+    model.fc = torch.nn.Linear(12, 5)
+    torch.nn.init.constant_(model.fc.bias, float(pretrained))
+    return model
+
+def words(pretrained=True):
+    return "no network"
+"""
+
+
+@pytest.mark.usefixtures("offline")
+def test_hub_repositories_are_built_from_the_cache(tmp_path: Path) -> None:
+    repository = tmp_path / "torch" / "hub" / "someone_nets_main"
+    repository.mkdir(parents=True)
+    (repository / "hubconf.py").write_text(HUBCONF)
+    backbone = build_backbone("hub/someone/nets:net", input_size=8)
+    assert (backbone.spec.width, backbone.weights) == (12, "hub: someone/nets:net")
+    assert rebuild_backbone(backbone.spec).weights == "none (random)"
+    with pytest.raises(UserError, match="returns a str, not a network"):
+        build_backbone("hub/someone/nets:words")
+    with pytest.raises(UserError, match="cannot build 'hub/someone/nets:nothing'"):
+        build_backbone("hub/someone/nets:nothing")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_checkpoint_never_fetches_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_models, "require_reachable", lambda *_: pytest.fail("asked the network"))
+    with pytest.raises(UserError, match="needs code of the repository someone/nets"):
+        rebuild_backbone(BackboneSpec("hub/someone/nets:net", 12, 8))
+
+
+@pytest.mark.usefixtures("offline")
+def test_code_that_cannot_be_fetched_is_told() -> None:
+    with pytest.raises(
+        UserError, match=r"code of 'hub/someone/nets:dev:net': not in the cache, and https://git"
+    ):
+        build_backbone("hub/someone/nets:dev:net")
+
+
+def test_importing_builds_on_no_model_library() -> None:
+    code = "import sys, ucds.models; sys.exit(any(name in sys.modules for name in ('timm', 'torchvision')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "width"), [("mobilenetv2_100", 1280), ("torchvision/squeezenet1_1", 512)])
+def test_published_weights_load(name: str, width: int) -> None:
+    folder = os.environ.get("UCDS_WEIGHTS")
+    if not folder:
+        pytest.skip(
+            "set UCDS_WEIGHTS to a folder with mobilenetv2_100 and squeezenet1_1 to test real weights"
+        )
+    path = Path(folder, name.rpartition("/")[2] + ".safetensors")
+    backbone = build_backbone(name, weights=path)
+    backbone.module.eval()
+    with torch.no_grad():
+        features = backbone.module(images(backbone))
+    assert features.shape == (2, width)
+    assert features.isfinite().all()
+    assert features.std() > 0.1

@@ -1,0 +1,141 @@
+"""Tests of local weights: every usual wrapping is read, every misfit is refused in words."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ucds.backbones.checkpoint_files import load_file, read_state_dict
+from ucds.errors import UserError
+
+
+def network(width: int = 3) -> nn.Module:
+    """A small backbone whose classifier was removed."""
+    return nn.Sequential(nn.Conv2d(1, width, 1), nn.BatchNorm2d(width), nn.Flatten())
+
+
+@pytest.fixture
+def state() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {key: torch.rand_like(value.float()) for key, value in network().state_dict().items()}
+
+
+def save(content: object, path: Path) -> Path:
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state, "epoch": 3},
+        lambda state: {"model": state, "optimizer": {"lr": 0.1}},
+        lambda state: {f"module.{key}": value for key, value in state.items()},
+        lambda state: {"state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}},
+        lambda state: {**state, "fc.weight": torch.zeros(9, 3), "head.fc.bias": torch.zeros(9)},
+        lambda state: {**state, "module.projection_head.0.weight": torch.zeros(9, 3)},
+        lambda state: {key: value.double() for key, value in state.items()},
+    ],
+)
+def test_usual_wrappings_are_read(
+    wrap: Callable[[dict[str, Tensor]], object], state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    module = network()
+    origin = load_file(module, save(wrap(state), tmp_path / "weights.pth"), "small")
+    assert re.fullmatch(r"file: weights\.pth \(sha256 [0-9a-f]{12}\)", origin)
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, state[key].to(value.dtype))
+
+
+def test_safetensors_are_read(state: dict[str, Tensor], tmp_path: Path) -> None:
+    save_file(state, tmp_path / "weights.safetensors")
+    module = network()
+    load_file(module, tmp_path / "weights.safetensors", "small")
+    assert torch.equal(module.state_dict()["0.weight"], state["0.weight"])
+
+
+def test_batch_counts_may_be_missing(state: dict[str, Tensor], tmp_path: Path) -> None:
+    state.pop("1.num_batches_tracked")
+    load_file(network(), save(state, tmp_path / "old.pth"), "small")
+
+
+def test_missing_weights_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    state.pop("0.weight")
+    with pytest.raises(UserError, match=r"'small': 1 weights missing in the file \(0\.weight\)"):
+        load_file(network(), save(state, tmp_path / "weights.pth"), "small")
+
+
+def test_weights_of_a_deeper_network_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    deeper = {**state, "3.weight": torch.zeros(2), "3.bias": torch.zeros(2)}
+    with pytest.raises(UserError, match=r"2 weights unknown to the backbone \(3\.weight, 3\.bias\)"):
+        load_file(network(), save(deeper, tmp_path / "weights.pth"), "small")
+
+
+def test_other_shapes_are_named_and_nothing_is_loaded(state: dict[str, Tensor], tmp_path: Path) -> None:
+    module = network(width=4)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with pytest.raises(UserError, match=r"0\.weight: file \(3, 1, 1, 1\), backbone \(4, 1, 1, 1\), .*3 more"):
+        load_file(module, save(state, tmp_path / "weights.pth"), "small")
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_an_older_format_is_adapted(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = save({f"old.{key}": value for key, value in state.items()}, tmp_path / "weights.pth")
+    module = network()
+    load_file(module, path, "small", adapt=lambda old: {key[4:]: old[key] for key in old})
+    assert torch.equal(module.state_dict()["0.weight"], state["0.weight"])
+
+
+def test_a_failing_adaptation_reports_the_file_as_it_is(state: dict[str, Tensor], tmp_path: Path) -> None:
+    def adapt(old: dict[str, Tensor]) -> dict[str, Tensor]:
+        raise KeyError("patch_embed")
+
+    path = save({f"old.{key}": value for key, value in state.items()}, tmp_path / "weights.pth")
+    with pytest.raises(UserError, match=r"unknown to the backbone \(old\.0\.weight"):
+        load_file(network(), path, "small", adapt)
+
+
+def test_pickled_objects_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = save({"state_dict": state, "args": argparse.Namespace(lr=0.1)}, tmp_path / "weights.pth")
+    with pytest.raises(UserError, match=r"pickled Python objects .* save its state dict alone"):
+        read_state_dict(path)
+
+
+@pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors", "weights.jpg"])
+@pytest.mark.parametrize("content", [b"", b"no weights at all, just words\n" * 9, bytes(range(256)) * 9])
+def test_other_files_are_refused_in_one_line(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=r"not a (readable safetensors file|checkpoint)") as refusal:
+        read_state_dict(tmp_path / name)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_half_a_file_is_refused(suffix: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / f"weights{suffix}"
+    save_file(state, path) if suffix == ".safetensors" else save(state, path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"not a (readable safetensors file|checkpoint)"):
+        read_state_dict(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [([torch.zeros(2)], "holds a list"), ({"epoch": 3}, "holds no weights .*epoch"), ({}, "keys: none")],
+)
+def test_files_without_named_weights_are_refused(content: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        read_state_dict(save(content, tmp_path / "weights.pth"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no weights file .*nowhere\.pth"):
+        read_state_dict(tmp_path / "nowhere.pth")

@@ -1,0 +1,101 @@
+"""Tests of backbone descriptions, and of backbones that need no name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from ucds.backbones import BackboneSpec, identity_backbone, module_backbone, rebuild_backbone
+from ucds.errors import UserError
+
+SPEC = BackboneSpec("resnet18", 512, 224, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+class Odd(nn.Module):
+    """Returns whatever it is made with."""
+
+    def __init__(self, output: object) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, inputs: torch.Tensor) -> object:
+        return self.output
+
+
+@pytest.mark.parametrize("spec", [SPEC, BackboneSpec("identity", 7)])
+def test_spec_survives_json(spec: BackboneSpec) -> None:
+    assert BackboneSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pooling": "max"}, "unknown keys \\['pooling'\\]"),
+        ({"width": "512"}, "width must be of type int"),
+        ({"width": True}, "width must be of type int"),
+        ({"width": 0}, "at least 1 feature"),
+        ({"input_size": 0}, "number of pixels"),
+        ({"mean": [0.1, 0.2]}, "mean must be three numbers"),
+        ({"std": 0.5}, "std must be three numbers"),
+    ],
+)
+def test_spec_refuses_what_it_does_not_know(change: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        BackboneSpec.from_dict(SPEC.to_dict() | change)
+
+
+def test_spec_refuses_missing_keys() -> None:
+    with pytest.raises(UserError, match="missing keys \\['input_size'"):
+        BackboneSpec.from_dict({"name": "resnet18", "width": 512})
+
+
+def test_identity_returns_its_input() -> None:
+    backbone = identity_backbone(5)
+    inputs = torch.randn(3, 5)
+    assert backbone.module(inputs) is inputs
+    assert rebuild_backbone(backbone.spec).spec == BackboneSpec("identity", 5)
+
+
+def test_module_width_is_found_and_nothing_changed() -> None:
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout())
+    module[2].eval()
+    backbone = module_backbone(module, example=torch.randn(1, 4))
+    assert backbone.spec == BackboneSpec("module", 6)
+    assert backbone.module is module
+    assert [child.training for child in module] == [True, True, False]
+    assert module[1].num_batches_tracked == 0
+
+
+def test_module_width_may_be_announced() -> None:
+    assert module_backbone(nn.Linear(4, 6), 6).spec.width == 6
+    with pytest.raises(UserError, match="returns 6 features, not the 5"):
+        module_backbone(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
+    with pytest.raises(UserError, match="give the width"):
+        module_backbone(nn.Linear(4, 6))
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ([torch.zeros(2, 3)], "not list"),
+        (torch.zeros(2, 3, dtype=torch.int64), "not torch.int64"),
+        (torch.zeros(2, 3, 4), "one row of features per input"),
+        (torch.zeros(1, 3), "one row of features per input"),
+    ],
+)
+def test_module_must_return_rows_of_floats(output: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        module_backbone(Odd(output), example=torch.randn(2, 4))
+
+
+def test_module_that_cannot_take_the_example_is_named() -> None:
+    with pytest.raises(UserError, match="'Linear' cannot take inputs of shape 2x5"):
+        module_backbone(nn.Linear(4, 6), example=torch.randn(2, 5))
+
+
+def test_module_cannot_be_rebuilt() -> None:
+    with pytest.raises(UserError, match="module of your own"):
+        rebuild_backbone(BackboneSpec("module", 6))

@@ -1,0 +1,187 @@
+"""Tests of the figures: what they say, that equal data give equal files, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ucds.reports import figures
+from ucds.reports.figures import FigureFiles
+
+Draw = Callable[[Path], FigureFiles]
+
+NAMES = ("cat", "dog", "owl")
+
+
+def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features ``(30, 8)`` around three prototypes ``(8, 3)``, and their classes."""
+    rng = np.random.default_rng(seed)
+    prototypes = rng.normal(size=(8, 3))
+    classes = np.arange(30) % 3
+    return prototypes.T[classes] + 0.1 * rng.normal(size=(30, 8)), prototypes, classes
+
+
+def draw_samples(path: Path) -> FigureFiles:
+    rng = np.random.default_rng(0)
+    images = {"photo": rng.integers(0, 256, (4, 8, 8, 3)), "sketch": rng.integers(0, 256, (2, 80, 60, 3))}
+    return figures.samples_per_domain({name: stack.astype(np.uint8) for name, stack in images.items()}, path)
+
+
+def draw_proportions(path: Path) -> FigureFiles:
+    return figures.proportions([0.5, 0.3, 0.2], [0.4, 0.3, 0.2, 0.1], NAMES, path)
+
+
+def draw_tsne(path: Path) -> FigureFiles:
+    features, prototypes, classes = blobs()
+    return figures.tsne_before_after(features[:, :5], features, prototypes, classes, path, 0, names=NAMES)
+
+
+@pytest.fixture
+def text_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes text in SVG files as text, for tests to read."""
+    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
+
+
+def svg_texts(files: FigureFiles) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", files.svg.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("draw", [draw_samples, draw_proportions, draw_tsne])
+def test_both_formats_are_written_and_equal_data_give_equal_files(draw: Draw, tmp_path: Path) -> None:
+    first, again = draw(tmp_path / "a" / "figure.png"), draw(tmp_path / "b" / "figure")
+    assert first == (tmp_path / "a" / "figure.png", tmp_path / "a" / "figure.svg")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["figure.png", "figure.svg"]
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert b"dc:date" not in first.svg.read_bytes()
+    with Image.open(first.png) as image:
+        assert image.width == figures.PAGE_WIDTH * figures.DOTS_PER_INCH
+        assert np.ptp(np.asarray(image.convert("L"))) > 200
+
+
+def test_the_callers_settings_and_pyplot_stay_untouched(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, matplotlib; before = matplotlib.rcParams.copy();"
+        "from ucds.reports import figures;"
+        "figures.proportions([1.0], [1.0], ['a'], pathlib.Path(sys.argv[1]));"
+        "sys.exit('matplotlib.pyplot' in sys.modules or matplotlib.rcParams.copy() != before)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "figure"], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("text_as_text")
+def test_every_domain_is_named(tmp_path: Path) -> None:
+    assert svg_texts(draw_samples(tmp_path / "samples")) == ["photo", "sketch"]
+
+
+def test_images_keep_their_colours_and_place(tmp_path: Path) -> None:
+    colours = np.array([[255, 0, 0], [0, 0, 255]], dtype=np.uint8)
+    images = np.broadcast_to(colours[:, None, None], (2, 8, 8, 3))
+    png, _ = figures.samples_per_domain({"flags": images}, tmp_path / "flags")
+    with Image.open(png) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    red, blue = (np.argwhere((pixels == colour).all(axis=-1)) for colour in colours)
+    assert len(red) == pytest.approx(len(blue), rel=0.02)
+    assert red[:, 1].max() < blue[:, 1].min()
+    height, width = np.ptp(red, axis=0) + 1
+    assert height == pytest.approx(width, rel=0.02)
+
+
+@pytest.mark.usefixtures("text_as_text")
+def test_proportions_say_their_distances(tmp_path: Path) -> None:
+    """By hand: |0.5 - 0.4| + 0.1 of no class = 0.2; uniform 0.25 + 0.05 + 0.05 + 0.25 = 0.6."""
+    texts = svg_texts(draw_proportions(tmp_path / "proportions"))
+    assert "L1 distance to the true proportions: estimated 0.200, uniform 0.600" in texts
+    assert {*NAMES, "no class", "true", "estimated", "uniform"} <= set(texts)
+
+
+@pytest.mark.usefixtures("text_as_text")
+def test_embedding_names_classes_and_prototypes(tmp_path: Path) -> None:
+    assert {*NAMES, "prototype", "before", "after"} <= set(svg_texts(draw_tsne(tmp_path / "tsne")))
+
+
+@pytest.mark.usefixtures("text_as_text")
+def test_many_samples_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MAX_POINTS", 20)
+    assert "before (20 of 30 samples)" in svg_texts(draw_tsne(tmp_path / "tsne"))
+
+
+def test_prototypes_lie_among_their_class() -> None:
+    features, prototypes, classes = blobs()
+    # Lengths must not matter: the prototypes are far longer than the features.
+    points = figures._embed(np.concatenate([features, 40 * prototypes.T]), seed=0)
+    for klass, star in enumerate(points[30:]):
+        nearest = np.linalg.norm(points[:30] - star, axis=1).argsort()[:5]
+        assert Counter(classes[nearest].tolist()) == {klass: 5}
+
+
+def test_looks_tell_seventy_classes_apart() -> None:
+    assert gcd(len(figures.COLOURS), len(figures.MARKERS)) == 1
+    assert len({figures._look(klass) for klass in range(70)}) == 70
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({}, "no domains"),
+        ({"photo": np.zeros((2, 8, 8, 3))}, "images of 'photo' must be .* not .* float64"),
+        ({"photo": np.zeros((2, 8, 8), dtype=np.uint8)}, "images of 'photo' must be"),
+        ({"photo": np.zeros((0, 8, 8, 3), dtype=np.uint8)}, "images of 'photo' must be"),
+    ],
+)
+def test_other_arrays_than_images_are_refused(
+    images: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        figures.samples_per_domain(images, tmp_path / "figure")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_must_fit_the_classes(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="2 names cannot label 3 classes"):
+        figures.proportions([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], ["cat", "dog"], tmp_path / "figure")
+
+
+@pytest.mark.parametrize(
+    ("rows", "n_classes", "prototype_shape", "message"),
+    [
+        (9, 10, (8, 3), "same n samples"),
+        (10, 10, (3, 8), r"prototypes must be \(8, K\), not \(3, 8\)"),
+        (4, 4, (8, 3), "4 samples are too few"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused(
+    rows: int, n_classes: int, prototype_shape: tuple[int, int], message: str, tmp_path: Path
+) -> None:
+    features, classes = np.ones((rows, 8)), np.zeros(n_classes, dtype=int)
+    with pytest.raises(ValueError, match=message):
+        figures.tsne_before_after(
+            features, features, np.ones(prototype_shape), classes, tmp_path / "figure", 0
+        )
+
+
+def test_degenerate_features_are_still_drawn(tmp_path: Path) -> None:
+    """A collapsed model must be seen in a figure, not hide behind an error (or a crash, in scikit-learn)."""
+    classes = np.arange(6) % 2
+    for features in (np.zeros((6, 4)), np.ones((6, 4)), np.outer(np.arange(6), np.ones(4))):
+        files = figures.tsne_before_after(
+            features, features, np.ones((4, 2)), classes, tmp_path / "figure", 0
+        )
+        assert files.svg.is_file()
+
+
+def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    features, prototypes, classes = blobs()
+    broken = features.copy()
+    broken[3, 2] = np.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        figures.tsne_before_after(features, broken, prototypes, classes, tmp_path / "figure", 0)

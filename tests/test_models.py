@@ -1,0 +1,130 @@
+"""Tests of the clustering model: its size, its start, and its head."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ucds.backbones import build_backbone, identity_backbone, module_backbone
+from ucds.errors import UserError
+from ucds.models import ClusteringModel
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(n_clusters: int = 5) -> ClusteringModel:
+    torch.manual_seed(0)
+    backbone = module_backbone(nn.Sequential(nn.Linear(12, 8), nn.ReLU()), 8)
+    return ClusteringModel(backbone, n_clusters, bottleneck_width=6, generator=seeded(1))
+
+
+def test_resnet18_has_the_papers_size() -> None:
+    """11.32 M in the paper: 11,176,512 of ResNet-18, 131,840 of the bottleneck, 7,936 of the prototypes."""
+    model = ClusteringModel(build_backbone("resnet18", weights="none", input_size=64), 31)
+    assert model.count_parameters() == 11_316_288
+    groups = model.parameter_groups()
+    assert sum(weight.numel() for weight in groups.backbone) == 11_176_512
+    assert sum(weight.numel() for weight in groups.new) == 131_328 + 512 + 7_936
+
+
+def test_output_is_features_and_their_products_with_the_prototypes() -> None:
+    model = small_model().eval()
+    inputs = torch.randn(4, 12)
+    output = model(inputs)
+    linear = model.encoder.bottleneck.linear
+    by_hand = linear(torch.relu(model.encoder.backbone[0](inputs))) / math.sqrt(1 + 1e-5)
+    torch.testing.assert_close(output.features, by_hand)
+    torch.testing.assert_close(output.logits, torch.einsum("nd,dk->nk", by_hand, model.prototypes))
+
+
+def test_features_are_not_rectified() -> None:
+    assert (small_model().train()(torch.randn(64, 12)).features < 0).any()
+
+
+def test_properties() -> None:
+    model = small_model(n_clusters=3)
+    assert (model.n_clusters, model.bottleneck_width, model.spec.width) == (3, 6, 8)
+
+
+def test_the_start_depends_on_the_generator_alone() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
+    assert torch.equal(torch.get_rng_state(), before)
+    again = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
+    other = ClusteringModel(identity_backbone(9), 4, generator=seeded(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.prototypes, other.prototypes)
+
+
+def test_without_a_generator_the_global_one_is_used() -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        models.append(ClusteringModel(identity_backbone(9), 4))
+    assert torch.equal(models[0].prototypes, models[1].prototypes)
+
+
+def test_new_layers_start_after_xavier_with_zero_bias() -> None:
+    model = ClusteringModel(identity_backbone(512), 31, generator=seeded(0))
+    linear = model.encoder.bottleneck.linear
+    assert not linear.bias.any()
+    assert linear.weight.std().item() == pytest.approx(math.sqrt(2 / (512 + 256)), rel=0.02)
+    assert model.prototypes.std().item() == pytest.approx(math.sqrt(2 / (256 + 31)), rel=0.05)
+
+
+def test_groups_hold_every_trainable_parameter_once() -> None:
+    model = small_model()
+    groups = model.parameter_groups()
+    assert {id(weight) for group in groups for weight in group} == {id(w) for w in model.parameters()}
+    model.encoder.backbone.requires_grad_(False)
+    assert model.parameter_groups().backbone == []
+    assert len(model.parameter_groups().new) == 5
+
+
+def test_head_sees_features_as_the_model_sees_inputs() -> None:
+    model = small_model().eval()
+    inputs = torch.randn(4, 12)
+    head = model.head()
+    assert not head.training
+    assert head.spec == identity_backbone(8).spec
+    assert torch.equal(head(model.encoder.backbone(inputs)).logits, model(inputs).logits)
+
+
+def test_training_the_head_trains_the_model() -> None:
+    model = small_model().train()
+    head = model.head()
+    assert head.prototypes is model.prototypes
+    before = model.prototypes.detach().clone()
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    head(torch.randn(16, 8)).logits.square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model.prototypes, before)
+    assert model.encoder.bottleneck.norm.num_batches_tracked == 1
+    assert all(weight.grad is None for weight in model.encoder.backbone.parameters())
+
+
+def test_making_a_head_draws_no_random_numbers() -> None:
+    model = small_model()
+    before = torch.get_rng_state()
+    model.head()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_state_survives_saving() -> None:
+    model, other = small_model(), small_model()
+    nn.init.ones_(other.prototypes)
+    other.load_state_dict(model.state_dict())
+    inputs = torch.randn(4, 12)
+    assert torch.equal(model.eval()(inputs).logits, other.eval()(inputs).logits)
+
+
+@pytest.mark.parametrize(("n_clusters", "width"), [(1, 256), (0, 256), (3, 0)])
+def test_impossible_sizes_are_refused(n_clusters: int, width: int) -> None:
+    with pytest.raises(UserError, match="at least"):
+        ClusteringModel(identity_backbone(4), n_clusters, bottleneck_width=width)
