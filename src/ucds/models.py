@@ -93,11 +93,11 @@ class ClusteringModel(nn.Module):
             generator: Source of the new layers' weights, on the CPU; PyTorch's global one if ``None``.
 
         Raises:
-            UserError: If there are fewer than two clusters, or the bottleneck has no width.
+            UserError: If there is no cluster, or the bottleneck has no width.
         """
         super().__init__()
-        if n_clusters < 2:
-            raise UserError(f"clustering needs at least 2 clusters, not {n_clusters}")
+        if n_clusters < 1:
+            raise UserError(f"clustering needs at least 1 cluster, not {n_clusters}")
         if bottleneck_width < 1:
             raise UserError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
         self._spec = backbone.spec

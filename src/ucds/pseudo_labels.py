@@ -30,8 +30,31 @@ def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
     return (1.0 - smoothing) * one_hot + smoothing / n_clusters
 
 
+def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
+    """Lay the targets of some samples among all of them; the others get a row of zeros, "no target".
+
+    A row of zeros needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is zero and so is its
+    gradient, whatever the model predicts.
+
+    Args:
+        targets: ``(m, K)``, rows sum to one.
+        rows: ``(m,)`` positions of these samples, each once.
+        n_samples: the paper's ``N``.
+
+    Returns:
+        ``(N, K)``, rows sum to one or to zero.
+    """
+    placed = targets.new_zeros(n_samples, targets.shape[-1])
+    placed[rows] = targets
+    return placed
+
+
 def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> Tensor:
     """Blend past targets with the model's current predictions: ``y <- tau y + (1 - tau) G(x)``.
+
+    A sample without a target (a row of zeros) has no past to blend with: it takes the prediction as it
+    is, and is like any other from then on. With a momentum of 1 predictions count for nothing, so it
+    stays without a target.
 
     Args:
         targets: ``(n, K)`` current targets.
@@ -45,4 +68,8 @@ def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> 
         raise ValueError(f"targets {tuple(targets.shape)} and predictions {tuple(predictions.shape)} differ")
     if not 0.0 <= momentum <= 1.0:
         raise ValueError(f"the momentum of the temporal ensemble must lie in [0, 1], not {momentum}")
-    return torch.lerp(predictions.to(targets), targets, momentum)
+    if momentum == 1.0:
+        return targets.clone()
+    predictions = predictions.to(targets)
+    has_past = targets.any(-1, keepdim=True)
+    return torch.where(has_past, torch.lerp(predictions, targets, momentum), predictions)

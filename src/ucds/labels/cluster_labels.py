@@ -59,32 +59,41 @@ class ClusterLabels:
         own.flags.writeable = False
         object.__setattr__(self, "labels", own)
 
-    def check_matches(self, ids: tuple[str, ...], n_clusters: int) -> None:
-        """Make sure that these labels belong to those samples, in that order.
+    def check_matches(self, ids: tuple[str, ...], n_clusters: int) -> NDArray[np.int64]:
+        """Make sure that these labels belong to those samples, in their order; some may have none.
+
+        Returns:
+            Positions in ``ids`` of the samples that have a label, ascending, one for each label.
 
         Raises:
-            UserError: they do not, or the model has another number of clusters.
+            UserError: they do not match, or the model has another number of clusters.
         """
         if self.n_clusters != n_clusters:
             raise UserError(f"the labels have {self.n_clusters} clusters, but the model has {n_clusters}")
-        if self.ids != ids:
+        labelled = set(self.ids)
+        rows = [i for i, name in enumerate(ids) if name in labelled]
+        if self.ids != tuple(ids[i] for i in rows):
             raise UserError("the labels belong to other samples, or to the same in another order")
+        return np.array(rows, dtype=np.int64)
 
     def align(self, ids: tuple[str, ...]) -> ClusterLabels:
-        """Return the labels of just these samples, in their order.
+        """Return the labels of those of these samples that have one, in their order.
+
+        A label is there or it is not: no integer stands for "unknown", so that whoever reads labels
+        cannot take it for a cluster.
 
         Raises:
-            UserError: a sample has no label.
+            UserError: none of the samples has a label.
         """
         position = {name: i for i, name in enumerate(self.ids)}
-        missing = [name for name in ids if name not in position]
-        if missing:
+        found = tuple(name for name in ids if name in position)
+        if not found:
             raise UserError(
-                f"{len(missing):,} of {len(ids):,} samples have no label (the first is {missing[0]!r}): "
-                "label the same folder that you train on"
+                f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
+                f"with {self.ids[0]!r}): label the same folder that you train on"
             )
-        rows = np.array([position[name] for name in ids], dtype=np.int64)
-        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider)
+        rows = np.array([position[name] for name in found], dtype=np.int64)
+        return ClusterLabels(found, self.labels[rows], self.n_clusters, self.provider)
 
     @property
     def fingerprint(self) -> str:

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from ucds.config import Config
+from ucds.data.samples import IntArray
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.losses import distillation_loss, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.proportions import cosine_momentum
-from ucds.pseudo_labels import smooth_labels, temporal_ensemble
+from ucds.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
 from ucds.training.objective import PrototypeTransport, mixing_loss
 from ucds.training.session import Session, StageResult
 from ucds.training.stage import Stage, TrainingData
@@ -20,13 +21,17 @@ class TaughtTransport(PrototypeTransport):
     """The transport's state together with the soft targets that the provider's labels grow into.
 
     Attributes:
-        targets: ``(N, K)``, the paper's ``y^``; smoothed provider labels at first.
+        targets: ``(N, K)``, the paper's ``y^``; smoothed provider labels at first, and zeros for samples
+            that have none.
     """
 
-    def __init__(self, labels: ClusterLabels, config: Config, device: torch.device) -> None:
+    def __init__(
+        self, labels: ClusterLabels, rows: IntArray, n_samples: int, config: Config, device: torch.device
+    ) -> None:
         super().__init__(1, labels.n_clusters, config, device)
         hard = torch.tensor(labels.labels, device=device)
-        self.targets = smooth_labels(hard, labels.n_clusters, config.label_smoothing)
+        smooth = smooth_labels(hard, labels.n_clusters, config.label_smoothing)
+        self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
 
     def tensors(self) -> dict[str, Tensor]:
         """State by name, for checkpoints."""
@@ -43,18 +48,24 @@ def cluster_target(
 ) -> StageResult:
     """Train ``model`` in place on target samples, guided by one integer for each of them.
 
+    The paper has a label for every sample. Here some may lack one, because queries cost something: they
+    take part in clustering (transport, information, mixing) from the first step, but in distillation
+    only once the temporal ensemble has given them a target, a tenth of the stage later. Until then the
+    distillation term stays a mean over the whole batch, in which they count as zero: a label weighs as
+    much as it would if all samples had one.
+
     Args:
         session: the run, with the settings.
         model: pre-trained encoder with new bottleneck and prototypes; any architecture.
         data: target samples, one domain.
-        labels: the provider's answers, in the order of the samples.
+        labels: the provider's answers, in the order of the samples; at least one.
 
     Raises:
         UserError: labels and samples do not match, or labels have another number of clusters.
     """
-    labels.check_matches(data.samples.ids, model.n_clusters)
+    rows = labels.check_matches(data.samples.ids, model.n_clusters)
     config = session.config
-    taught = TaughtTransport(labels, config, session.runtime.device)
+    taught = TaughtTransport(labels, rows, len(data.samples), config, session.runtime.device)
     stage = Stage(session, "cluster-target", model, data, taught, epochs=config.clustering_epochs)
     counts, weights = stage.counts, stage.weights
     for step in stage.steps():  # line 2: a mini-batch of target data

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from ucds.backbones import Backbone
+from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
 from ucds.target.cluster import cluster_target
@@ -29,7 +31,7 @@ def train_target(
         session: the run; afterwards it holds the results of the stages.
         backbone: pre-trained encoder, of any architecture.
         data: target samples and views.
-        labels: the provider's answers; they may be in any order.
+        labels: the provider's answers; they may be in any order, and some samples may have none.
         cache: folder for frozen features, with ``tune = "head"``.
         refine: whether stage 3 follows; without it the method is "adaptation only" (AO).
 
@@ -37,9 +39,15 @@ def train_target(
         The whole model, in evaluation mode.
 
     Raises:
-        UserError: a sample has no label.
+        UserError: no sample has a label.
+
+    Warns:
+        UcdsWarning: only some have one.
     """
     labels = labels.align(data.samples.ids)
+    if len(labels.ids) < len(data.samples):
+        message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
+        warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=2)
     training = prepare(session, backbone, data, labels.n_clusters, side="target", cache=cache)
     cluster_target(session, training.trained, training.data, labels)
     if refine:

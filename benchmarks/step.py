@@ -1,0 +1,129 @@
+"""What a stage-1 step of PCD costs beyond the network: against a bare training loop on as many images.
+
+Ours is the real stage: reading, crops, proportions, transport, CutMix, losses, update, logging. The
+bare loop runs the same two forward passes of 64 images, one backward pass and one SGD step, and
+nothing else. Both run in turn, several times; the ratio is taken round by round.
+
+    python benchmarks/step.py [--precision 32-true|bf16-mixed] [--rounds 5] [--steps 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ucds.backbones import build_backbone
+from ucds.choices import Precision
+from ucds.config import Config
+from ucds.data.samples import IntArray, subset
+from ucds.data.views import ImageView
+from ucds.models import ClusteringModel
+from ucds.source.learn import learn_source
+from ucds.training.optimiser import build_optimiser
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+BATCH, K, LIMIT = 64, 31, {"cpu": 1.05, "cuda": 1.15}
+
+
+class RandomImages:
+    """Random 256 x 256 images of two domains, in memory."""
+
+    def __init__(self, n: int) -> None:
+        self.ids = tuple(str(i) for i in range(n))
+        self.keys = tuple(i.to_bytes(16, "little") for i in range(n))
+        self.domain = np.arange(n, dtype=np.int64) % 2
+        self.domain_names = ("one", "two")
+        self.fingerprint = "random"
+        self._images = torch.randint(256, (n, 3, 256, 256), dtype=torch.uint8)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, index: IntArray) -> torch.Tensor:
+        return self._images[torch.from_numpy(index)]
+
+
+def new_model(device: torch.device) -> ClusteringModel:
+    return ClusteringModel(build_backbone("resnet18", weights="none"), K).to(device)
+
+
+def time_ours(images: RandomImages, steps: int, precision: Precision) -> float:
+    """Seconds a step of the real stage 1, over ``steps`` steps."""
+    runtime = Runtime(precision=precision)
+    config = Config(source_epochs=1, evaluations_per_stage=1)
+    model = new_model(runtime.device)
+    data = TrainingData(images, ImageView())
+    few = subset(images, [0, 1])
+    start = time.perf_counter()
+    learn_source(Session(runtime, config), model, data, few)
+    return (time.perf_counter() - start) / steps
+
+
+def time_bare(steps: int, precision: Precision) -> float:
+    """Seconds a step of a loop with nothing but the network and the optimiser."""
+    runtime = Runtime(precision=precision)
+    model = new_model(runtime.device)
+    module, optimiser = runtime.place(model, build_optimiser(model, Config()))
+    module.train()
+    inputs = torch.randn(BATCH, 3, 224, 224, device=runtime.device)
+    start = time.perf_counter()
+    for _ in range(steps):
+        first, second = module(inputs), module(inputs)
+        optimiser.zero_grad(set_to_none=True)
+        runtime.fabric.backward(first.logits.square().mean() + second.logits.square().mean())
+        optimiser.step()
+    float(first.logits.sum())  # waits for the device
+    return (time.perf_counter() - start) / steps
+
+
+def measure(precision: Precision, rounds: int, steps: int) -> str:
+    images = RandomImages(steps * BATCH)
+    time_bare(1, precision)
+    pairs = []
+    for number in range(rounds):
+        # Who goes first alternates, so that a drifting machine favours nobody.
+        if number % 2:
+            bare = time_bare(steps, precision)
+            pairs.append((time_ours(images, steps, precision), bare))
+        else:
+            ours = time_ours(images, steps, precision)
+            pairs.append((ours, time_bare(steps, precision)))
+    ratios = [ours / bare for ours, bare in pairs]
+    ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+    return (
+        f"| {precision} | {ours:.3f} | {bare:.3f} | {statistics.median(ratios):.3f} | {spread} | {rounds} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4)
+    given = parser.parse_args()
+    device = Runtime().device.type
+    lines = [
+        "# A stage-1 step against a bare loop",
+        "",
+        f"ResNet-18, 2 x {BATCH} images of 224 px a step, K = {K}, {device}, {torch.get_num_threads()} threads, "
+        f"torch {torch.__version__}. Target: a ratio of at most {LIMIT[device]}.",
+        "",
+        "| precision | ours (s/step) | bare (s/step) | ratio, median | ratios | rounds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [measure(p, given.rounds, given.steps) for p in given.precision or ("32-true", "bf16-mixed")]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    Path(__file__).with_suffix(".md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

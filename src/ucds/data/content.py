@@ -1,0 +1,32 @@
+"""Identities of samples and of collections of samples, taken from what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
+
+KEY_BYTES = 16
+
+
+def content_key(data: bytes | memoryview) -> bytes:
+    """The 16-byte key of some content: equal for equal contents, whatever their names."""
+    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
+
+
+def fingerprint(
+    keys: Sequence[bytes], ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], kind: str
+) -> str:
+    """Hash of everything that defines a collection of samples; `kind` says how they are read."""
+    digest = hashlib.sha256()
+    for text in (kind, *domain_names, *ids):
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    digest.update(np.ascontiguousarray(domain, dtype="<i8").tobytes())
+    digest.update(b"".join(keys))
+    return digest.hexdigest()

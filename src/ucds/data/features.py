@@ -1,0 +1,48 @@
+"""Samples seen through a frozen backbone: vectors that lie in a store on disk."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucds.data.cache import RowStore
+from ucds.data.samples import IntArray, Samples
+from ucds.errors import UserError
+
+
+class FeatureSamples:
+    """The features of other samples, with the same ids, domains and keys.
+
+    Args:
+        samples: what the features are of.
+        store: holds the features of every sample under its content key.
+
+    Raises:
+        UserError: the store lacks some of them.
+    """
+
+    def __init__(self, samples: Samples, store: RowStore) -> None:
+        self.ids = samples.ids
+        self.domain = samples.domain
+        self.domain_names = samples.domain_names
+        self.keys = samples.keys
+        self._fingerprint = samples.fingerprint
+        self._store = store
+        self._rows = store.rows_of(samples.keys)
+        if (self._rows < 0).any():
+            raise UserError(f"the cache {store.path} lost features while they were computed: run again")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the samples and with the backbone they are seen through."""
+        return f"{self._fingerprint}-{self._store.path.name}"
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, index: IntArray) -> Tensor:
+        """Features ``(b, width)`` fp32 of the samples at positions ``index``."""
+        return torch.from_numpy(self._store.read(self._rows[np.asarray(index, np.int64)]))

@@ -1,0 +1,159 @@
+"""Bring the image cache up to date with a folder: decode in parallel, once per content."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+
+from ucds.data.cache import RowStore
+from ucds.data.content import content_key
+from ucds.data.decode import ByteArray, UnusableImageError, decode_image, read_image_bytes
+from ucds.data.folders import Scan
+from ucds.data.manifest import Manifest, Stamp, stamp
+from ucds.errors import UserError
+
+Progress = Callable[[int, int], None]
+
+_CHUNK = 32  # images decoded between two writes to the disk
+_WORTH_CLEARING = 0.1  # share of the wanted rows that clearing the store must make room for
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What one thread found out about one file; no pixels if the store has them already."""
+
+    position: int
+    stamp: Stamp | None = None
+    key: bytes | None = None
+    pixels: ByteArray | None = None
+    problem: UnusableImageError | None = None
+
+
+class Filling:
+    """One pass over the files that brings the store and the manifest up to date.
+
+    Args:
+        scan: the files.
+        store: decoded images by content key.
+        manifest: content keys of the files decoded before.
+        size: side of the decoded images in pixels.
+
+    Attributes:
+        keys: after `run`, the content key of each usable file, `None` for the others.
+        problems: why each of the others cannot be used, by position.
+    """
+
+    def __init__(self, scan: Scan, store: RowStore, manifest: Manifest, size: int) -> None:
+        self.scan, self.store, self.manifest, self.size = scan, store, manifest, size
+        self.problems: dict[int, UnusableImageError] = {}
+        known = (manifest.key(path, stamp(scan.root / path)) for path in scan.paths)
+        self.keys: list[bytes | None] = list(known)
+
+    def run(self, workers: int, progress: Progress) -> None:
+        """Decode what is not there yet, on `workers` threads, reporting `(files done, files in all)`.
+
+        Raises:
+            UserError: the cache cannot be written.
+        """
+        with ThreadPoolExecutor(workers) as pool, _quiet_decoders():
+            self._make_room(pool)
+            todo = self._todo()
+            done, total = len(self.scan) - len(todo), len(self.scan)
+            progress(done, total)
+            results = _in_order(pool, self._load, todo, ahead=2 * _CHUNK)
+            while chunk := list(islice(results, _CHUNK)):
+                self._keep(chunk)
+                done += len(chunk)
+                progress(done, total)
+
+    def _free(self) -> int:
+        return max(0, self.store.capacity - len(self.store))
+
+    def _todo(self) -> list[int]:
+        """Files never decoded so far, and files that have lost their row if there is room for it."""
+        rows = self.store.rows_of([key or b"" for key in self.keys])
+        lost = [i for i, key in enumerate(self.keys) if key is not None and rows[i] < 0]
+        unknown = [i for i, key in enumerate(self.keys) if key is None]
+        return sorted(unknown + lost[: self._free()])
+
+    def _make_room(self, pool: ThreadPoolExecutor) -> None:
+        """Empty the store if rows of other data sets keep out a good part of this one's."""
+        wanted = min(len(self.scan), self.store.capacity)
+        missing = int((self.store.rows_of([key or b"" for key in self.keys]) < 0).sum())
+        if missing <= self._free() or self._free() == self.store.capacity:
+            return
+        unknown = [i for i, key in enumerate(self.keys) if key is None]
+        keys = [key for key in self.keys if key is not None]
+        keys += [key for key in _in_order(pool, self._hash, unknown, ahead=2 * _CHUNK) if key is not None]
+        present = int((self.store.rows_of(keys) >= 0).sum())
+        if wanted - present - self._free() > _WORTH_CLEARING * wanted:
+            self.store.clear()
+
+    def _hash(self, position: int) -> bytes | None:
+        try:
+            return content_key(read_image_bytes(self.scan.root / self.scan.paths[position]))
+        except UnusableImageError:
+            return None
+
+    def _load(self, position: int) -> _Loaded:
+        path = self.scan.root / self.scan.paths[position]
+        before = stamp(path)  # taken first: a file that changes while it is read is read again next time
+        try:
+            data = read_image_bytes(path)
+            key = content_key(data)
+            if self.store.rows_of([key])[0] >= 0:
+                return _Loaded(position, before, key)
+            return _Loaded(position, before, key, decode_image(data, self.size, path))
+        except UnusableImageError as error:
+            return _Loaded(position, problem=error)
+
+    def _keep(self, chunk: Sequence[_Loaded]) -> None:
+        fresh = {item.key: item.pixels for item in chunk if item.key and item.pixels is not None}
+        if fresh and self._free():
+            self.store.append(list(fresh), np.stack(list(fresh.values())))
+        entries = []
+        for item in chunk:
+            self.keys[item.position] = item.key
+            if item.problem is not None:
+                self.problems[item.position] = item.problem
+            elif item.key is not None and item.stamp is not None:
+                entries.append((self.scan.paths[item.position], item.stamp, item.key))
+        try:
+            self.manifest.add(entries)
+        except OSError as error:
+            raise UserError(f"The cache {self.manifest.path} cannot be written ({error.strerror}).") from None
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[Result]:
+    """Like `map` on a pool of threads, with at most `ahead` results waiting, so that memory is bounded."""
+    waiting: list[Future[Result]] = []
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= ahead:
+                yield waiting.pop(0).result()
+        while waiting:
+            yield waiting.pop(0).result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+@contextmanager
+def _quiet_decoders() -> Iterator[None]:
+    """Silence the image library's remarks: what matters of them becomes one warning of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,94 @@
+"""Classes read from folder names: for evaluation after training, and for nothing else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ucds.data.content import IntArray
+from ucds.errors import UcdsWarning
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The classes of samples.
+
+    Attributes:
+        names: of the classes, sorted.
+        classes: `(n,)` int64, positions in `names`, in the order of the samples.
+    """
+
+    names: tuple[str, ...]
+    classes: IntArray
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return len(self.names)
+
+
+class _Named(Protocol):
+    """What is needed of samples, or of a scan: no content."""
+
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def domain(self) -> IntArray: ...
+
+    @property
+    def domain_names(self) -> tuple[str, ...]: ...
+
+
+def read_ground_truth(samples: _Named) -> GroundTruth | None:
+    """The class of each sample by its folder, or `None` when the folders name no classes.
+
+    The class is the first folder that not all files of the domain share: in `amazon/images/bike/x.jpg`
+    the folders `amazon` and `images` are shared, so the class is `bike`. If all files of a domain
+    lie in one folder, that folder is their class, unless it is the domain's own. Ask with all
+    samples of a data set: of a part with one class only, the class folder looks like a wrapper.
+
+    Returns:
+        `None` if there are fewer than two classes, or if a file lies outside the class folders
+        (then with a warning, if other files lie inside).
+    """
+    ids = samples.ids
+    folders: list[str | None] = [None] * len(ids)
+    for d, name in enumerate(samples.domain_names):
+        positions = np.flatnonzero(samples.domain == d).tolist()
+        found = _classes_of_domain([ids[i] for i in positions], name)
+        for position, folder in zip(positions, found, strict=True):
+            folders[position] = folder
+    names = {folder for folder in folders if folder is not None}
+    outside = folders.count(None)
+    if len(names) < 2:
+        return None
+    if outside:
+        message = (
+            f"{outside:,} of {len(folders):,} files lie outside the class folders: no ground truth is used."
+        )
+        warnings.warn(message, UcdsWarning, stacklevel=2)
+        return None
+    names_sorted = tuple(sorted(names))
+    number = {folder: k for k, folder in enumerate(names_sorted)}
+    labels = np.array([number[folder] for folder in folders if folder is not None], dtype=np.int64)
+    return GroundTruth(names_sorted, labels)
+
+
+def _classes_of_domain(ids: Sequence[str], domain_name: str) -> list[str | None]:
+    folders = [sample.split("/")[:-1] for sample in ids]
+    shared = _common_start(folders)
+    if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?
+        own = bool(shared) and shared[-1] != domain_name
+        return [shared[-1] if own else None] * len(ids)
+    return [parts[len(shared)] if len(parts) > len(shared) else None for parts in folders]
+
+
+def _common_start(folders: Sequence[list[str]]) -> list[str]:
+    first, last = min(folders), max(folders)  # what these two share, all between them share
+    length = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
+    return first[:length]

@@ -1,0 +1,175 @@
+"""Images as samples: decoded once into a row store, and read from there ever after."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucds.data.cache import RowStore, default_cache_dir
+from ucds.data.content import IntArray, content_key, fingerprint
+from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, read_image_bytes
+from ucds.data.filling import Filling, Progress
+from ucds.data.folders import Scan
+from ucds.data.manifest import Manifest
+from ucds.errors import UcdsWarning, UserError
+
+DEFAULT_LIMIT_BYTES = 8 * 2**30
+
+_WARNINGS_SHOWN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSamples:
+    """Images of one or several domains, `size` x `size` 8-bit RGB; made by `ImageSamples.open`.
+
+    Attributes:
+        root: the folder that was scanned.
+        paths: file paths relative to the root.
+        size: side of the decoded images in pixels.
+        skipped: the files that cannot be used, each with its reason.
+    """
+
+    root: Path
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    domain: IntArray
+    domain_names: tuple[str, ...]
+    keys: tuple[bytes, ...]
+    size: int
+    skipped: tuple[UnusableImageError, ...]
+    _store: RowStore
+    _rows: IntArray
+    _workers: int
+
+    @classmethod
+    def open(
+        cls,
+        scan: Scan,
+        cache_dir: str | Path | None = None,
+        *,
+        size: int = 256,
+        limit_bytes: int | None = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> ImageSamples:
+        """Decode the images that the cache does not have yet, and drop those that cannot be used.
+
+        One store per size serves all data sets. Rows are found by the content of the file, whatever
+        its name or folder. When the store is full, further images are decoded at each reading;
+        when rows of other data sets fill it, it is emptied and begun anew.
+
+        Args:
+            scan: the files, from `scan_domains` or `scan_folder`.
+            cache_dir: where caches lie; the user's cache folder when omitted.
+            size: side of the decoded images in pixels.
+            limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
+            workers: threads that decode; one per processor when omitted.
+            progress: called as `progress(done, total)` with numbers of files.
+
+        Raises:
+            UserError: no file of a domain can be used, or the cache cannot be written.
+
+        Warns:
+            UcdsWarning: for each file that cannot be used (20 at most are named) and in summary.
+        """
+        folder = Path(cache_dir or default_cache_dir()) / "images"
+        limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
+        capacity = limit // (3 * size * size)
+        store = RowStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8, capacity)
+        filling = Filling(scan, store, Manifest(folder, scan.root, str(DECODER_VERSION)), size)
+        filling.run(workers or _processors(), progress or (lambda done, total: None))
+        _warn_of_skipped(list(filling.problems.values()), len(scan))
+        good = np.array([i for i in range(len(scan)) if i not in filling.problems], dtype=np.int64)
+        _check_domains(scan, good, filling.problems)
+        keys = tuple(filling.keys[i] or b"" for i in good)
+        ids = scan.ids
+        return cls(
+            root=scan.root,
+            paths=tuple(scan.paths[i] for i in good),
+            ids=tuple(ids[i] for i in good),
+            domain=scan.domain[good],
+            domain_names=scan.domain_names,
+            keys=keys,
+            size=size,
+            skipped=tuple(filling.problems[i] for i in sorted(filling.problems)),
+            _store=store,
+            _rows=store.rows_of(keys),
+            _workers=workers or _processors(),
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes if and only if the images, their ids, domains or the way of decoding change."""
+        kind = f"images {self.size} {DECODER_VERSION}"
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, index: IntArray) -> Tensor:
+        """The images at positions `index`: `(b, 3, size, size)` uint8.
+
+        Raises:
+            UserError: a file that is not in the cache has vanished, changed or become unreadable.
+        """
+        index = np.asarray(index, dtype=np.int64)
+        out = np.empty((len(index), 3, self.size, self.size), dtype=np.uint8)
+        rows = self._rows[index]
+        cached = np.flatnonzero(rows >= 0)
+        if len(cached) == len(index):
+            self._store.read(rows, out)
+        else:
+            out[cached] = self._store.read(rows[cached])
+            self._decode_again(index, np.flatnonzero(rows < 0), out)
+        return torch.from_numpy(out)
+
+    def _decode_again(self, index: IntArray, places: IntArray, out: ByteArray) -> None:
+        def decode(place: int) -> None:
+            out[place] = self._decode_one(int(index[place]))
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            for _ in pool.map(decode, places.tolist()):
+                pass
+
+    def _decode_one(self, position: int) -> ByteArray:
+        path = self.root / self.paths[position]
+        try:
+            data = read_image_bytes(path)
+            if content_key(data) != self.keys[position]:
+                raise UserError(f"{path} has changed since it was first read; start the run again.")
+            return decode_image(data, self.size, path)
+        except UnusableImageError as error:
+            raise UserError(f"{path} could be read at first, but no longer: {error.reason}.") from None
+
+
+def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:
+    for problem in problems[:_WARNINGS_SHOWN]:
+        warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
+    if problems:
+        kinds = Counter(problem.reason.split(" (")[0] for problem in problems).most_common()
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
+        warnings.warn(f"{len(problems):,} of {total:,} files skipped: {reasons}.", UcdsWarning, stacklevel=3)
+
+
+def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImageError]) -> None:
+    present = set(scan.domain[good].tolist())
+    for d, name in enumerate(scan.domain_names):
+        if d not in present:
+            example = next(problem for i, problem in sorted(problems.items()) if scan.domain[i] == d)
+            count = int((scan.domain == d).sum())
+            raise UserError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,169 @@
+"""Unlabelled samples, addressed by position: all that a training stage may see of the data.
+
+A sample has an id, a domain and a content key, and never a class. Ground truth is read from the
+ids by `ucds.data.ground_truth`, after training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ucds.data.content import FloatArray, IntArray, fingerprint
+from ucds.data.vectors import VectorSamples, load_vectors
+from ucds.errors import UserError
+
+__all__ = [
+    "FloatArray",
+    "IntArray",
+    "Samples",
+    "SubsetSamples",
+    "VectorSamples",
+    "load_vectors",
+    "split_validation",
+    "subset",
+]
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """Unlabelled samples of one or several domains.
+
+    Attributes:
+        ids: a stable id of each sample: the path below the root, or "0", "1", .. for arrays.
+        domain: `(n,)` int64, positions in `domain_names`.
+        domain_names: the domains; each has at least one sample.
+        keys: a 16-byte content key of each sample, equal for equal contents. Whatever is computed
+            from a sample (its features, say) can be stored under it.
+        fingerprint: hexadecimal hash of keys, ids and domains: it changes if and only if they do.
+    """
+
+    @property
+    def ids(self) -> tuple[str, ...]:  # noqa: D102  (described above)
+        ...
+
+    @property
+    def domain(self) -> IntArray:  # noqa: D102
+        ...
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:  # noqa: D102
+        ...
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:  # noqa: D102
+        ...
+
+    @property
+    def fingerprint(self) -> str:  # noqa: D102
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: IntArray) -> Tensor:
+        """The samples at positions `index`, in that order.
+
+        Returns:
+            `(b, 3, S, S)` uint8 images or `(b, d)` float32 vectors, in memory of their own.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetSamples:
+    """Some samples of another collection, by position; use `subset` to make one."""
+
+    parent: Samples
+    index: IntArray
+    domain: IntArray
+    domain_names: tuple[str, ...]
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The parent's ids of the chosen samples."""
+        ids = self.parent.ids
+        return tuple(ids[i] for i in self.index)
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """The parent's content keys of the chosen samples."""
+        keys = self.parent.keys
+        return tuple(keys[i] for i in self.index)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes if and only if the chosen samples change."""
+        row = self.parent.read(self.index[:1])[0]
+        kind = f"subset {tuple(row.shape)} {row.dtype}"
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def read(self, index: IntArray) -> Tensor:
+        """The samples at positions `index` of this subset."""
+        return self.parent.read(self.index[np.asarray(index, np.int64)])
+
+
+def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:
+    """The samples at positions `index`, in that order, without copying any.
+
+    Args:
+        samples: the collection to choose from.
+        index: `(m,)` positions, at least one.
+        keep_domains: keep the domain numbering even if a domain has no sample left; otherwise the
+            domains that remain are numbered anew.
+
+    Raises:
+        ValueError: a position lies outside the samples, or there is none.
+    """
+    chosen = np.asarray(index, dtype=np.int64)
+    if chosen.ndim != 1 or chosen.size == 0:
+        raise ValueError("a subset needs a list of at least one position")
+    if chosen.min() < 0 or chosen.max() >= len(samples):
+        raise ValueError(f"positions must lie between 0 and {len(samples) - 1}")
+    domain = samples.domain[chosen]
+    if keep_domains:
+        return SubsetSamples(samples, chosen, domain, samples.domain_names)
+    present, renumbered = np.unique(domain, return_inverse=True)
+    names = tuple(samples.domain_names[d] for d in present)
+    return SubsetSamples(samples, chosen, renumbered.astype(np.int64), names)
+
+
+def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[SubsetSamples, SubsetSamples]:
+    """Set a random part of each domain aside, the same for the same seed.
+
+    A domain of n samples gives `round(fraction * n)` of them, but at least one and never its last:
+    a domain with a single sample stays wholly in training. Both parts keep the order and the
+    domain numbering of `samples`.
+
+    Args:
+        samples: the collection to split.
+        fraction: share of the samples set aside, between 0 and 1, both excluded.
+        seed: non-negative.
+
+    Returns:
+        `(train, validation)`.
+
+    Raises:
+        ValueError: the fraction is out of range.
+        UserError: every domain has one sample only, so nothing can be set aside.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"the validation fraction must lie between 0 and 1, not {fraction}")
+    held_out = np.zeros(len(samples), dtype=bool)
+    for d in range(len(samples.domain_names)):
+        positions = np.flatnonzero(samples.domain == d)
+        count = min(max(1, round(fraction * len(positions))), len(positions) - 1)
+        if count > 0:
+            generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
+            held_out[generator.permutation(positions)[:count]] = True
+    if not held_out.any():
+        raise UserError("No sample can be set aside for validation: every domain has one sample only.")
+    train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    return subset(samples, train, keep_domains=True), subset(samples, validation, keep_domains=True)

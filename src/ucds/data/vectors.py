@@ -1,0 +1,148 @@
+"""Vectors as samples: arrays in memory, or embeddings in NumPy's files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ucds.data.content import FloatArray, IntArray, content_key, fingerprint
+from ucds.errors import UserError
+
+VECTOR_SUFFIXES = (".npy", ".npz")
+_CHUNK_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSamples:
+    """Vectors (embeddings, tabular rows) as samples, kept without a copy.
+
+    Args:
+        array: `(n, d)` float32, possibly memory-mapped; other real types are converted (a copy).
+        domain: `(n,)` positions in `domain_names`; all samples in the first domain when omitted.
+        domain_names: one name per domain.
+        ids: one per row; "0", "1", .. when omitted.
+
+    Raises:
+        UserError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
+            ids are not unique, or domains and names do not fit.
+    """
+
+    array: FloatArray
+    domain: IntArray = None  # type: ignore[assignment]  # filled in below
+    domain_names: tuple[str, ...] = ("data",)
+    ids: tuple[str, ...] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        array = _as_float32(self.array)
+        n = len(array)
+        domain = np.zeros(n, np.int64) if self.domain is None else np.asarray(self.domain, np.int64)
+        ids = tuple(str(i) for i in range(n)) if self.ids is None else tuple(self.ids)
+        if domain.shape != (n,) or len(ids) != n:
+            raise UserError(f"{n} vectors need {n} domains and {n} ids, not {domain.shape} and {len(ids)}.")
+        if len(set(ids)) != n:
+            raise UserError("The ids of vectors must all be different.")
+        _check_domains(domain, self.domain_names)
+        for name, value in {"array": array, "domain": domain, "ids": ids}.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "domain_names", tuple(self.domain_names))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
+        """One domain per entry, in alphabetical order; all arrays `(n_d, d)` with the same d."""
+        if not arrays:
+            raise UserError("There are no arrays; give one array of vectors for each domain.")
+        names = tuple(sorted(arrays))
+        parts = [_as_float32(arrays[name], f"The array of domain {name!r}") for name in names]
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))
+            raise UserError(f"The vectors of all domains must have the same length; found {found}.")
+        array = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        domain = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
+        return cls(array, domain, names)
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """The content key of each row."""
+        return tuple(content_key(np.ascontiguousarray(row).data.cast("B")) for row in self.array)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes if and only if the vectors, ids or domains change."""
+        kind = f"vectors {self.array.shape[1]}"
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def read(self, index: IntArray) -> Tensor:
+        """The vectors at positions `index`: `(b, d)` float32, a copy."""
+        return torch.from_numpy(np.asarray(self.array[np.asarray(index, np.int64)]))
+
+
+def load_vectors(path: str | Path) -> VectorSamples:
+    """Load an `(n, d)` array from `.npy`, or one array per domain from `.npz`.
+
+    A `.npy` file of float32 values is memory-mapped, not loaded; its domain is the file's name.
+
+    Raises:
+        UserError: no such file, not NumPy's format, Python objects inside, or values that
+            `VectorSamples` refuses.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    try:
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return VectorSamples.from_arrays({name: archive[name] for name in archive.files})
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return VectorSamples.from_arrays({path.stem: _plain(array)})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise UserError(
+            f"{path} is not a readable .npy or .npz file of numbers ({reason}); write it with numpy.save."
+        ) from None
+
+
+def _plain(array: Any) -> npt.NDArray[Any]:
+    """The array itself, even if the file was an archive under the name of a single array."""
+    if not isinstance(array, np.ndarray):
+        raise UserError("this is an archive of arrays; give it the suffix .npz")
+    return array
+
+
+def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
+    """Check that values are finite `(n, d)` numbers; float32 arrays pass through without a copy."""
+    array: npt.NDArray[Any] = values if isinstance(values, np.ndarray) else np.asarray(values)
+    if array.ndim != 2 or 0 in array.shape:
+        raise UserError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"{what} must hold real numbers, not {array.dtype}.")
+    with np.errstate(over="ignore"):  # too large for float32: found as infinity below
+        array = array.astype(np.float32, copy=False)
+    step = max(1, _CHUNK_BYTES // (array.shape[1] * 4))
+    for start in range(0, len(array), step):  # in pieces: the array may be larger than the memory
+        bad = ~np.isfinite(array[start : start + step]).all(axis=1)
+        if bad.any():
+            row = start + int(bad.argmax())
+            raise UserError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
+    return array
+
+
+def _check_domains(domain: IntArray, names: Sequence[str]) -> None:
+    if isinstance(names, str) or len(set(names)) != len(names):
+        raise UserError(f"Domain names must be a list of different names, not {names!r}.")
+    if set(np.unique(domain).tolist()) != set(range(len(names))):
+        raise UserError(f"Each of the {len(names)} domains ({', '.join(names)}) needs at least one sample.")

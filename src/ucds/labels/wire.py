@@ -1,0 +1,122 @@
+"""What crosses the wall over HTTP, version 1: closed schemas that both sides check against.
+
+Every model is closed (an unknown field is refused) and strict (a float is no label). The provider
+cannot send anything else by mistake, and the client would refuse it if it did.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LABELS_PATH = "/v1/labels"
+INFO_PATH = "/v1/info"
+
+IMAGES_FIELD = "images"  # the name of every file part of a multipart request
+NPY_TYPE = "application/x-npy"
+PROBLEM_TYPE = "application/problem+json"
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Accepts = Literal["images", "embeddings"]
+
+
+class Message(BaseModel):
+    """A part of the wire's vocabulary: no field but those named, no value converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Budget(Message):
+    """What a key may still ask.
+
+    Attributes:
+        limit: distinct samples that the key may have labelled; ``None`` without bound.
+        used: distinct samples labelled so far, those of this answer included.
+        remaining: what is left of the limit; ``None`` without bound.
+    """
+
+    limit: Count | None
+    used: Count
+    remaining: Count | None
+
+
+class LabelAnswer(Message):
+    """The answer to ``POST /v1/labels``: one integer a sample, in the order of the request.
+
+    Attributes:
+        labels: one cluster a sample, in ``[0, n_clusters)``.
+        n_clusters: the provider's ``K``.
+        model: name of the model that answered; the provider of the cluster labels.
+        budget: of the key that asked.
+    """
+
+    labels: list[Count]
+    n_clusters: Positive
+    model: str
+    budget: Budget
+
+    @model_validator(mode="after")
+    def _labels_in_range(self) -> LabelAnswer:
+        if any(label >= self.n_clusters for label in self.labels):
+            raise ValueError(f"a label is not below n_clusters = {self.n_clusters}")
+        return self
+
+
+class ServiceInfo(Message):
+    """The answer to ``GET /v1/info``: what a client must know to ask well.
+
+    Attributes:
+        model: name of the model that answers.
+        n_clusters: the provider's ``K``.
+        accepts: whether samples are image files or rows of an ``.npy`` array.
+        width: of one embedding; ``None`` for images.
+        max_batch: most samples in one request.
+        max_image_bytes: longest image file.
+        max_image_pixels: most pixels of one image.
+        max_request_bytes: longest request body.
+    """
+
+    model: str
+    n_clusters: Positive
+    accepts: Accepts
+    width: Positive | None
+    max_batch: Positive
+    max_image_bytes: Positive
+    max_image_pixels: Positive
+    max_request_bytes: Positive
+
+
+class InvalidSample(Message):
+    """A sample that cannot be used.
+
+    Attributes:
+        position: in the request, from 0.
+        detail: one sentence that says why.
+    """
+
+    position: Count
+    detail: str
+
+
+class Problem(Message):
+    """Why a request was refused (RFC 9457), as ``application/problem+json``.
+
+    Attributes:
+        type: ``urn:ucds:problem:`` and a short name that does not change.
+        title: that kind of problem in a few words.
+        status: the HTTP status again.
+        detail: one sentence that says what is wrong and what to do.
+        invalid: for unusable samples only: which, and why; absent otherwise.
+    """
+
+    type: str
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    invalid: list[InvalidSample] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The problem as it is sent, without ``invalid`` where there is none."""
+        return self.model_dump(exclude_none=True)

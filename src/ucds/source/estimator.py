@@ -1,0 +1,86 @@
+"""The source owner's model as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+
+from ucds.backbones import Backbone
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.models import ClusteringModel
+from ucds.source.train import train_source
+from ucds.training.estimator import ClusteringEstimator, FolderOrArray
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+
+class SourceClustering(ClusteringEstimator):
+    """Cluster unlabelled samples of several domains with shared prototypes (stage 1 of PCD).
+
+    Args:
+        n_clusters: the paper's ``K``, at least 2.
+        backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
+            nothing, or a :class:`ucds.backbones.Backbone` that takes them.
+        weights: where the named encoder's weights come from: ``"default"``, ``"none"`` or a file.
+        tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features.
+        settings: further settings by name, see :class:`ucds.config.Config`.
+        random_state: seed of every random choice; the same integer gives the same model.
+        accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        precision: ``"32-true"`` or ``"bf16-mixed"``.
+        cache: folder for decoded images and frozen features; the user's cache folder if ``None``.
+        verbose: whether to show progress.
+
+    Attributes:
+        labels_: ``(n,)`` cluster of each training sample.
+        prototypes_: ``(n_clusters, width)``, shared by all domains.
+        proportions_: ``(n_domains, n_clusters)``, each domain's own.
+        domain_names_: names of the domains, in the order of the proportions.
+        model_: the trained :class:`ucds.models.ClusteringModel`.
+        stages_: how the training went.
+        n_features_in_: width of the vectors, when ``fit`` was given an array.
+
+    Example:
+        >>> source = SourceClustering(n_clusters=10, random_state=0)
+        >>> source.fit(vectors, sample_domain=hospital)  # doctest: +SKIP
+        >>> labels = source.label(their_vectors, provider="hospital group")  # doctest: +SKIP
+    """
+
+    _several_domains = True
+
+    def fit(
+        self,
+        X: FolderOrArray,  # noqa: N803  (scikit-learn's name)
+        y: Any = None,
+        *,
+        sample_domain: ArrayLike | None = None,
+    ) -> Self:
+        """Learn prototypes and an encoder from unlabelled samples.
+
+        Args:
+            X: ``(n, d)`` vectors, or a folder with one folder of images a domain.
+            y: ignored.
+            sample_domain: ``(n,)`` domain of each vector, any values; one domain if ``None``.
+
+        Raises:
+            UserError: (a ``ValueError``) inputs or parameters that cannot be used.
+        """
+        session = self._session()
+        data, backbone = self._open(X, session, sample_domain)
+        return self._fit(data, backbone, session)
+
+    def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
+        """Answer a target owner: one integer a sample, and nothing else.
+
+        Args:
+            X: ``(n, d)`` vectors, or a folder with one folder of images a domain.
+            provider: name to sign with.
+        """
+        labels = self.predict(X)
+        ids = self._open_fitted(X).samples.ids
+        return ClusterLabels(ids, labels, self.n_clusters, provider)
+
+    def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
+        cache = Path(self.cache) if self.cache is not None else None
+        return train_source(session, backbone, data, self.n_clusters, cache=cache)
