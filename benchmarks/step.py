@@ -46,7 +46,7 @@ class RandomImages:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, index: IntArray) -> torch.Tensor:
+    def read(self, index: IntArray) -> torch.Tensor:  # noqa: D102
         return self._images[torch.from_numpy(index)]
 
 
@@ -113,8 +113,9 @@ def main() -> None:
     lines = [
         "# A stage-1 step against a bare loop",
         "",
-        f"ResNet-18, 2 x {BATCH} images of 224 px a step, K = {K}, {device}, {torch.get_num_threads()} threads, "
-        f"torch {torch.__version__}. Target: a ratio of at most {LIMIT[device]}.",
+        f"ResNet-18, 2 x {BATCH} images of 224 px a step, K = {K}, {device}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}. "
+        f"Target: a ratio of at most {LIMIT[device]}.",
         "",
         "| precision | ours (s/step) | bare (s/step) | ratio, median | ratios | rounds |",
         "| --- | --- | --- | --- | --- | --- |",

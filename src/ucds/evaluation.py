@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def find_oracle(run: Path, ids: tuple[str, ...], classes: NDArray[np.int64]) -> 
         with np.load(path, allow_pickle=False) as stored:
             rows = [(row, position[name]) for row, name in enumerate(stored["ids"]) if name in position]
             snapshots = {key: stored[key] for key in stored.files if key.endswith("/labels")}
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise UserError(f"{path} is damaged") from None
     if not rows:
         return None

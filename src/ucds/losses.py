@@ -56,8 +56,11 @@ def distillation_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         logits: ``(n, K)``.
-        targets: ``(n, K)`` probabilities; zeros are allowed, no gradient flows into them.
+        targets: ``(n, K)`` probabilities; zeros are allowed, no gradient flows into them. A row of nothing
+            but zeros means "no target": the loss is the mean over the other rows, and zero without any.
     """
     targets = targets.detach()
     negative_entropy = (targets * targets.clamp_min(1e-30).log()).sum(-1).mean()
-    return negative_entropy + soft_cross_entropy(logits, targets)
+    # A row of zeros adds nothing to the two means over all rows. Scaled by 1, exactly, when there is none.
+    scale = len(targets) / targets.any(-1).sum().clamp_min(1)
+    return scale * (negative_entropy + soft_cross_entropy(logits, targets))

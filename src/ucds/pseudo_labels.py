@@ -33,8 +33,8 @@ def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
 def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
     """Lay the targets of some samples among all of them; the others get a row of zeros, "no target".
 
-    A row of zeros needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is zero and so is its
-    gradient, whatever the model predicts.
+    A row of zeros needs no mask beside it: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is zero and so
+    is its gradient, whatever the model predicts, and no distribution looks like it.
 
     Args:
         targets: ``(m, K)``, rows sum to one.

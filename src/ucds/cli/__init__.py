@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from typing import NoReturn, TextIO
@@ -17,6 +18,7 @@ _show_library_warning = warnings.showwarning
 def main() -> None:
     """Run the command line; what a user can cause ends in one line and exit status 2."""
     warnings.showwarning = _show_warning
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     try:
         app()
     except Interrupted:

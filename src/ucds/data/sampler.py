@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ucds.data.content import IntArray
+from ucds.errors import UserError
 
 
 class DomainBalancedSampler:
@@ -31,7 +32,8 @@ class DomainBalancedSampler:
         steps_per_epoch: batches that hold n samples together, rounded up.
 
     Raises:
-        ValueError: a domain has no sample, or the batch is smaller than the number of domains.
+        ValueError: a domain has no sample.
+        UserError: the batch is smaller than the number of domains.
     """
 
     def __init__(self, domain: IntArray, batch_size: int, seed: int) -> None:
@@ -44,7 +46,7 @@ class DomainBalancedSampler:
         if not n_domains or any(len(members) == 0 for members in self._members):
             raise ValueError("every domain needs at least one sample")
         if self.batch_size < n_domains:
-            raise ValueError(f"a batch of {self.batch_size} cannot hold {n_domains} domains; enlarge it")
+            raise UserError(f"a batch of {self.batch_size} cannot hold {n_domains} domains; enlarge it")
         share, rest = divmod(self.batch_size, n_domains)
         self.counts = tuple(share + (d < rest) for d in range(n_domains))
         self.steps_per_epoch = -(-n // self.batch_size)

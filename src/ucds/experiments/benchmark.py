@@ -116,9 +116,9 @@ def run_benchmark(
     """
     config = Config.from_mapping(benchmark.settings)
     done = {
-        (r["target"], r["seed"], r["method"])
-        for r in read_records(records)
-        if r["config_hash"] == config.hash
+        (record["target"], record["seed"], record["method"])
+        for record in read_records(records)
+        if has_settings(record, config)
     }
     todo = [
         (target, seed, missing)
@@ -163,22 +163,29 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path} holds a line that is no record: {error}") from None
 
 
+def has_settings(record: Mapping[str, Any], config: Config) -> bool:
+    """Whether a record was made with these settings.
+
+    Settings that are younger than the record are passed over: their defaults keep what was before.
+    """
+    settings = config.model_dump()
+    return all(settings.get(name) == value for name, value in record["config"].items())
+
+
 def append_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Append records, and return when they are on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
-        if file.tell() and not _ends_with_newline(path):
-            file.write(b"\n")
+        file.truncate(_finished_bytes(path))
         for record in records:
             file.write(json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+def _finished_bytes(path: Path) -> int:
+    """Length up to the last end of a line: what a crash left after it is no record."""
+    return path.read_bytes().rfind(b"\n") + 1
 
 
 def _open(benchmark: Benchmark, place: Place, reporter: Reporter) -> TrainingData:

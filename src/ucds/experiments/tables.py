@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ucds.config import Config
-from ucds.experiments.benchmark import Benchmark
+from ucds.experiments.benchmark import Benchmark, has_settings, read_records
+from ucds.files import write_text_atomically
 
 NAMES = {
     "kmeans": "frozen k-means",
@@ -21,6 +23,13 @@ NAMES = {
 }
 
 
+def write_table(benchmark: Benchmark, folder: Path) -> str:
+    """Derive ``folder/README.md`` from ``folder/runs.jsonl``, and return its text."""
+    text = markdown_table(benchmark, read_records(folder / "runs.jsonl"))
+    write_text_atomically(folder / "README.md", text)
+    return text
+
+
 def markdown_table(benchmark: Benchmark, records: Sequence[Mapping[str, Any]]) -> str:
     """Write a benchmark's page: accuracy by method and target, then how it was measured.
 
@@ -29,7 +38,7 @@ def markdown_table(benchmark: Benchmark, records: Sequence[Mapping[str, Any]]) -
     config = Config.from_mapping(benchmark.settings)
     cells: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for record in records:
-        if record["config_hash"] == config.hash:
+        if has_settings(record, config):
             cells[record["method"], record["target"]][record["seed"]] = record
     lines = [
         f"# {benchmark.title}",

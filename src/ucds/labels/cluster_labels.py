@@ -17,6 +17,8 @@ from ucds.files import write_text_atomically
 
 FORMAT = "ucds-labels/1"
 _FIELDS = frozenset({"format", "provider", "n_clusters", "ids", "labels"})
+_MOST_CLUSTERS = 100_000
+"""A label file that announces more is refused: its reader would reserve memory for every one of them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class ClusterLabels:
                 f"labels lie in [{labels.min()}, {labels.max()}], "
                 f"but {self.n_clusters} clusters were announced"
             )
+        object.__setattr__(self, "ids", tuple(self.ids))
         own = labels.astype(np.int64)
         own.flags.writeable = False
         object.__setattr__(self, "labels", own)
@@ -124,7 +127,7 @@ class ClusterLabels:
             content = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"cannot read the label file {path}: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (ValueError, RecursionError):
             raise UserError(f"{path} is not a label file: it is not JSON") from None
         try:
             return cls._from_content(content)
@@ -145,6 +148,8 @@ class ClusterLabels:
             raise UserError("labels must be a list of integers")
         if type(content["n_clusters"]) is not int or not isinstance(content["provider"], str):
             raise UserError("n_clusters must be an integer and provider a text")
+        if not 1 <= content["n_clusters"] <= _MOST_CLUSTERS:
+            raise UserError(f"n_clusters must lie between 1 and {_MOST_CLUSTERS:,}")
         if not all(-1 <= label <= content["n_clusters"] for label in labels):
             raise UserError(f"a label is far out of range for {content['n_clusters']} clusters")
         return cls(tuple(ids), np.array(labels, dtype=np.int64), content["n_clusters"], content["provider"])

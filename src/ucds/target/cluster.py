@@ -51,8 +51,9 @@ def cluster_target(
     The paper has a label for every sample. Here some may lack one, because queries cost something: they
     take part in clustering (transport, information, mixing) from the first step, but in distillation
     only once the temporal ensemble has given them a target, a tenth of the stage later. Until then the
-    distillation term stays a mean over the whole batch, in which they count as zero: a label weighs as
-    much as it would if all samples had one.
+    distillation term is the mean over those samples of the batch that have one. (A mean over the whole
+    batch would let few labels drown in the clustering terms: the model would then group the samples but
+    not know the provider's clusters again.)
 
     Args:
         session: the run, with the settings.

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from ucds.backbones import Backbone
+from ucds.backbones.spec import MODULE
 from ucds.data.cache import RowStore
+from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.samples import FloatArray, IntArray, Samples, VectorSamples
 from ucds.data.views import VectorView
@@ -36,20 +38,21 @@ def frozen_features(
         backbone: the encoder, without bottleneck; on the runtime's device.
         data: its samples and views.
         runtime: where to compute; with several processes each computes a share.
-        cache: folder to keep features in; ``None`` keeps them in memory.
+        cache: folder to keep features in; ``None`` keeps them in memory. Features of a module of the
+            caller's own stay in memory in any case: no name says what it computes.
         batch_size: samples at a time.
 
     Returns:
         The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs.
     """
     samples = data.samples
-    if cache is None:
+    if cache is None or backbone.spec.name == MODULE:
         everything = np.arange(len(samples))
         parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
         vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
         return TrainingData(vectors, VectorView())
     what = {"backbone": backbone.spec.to_dict(), "weights": state_digest(backbone.module)}
-    kind = f"features {json.dumps(what, sort_keys=True)}"
+    kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
     missing = _missing(samples, store)
     runtime.fabric.barrier()  # every process has counted before any of them adds rows

@@ -18,6 +18,7 @@ from ucds.config import Config
 from ucds.data.cache import default_cache_dir
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.images import ImageSamples
+from ucds.data.layouts import check_layout
 from ucds.data.samples import Samples, load_vectors
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import UserError
@@ -98,6 +99,9 @@ def open_for_training(
         _check_domains(vectors, with_domains, path)
         return Inputs(TrainingData(vectors, VectorView()), identity_backbone(vectors.array.shape[1]))
     scan = scan_domains(path, domains) if with_domains else scan_folder(path)
+    layout = check_layout(scan)
+    for line in layout.lines if layout is not None else ():
+        reporter.say(line)
     built = build_backbone(backbone or "resnet18", weights=weights)
     samples = _open_images(scan, built.spec, cache, reporter)
     return Inputs(TrainingData(samples, view_for(built.spec)), built)
@@ -132,7 +136,7 @@ def open_for_prediction(
 
 def is_vector_file(path: Path) -> bool:
     """Whether a path names embeddings rather than a folder of images."""
-    return path.suffix in VECTOR_FILES
+    return path.suffix.lower() in VECTOR_FILES
 
 
 def view_for(spec: BackboneSpec) -> View:

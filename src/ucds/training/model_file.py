@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -104,7 +104,9 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
     model = ClusteringModel(
         backbone or rebuild_backbone(card.backbone), card.n_clusters, bottleneck_width=card.bottleneck_width
     )
-    proportions = tensors.pop("proportions")
+    proportions = tensors.pop("proportions", None)
+    if proportions is None:
+        raise UserError(f"{path} does not fit its own description: it holds no proportions")
     try:
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     except RuntimeError as error:
@@ -117,10 +119,16 @@ def _read_card(metadata: dict[str, Any], path: Path) -> ModelCard:
         raise UserError(
             f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
         )
-    values = json.loads(metadata["card"])
-    values["backbone"] = BackboneSpec.from_dict(values["backbone"])
-    values["domains"], values["stages"] = tuple(values["domains"]), tuple(values["stages"])
-    return ModelCard(**values)
+    try:
+        values = json.loads(metadata["card"])
+        values["backbone"] = BackboneSpec.from_dict(values["backbone"])
+        values["domains"], values["stages"] = tuple(values["domains"]), tuple(values["stages"])
+        card = ModelCard(**values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} does not describe its model: {error}") from None
+    if card.role not in get_args(Role):
+        raise UserError(f"{path} does not describe its model: its role is {card.role!r}")
+    return card
 
 
 def state_digest(module: torch.nn.Module) -> str:

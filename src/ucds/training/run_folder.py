@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import pickle
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,7 +57,7 @@ class RunFolder:
             raise UserError(f"{self.path} holds no run to resume: choose another --out")
         self._take_lock()
         if occupied:
-            _refuse_differences(json.loads(description.read_text()), identity, self.path)
+            _refuse_differences(_read_description(description), identity, self.path)
         else:
             write_text_atomically(description, json.dumps(identity, indent=2) + "\n")
 
@@ -88,15 +89,24 @@ class RunFolder:
             return None
         try:
             checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, ValueError, EOFError) as error:
-            raise UserError(
-                f"{path} is damaged ({str(error).splitlines()[0]}): delete it to start over"
-            ) from None
+        except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(f"{path} is damaged ({reason}): delete it to start over") from None
         return checkpoint
 
     def drop_checkpoint(self) -> None:
         """Forget the checkpoint once the result is safe."""
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        description = None
+    if not isinstance(description, dict):
+        raise UserError(f"{path} is damaged: choose another --out")
+    return description
 
 
 def _refuse_differences(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:

@@ -242,15 +242,21 @@ class Stage:
         step = self._record.step
         if step % _LOG_STEPS and step != self._total:
             return
-        losses = {name: float(term) for name, term in self._terms.items()}
-        if not np.isfinite(list(losses.values())).all():
-            raise UserError(
-                f"the loss of stage {self.name} is no longer finite at step {step} ({losses}): "
-                "lower the learning rate"
-            )
+        losses = self._finite_losses()
         self._session.write(self.name, step, "losses", losses)
         if self.runtime.rank == 0:
             self.runtime.reporter.advance(step, losses | self._vital_signs())
+
+    def _finite_losses(self) -> dict[str, float]:
+        losses = {name: float(term) for name, term in self._terms.items()}
+        if not np.isfinite(list(losses.values())).all():
+            raise self._diverged(f"loss {losses}")
+        return losses
+
+    def _diverged(self, what: str) -> UserError:
+        return UserError(
+            f"stage {self.name} is no longer finite at step {self._record.step} ({what}): lower the learning rate"
+        )
 
     def _vital_signs(self) -> dict[str, float]:
         if not self._record.evaluations:
@@ -261,6 +267,8 @@ class Stage:
     def _evaluate(self) -> Tensor:
         predictions = self._predict()
         evaluation = assess(predictions, self._record.step)
+        if not np.isfinite(evaluation.information):
+            raise self._diverged("predictions")
         self._record.evaluations.append(evaluation)
         if select(self._record.evaluations) == len(self._record.evaluations) - 1:
             self._record.kept_model = _copy(self.model.state_dict())

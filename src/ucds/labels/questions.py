@@ -1,0 +1,144 @@
+"""What a target owner asks about: image files as they are, or rows of an array of embeddings.
+
+Of a sample only its content is sent. File names stay here; the parts of a request are numbered.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ucds.data.content import FloatArray
+from ucds.data.decode import UnusableImageError, read_image_bytes
+from ucds.errors import UserError
+from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
+
+MOST_OVERHEAD = 256
+"""Bytes that a request, and each sample in it, may need beyond the samples' contents."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of one request."""
+
+    content: bytes
+    content_type: str
+
+
+class Questions(Protocol):
+    """Samples that a service can be asked about, by position."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """A stable id of each sample, the same as ``ucds label`` gives it."""
+        ...
+
+    def read(self, position: int) -> bytes:
+        """A sample's content.
+
+        Raises:
+            UnusableImageError: it cannot be read.
+        """
+        ...
+
+    def body(self, contents: Sequence[bytes]) -> Body:
+        """One request for several samples."""
+        ...
+
+    def check_accepted(self, info: ServiceInfo) -> None:
+        """Make sure that the service takes this kind of samples.
+
+        Raises:
+            UserError: it does not.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImageQuestions:
+    """Image files, sent byte for byte: their content is what the provider counts.
+
+    Attributes:
+        root: the folder that was scanned.
+        paths: of the files, relative to the root.
+        ids: of the samples.
+    """
+
+    root: Path
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+
+    def read(self, position: int) -> bytes:
+        """The bytes of the file."""
+        return read_image_bytes(self.root / self.paths[position])
+
+    def body(self, contents: Sequence[bytes]) -> Body:
+        """A form with one file part for each image."""
+        boundary = secrets.token_hex(16)
+        parts = []
+        for number, content in enumerate(contents):
+            disposition = f'form-data; name="{IMAGES_FIELD}"; filename="{number}"'
+            head = f"Content-Disposition: {disposition}\r\nContent-Type: application/octet-stream"
+            parts += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), content, b"\r\n"]
+        parts.append(f"--{boundary}--\r\n".encode())
+        return Body(b"".join(parts), f"multipart/form-data; boundary={boundary}")
+
+    def check_accepted(self, info: ServiceInfo) -> None:
+        """See :class:`Questions`."""
+        if info.accepts != "images":
+            raise UserError(
+                f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
+                "not about images"
+            )
+
+
+@dataclass(frozen=True)
+class VectorQuestions:
+    """Embeddings.
+
+    Attributes:
+        array: ``(n, d)`` fp32.
+        ids: of the rows.
+    """
+
+    array: FloatArray
+    ids: tuple[str, ...]
+
+    def read(self, position: int) -> bytes:
+        """The bytes of the row."""
+        return np.ascontiguousarray(self.array[position], dtype="<f4").tobytes()
+
+    def body(self, contents: Sequence[bytes]) -> Body:
+        """An array in NumPy's format."""
+        rows = np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1)
+        file = io.BytesIO()
+        np.save(file, rows, allow_pickle=False)
+        return Body(file.getvalue(), NPY_TYPE)
+
+    def check_accepted(self, info: ServiceInfo) -> None:
+        """See :class:`Questions`."""
+        if info.accepts != "embeddings":
+            raise UserError(f"model {info.model!r} answers about images, not about embeddings")
+        if info.width != self.array.shape[1]:
+            raise UserError(
+                f"model {info.model!r} takes embeddings of width {info.width}, not {self.array.shape[1]}"
+            )
+
+
+def check_size(content: bytes, name: str, info: ServiceInfo) -> None:
+    """Spare the service a sample that it would refuse for its length.
+
+    Raises:
+        UnusableImageError: it is longer than the service allows.
+    """
+    most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
+    if info.accepts == "images" and len(content) > most:
+        raise UnusableImageError(
+            name, f"too large for the service ({len(content):,} bytes; it takes {most:,})"
+        )

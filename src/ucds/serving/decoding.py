@@ -1,0 +1,167 @@
+"""Turns what a client sent into rows for the model, or says which samples cannot be used."""
+
+from __future__ import annotations
+
+import ast
+import io
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ucds.data.content import content_key
+from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError, decode_image
+from ucds.labels.wire import InvalidSample
+from ucds.serving.problems import Refusal
+from ucds.serving.settings import Limits
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")  # as in `ucds.data.decode`
+_MAGIC = b"\x93NUMPY"
+_MAX_NPY_HEADER = 4096
+_TYPES = ("<f4", "<f8")
+
+
+class ImageDecoder:
+    """Decodes image files in threads; the decoder's heavy parts run without the interpreter lock.
+
+    Args:
+        size: side of the decoded squares in pixels.
+        max_pixels: of one image, found in its header before its pixels are touched.
+        threads: that decode at once.
+    """
+
+    def __init__(self, size: int, max_pixels: int, threads: int) -> None:
+        self._size, self._max_pixels = size, min(max_pixels, MAX_PIXELS)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    def decode(self, files: list[bytes], positions: list[int]) -> ByteArray:
+        """Decode the files of one request.
+
+        Args:
+            files: contents of image files.
+            positions: of these files in the request, for the refusal.
+
+        Returns:
+            ``(n, 3, size, size)`` uint8.
+
+        Raises:
+            Refusal: 422 with every file that cannot be used.
+        """
+        rows = np.empty((len(files), 3, self._size, self._size), np.uint8)
+
+        def decode_into(place: int) -> str | None:
+            try:
+                self._check_pixels(files[place])
+                rows[place] = decode_image(files[place], self._size)
+            except UnusableImageError as error:
+                return error.reason
+            return None
+
+        reasons = list(self._pool.map(decode_into, range(len(files))))
+        invalid = [
+            InvalidSample(position=position, detail=reason)
+            for position, reason in zip(positions, reasons, strict=True)
+            if reason is not None
+        ]
+        if invalid:
+            detail = f"{len(invalid)} of the images cannot be used; leave them out, nothing was charged."
+            raise Refusal("unusable-samples", detail, invalid=invalid)
+        return rows
+
+    def _check_pixels(self, data: bytes) -> None:
+        if not data:
+            raise UnusableImageError("image", "empty file")
+        try:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                width, height = image.size
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            width = height = self._max_pixels
+        except Exception:
+            return  # `decode_image` finds the same fault, and words it
+        if width * height > self._max_pixels:
+            detail = f"too many pixels (over {self._max_pixels / 1e6:.0f} million)"
+            raise UnusableImageError("image", detail)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def decode_embeddings(data: bytes, width: int, limits: Limits) -> npt.NDArray[np.float32]:
+    """The rows of an ``.npy`` file, checked word by word: NumPy's own reader does far more than is safe.
+
+    Returns:
+        ``(n, width)`` float32, finite.
+
+    Raises:
+        Refusal: 413 for too many rows, 422 for anything but a plain array of the right width.
+    """
+    dtype, shape, start = _read_npy_header(data)
+    if len(shape) != 2 or shape[1] != width:
+        raise _malformed(f"The array has shape {_shown(shape)}, but this model takes (n, {width})")
+    if shape[0] == 0:
+        raise _malformed("The array has no rows")
+    if shape[0] > limits.max_batch:
+        detail = f"A request may hold {limits.max_batch:,} samples at most; send fewer."
+        raise Refusal("too-large", detail)
+    if len(data) - start != shape[0] * shape[1] * dtype.itemsize:
+        raise _malformed("The array is shorter or longer than its header says")
+    values = np.frombuffer(data, dtype, offset=start).reshape(shape)
+    with np.errstate(over="ignore", invalid="ignore"):  # too large for float32: infinite, found below
+        rows = values.astype(np.float32) + np.float32(0)  # minus zero becomes zero: one value, one key
+    bad = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(bad):
+        invalid = [InvalidSample(position=int(i), detail="holds NaN or infinity") for i in bad]
+        detail = f"{len(bad)} of the rows hold NaN or infinity; leave them out, nothing was charged."
+        raise Refusal("unusable-samples", detail, invalid=invalid)
+    return rows
+
+
+def content_keys(samples: list[bytes] | npt.NDArray[np.float32]) -> list[bytes]:
+    """One key a sample, equal for equal contents: of the file as it was sent, or of the float32 row."""
+    if isinstance(samples, list):
+        return [content_key(file) for file in samples]
+    return [content_key(row.tobytes()) for row in samples]
+
+
+def _read_npy_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    try:
+        if data[:6] != _MAGIC or data[6] not in (1, 2, 3):
+            raise _malformed("The body is not an .npy file")
+        layout = "<H" if data[6] == 1 else "<I"
+        start = 8 + struct.calcsize(layout)
+        (length,) = struct.unpack(layout, data[8:start])
+        if length > _MAX_NPY_HEADER or start + length > len(data):
+            raise _malformed("The header of the .npy file is too long")
+        header = ast.literal_eval(data[start : start + length].decode("latin-1").strip())
+        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    except (
+        IndexError,
+        struct.error,
+        ValueError,
+        SyntaxError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        MemoryError,
+    ):
+        raise _malformed("The header of the .npy file is damaged") from None
+    if descr not in _TYPES:
+        raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
+    if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise _malformed("The header of the .npy file is damaged")
+    if fortran is not False:
+        raise _malformed("The array must be stored row by row (numpy.ascontiguousarray)")
+    return np.dtype(descr), shape, start + length
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    text = "(" + ", ".join(map(str, shape)) + ")"
+    return text if len(text) < 40 else f"of {len(shape)} dimensions"
+
+
+def _malformed(what: str) -> Refusal:
+    return Refusal("malformed", f"{what}.")

@@ -1,0 +1,124 @@
+"""The model as the service sees it: rows in, one integer a row out, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ucds.choices import Accelerator
+from ucds.data.views import View
+from ucds.errors import UcdsWarning
+from ucds.training.launch import stored_size, view_for
+from ucds.training.model_file import StoredModel, load_model, state_digest
+from ucds.training.runtime import Runtime
+
+Rows = npt.NDArray[Any]
+Labels = npt.NDArray[np.int64]
+
+
+class Labeller(Protocol):
+    """Labels full batches of one fixed size.
+
+    Attributes:
+        name: of the model, as the answers give it.
+        digest: of its weights: the ledger keeps the answers of different models apart.
+        n_clusters: the paper's ``K``.
+        row_shape: of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
+        dtype: of the rows: uint8 for images, float32 for embeddings.
+        batch_size: rows of every batch.
+    """
+
+    name: str
+    digest: str
+    n_clusters: int
+    row_shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+    batch_size: int
+
+    def label(self, rows: Rows) -> Labels:
+        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
+        ...
+
+
+class ModelLabeller:
+    """A source model that answers in batches of one fixed size.
+
+    A row computed in batches of different sizes may differ in its last bits, and a near tie then
+    has two answers. With one size there is one program: rows come out the same to the bit, whatever
+    company they are in. A model for which that does not hold, because it takes statistics over its
+    batch, is found when it is loaded, and answers one row at a time.
+
+    Args:
+        stored: a model of role "source".
+        device: where to compute.
+        batch_size: rows of every batch; by default 16 on a CPU, 64 on an accelerator.
+
+    Warns:
+        UcdsWarning: the model's rows depend on each other.
+    """
+
+    def __init__(
+        self, stored: StoredModel, device: torch.device | None = None, batch_size: int | None = None
+    ) -> None:
+        spec = stored.card.backbone
+        self.name = stored.card.name
+        self.n_clusters = stored.card.n_clusters
+        self.digest = state_digest(stored.model)[:32]
+        self._device = device or torch.device("cpu")
+        self._view: View = view_for(spec)
+        self._model = stored.model.to(self._device).eval()
+        if spec.input_size is None:
+            self.row_shape: tuple[int, ...] = (spec.width,)
+            self.dtype: npt.DTypeLike = np.float32
+        else:
+            size = stored_size(spec)
+            self.row_shape, self.dtype = (3, size, size), np.uint8
+        self.batch_size = batch_size or (16 if self._device.type == "cpu" else 64)
+        if self.batch_size > 1 and not self._rows_are_apart():
+            warnings.warn(
+                f"model {self.name!r} looks at its whole batch, so it answers one sample at a time, slowly",
+                UcdsWarning,
+                stacklevel=2,
+            )
+            self.batch_size = 1
+
+    @classmethod
+    def load(
+        cls, run: Path, accelerator: Accelerator = "auto", batch_size: int | None = None
+    ) -> ModelLabeller:
+        """Read the model of a finished run.
+
+        Raises:
+            UserError: the run holds no model of role "source", or the machine lacks the device.
+        """
+        stored = load_model(run, role="source")
+        return cls(stored, Runtime(accelerator=accelerator).device, batch_size)
+
+    def label(self, rows: Rows) -> Labels:
+        """See :class:`Labeller`."""
+        return self._probabilities(rows).argmax(-1).cpu().numpy()
+
+    def _probabilities(self, rows: Rows) -> Tensor:
+        # The same steps as where labels are made offline, so that a tie is decided alike.
+        with torch.inference_mode():
+            inputs = self._view.test(torch.from_numpy(rows).to(self._device))
+            return self._model(inputs).logits.float().softmax(-1)
+
+    def _rows_are_apart(self) -> bool:
+        """Whether a row's answer stays as it is when its company and its place change."""
+        generator = np.random.default_rng(0)
+        shape = (self.batch_size, *self.row_shape)
+        if self.dtype is np.uint8:
+            rows: Rows = generator.integers(0, 256, shape, np.uint8)
+        else:
+            rows = generator.standard_normal(shape).astype(np.float32)
+        alone = np.zeros(shape, rows.dtype)
+        alone[-1] = rows[0]
+        together, apart = self._probabilities(rows)[0], self._probabilities(alone)[-1]
+        return torch.allclose(together, apart, rtol=1e-4, atol=1e-6)

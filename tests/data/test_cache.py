@@ -1,0 +1,239 @@
+"""The row store, killed, shared, filled and damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ucds.data import cache
+from ucds.data.cache import RowStore, default_cache_dir
+from ucds.errors import UserError
+
+
+def key(i: int) -> bytes:
+    return i.to_bytes(16, "big")
+
+
+def value(i: int) -> np.ndarray:
+    return np.random.default_rng(i).integers(0, 256, (3, 5, 7), dtype=np.uint8)
+
+
+def values(numbers) -> np.ndarray:
+    return np.stack([value(i) for i in numbers])
+
+
+def open_store(folder: Path, capacity: int = 100, name: str = "images") -> RowStore:
+    return RowStore(folder, name, (3, 5, 7), np.uint8, capacity)
+
+
+def put(store: RowStore, numbers) -> np.ndarray:
+    return store.append([key(i) for i in numbers], values(numbers))
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run something in a process of its own; the signal that killed it, or its exit status."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_rows_come_back(tmp_path):
+    store = open_store(tmp_path)
+    rows = put(store, [5, 6, 7])
+    assert (store.read(rows[[2, 0, 0, 1]]) == values([7, 5, 5, 6])).all()
+    assert store.rows_of([key(6), key(9)]).tolist() == [rows[1], -1]
+    assert len(store) == 3
+    again = open_store(tmp_path)
+    assert (again.read(again.rows_of([key(7), key(6)])) == values([7, 6])).all()
+
+
+def test_reading_into_given_memory(tmp_path):
+    store = open_store(tmp_path)
+    rows = put(store, range(10))
+    out = np.empty((4, 3, 5, 7), np.uint8)
+    assert store.read(rows[[1, 2, 3, 9]], out) is out
+    assert (out == values([1, 2, 3, 9])).all()
+    assert store.read(np.array([], dtype=np.int64)).shape == (0, 3, 5, 7)
+
+
+def test_other_types(tmp_path):
+    store = RowStore(tmp_path, "features", (4,), np.float32, 10)
+    features = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    rows = store.append([key(i) for i in range(3)], features)
+    assert (store.read(rows) == features).all()
+    assert store.read(rows).dtype == np.float32
+
+
+def test_equal_content_is_stored_once(tmp_path):
+    store = open_store(tmp_path)
+    first = put(store, [1, 2])
+    rows = put(store, [2, 3, 3, 1])
+    assert rows.tolist() == [first[1], 2, 2, first[0]]
+    assert len(store) == 3
+
+
+def test_the_store_does_not_outgrow_its_capacity(tmp_path):
+    store = open_store(tmp_path, capacity=3)
+    assert put(store, range(5)).tolist() == [0, 1, 2, -1, -1]
+    assert put(store, [9, 1]).tolist() == [-1, 1]
+    assert (store.path / "rows").stat().st_size == 3 * store.row_bytes
+    smaller = open_store(tmp_path, capacity=1)
+    assert smaller.rows_of([key(2)]).tolist() == [2], "what is there may be used"
+    assert put(smaller, [7]).tolist() == [-1]
+    larger = open_store(tmp_path, capacity=4)
+    assert put(larger, [7, 8]).tolist() == [3, -1]
+
+
+def test_stores_of_other_keys_shapes_and_types_are_apart(tmp_path):
+    stores = [
+        open_store(tmp_path),
+        open_store(tmp_path, name="other"),
+        RowStore(tmp_path, "images", (105,), np.uint8, 9),
+        RowStore(tmp_path, "images", (3, 5, 7), np.int8, 9),
+    ]
+    put(stores[0], [1])
+    assert [len(store) for store in stores] == [1, 0, 0, 0]
+
+
+def test_two_open_stores_see_each_others_rows(tmp_path):
+    first, second = open_store(tmp_path), open_store(tmp_path)
+    put(first, [1, 2])
+    assert put(second, [2, 3]).tolist() == [1, 2]
+    assert (first.read(first.rows_of([key(3)])) == value(3)).all()
+
+
+def test_clearing_leaves_readers_alone(tmp_path):
+    store, reader = open_store(tmp_path), open_store(tmp_path)
+    rows = put(store, [1, 2])
+    store.clear()
+    assert len(store) == 0
+    assert store.rows_of([key(1)]).tolist() == [-1]
+    put(store, [3])
+    assert (reader.read(rows) == values([1, 2])).all()
+    assert len(open_store(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("call", range(9))
+@pytest.mark.parametrize("half", [False, True], ids=["before", "half way"])
+def test_killed_at_any_moment(tmp_path, call, half):
+    """Three appends are three times write, flush, mark; the process dies before or within each."""
+
+    def fill() -> None:
+        calls = 0
+        write, flush = os.pwrite, os.fsync
+
+        def dying_write(descriptor, data, offset):
+            nonlocal calls
+            calls += 1
+            if calls == call + 1:
+                if half:
+                    write(descriptor, data[: len(data) // 2 + 5], offset)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write(descriptor, data, offset)
+
+        def dying_flush(descriptor):
+            nonlocal calls
+            calls += 1
+            if calls == call + 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            flush(descriptor)
+
+        os.pwrite, os.fsync = dying_write, dying_flush
+        store = open_store(tmp_path)
+        for start in (0, 4, 8):
+            put(store, range(start, start + 4))
+
+    assert in_child(fill) == -signal.SIGKILL
+    store = open_store(tmp_path)
+    rows = store.rows_of([key(i) for i in range(12)])
+    done = np.flatnonzero(rows >= 0)
+    assert len(done) >= 4 * (call // 3)
+    if len(done):
+        assert (store.read(rows[done]) == values(done)).all()
+    rows = put(store, range(12))
+    assert (store.read(rows) == values(range(12))).all()
+    assert sorted(rows) == list(range(12))
+
+
+def test_processes_and_threads_fill_one_store(tmp_path):
+    def work(offset: int) -> None:
+        store = open_store(tmp_path)
+        order = np.roll(np.arange(40), offset)
+        for chunk in order.reshape(-1, 4):
+            put(store, chunk.tolist())
+
+    def threads(offset: int) -> None:
+        workers = [threading.Thread(target=work, args=(offset + i,)) for i in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    children = []
+    for offset in (0, 13, 26):
+        child = os.fork()
+        if child == 0:
+            threads(offset)
+            os._exit(0)
+        children.append(child)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    store = open_store(tmp_path)
+    rows = store.rows_of([key(i) for i in range(40)])
+    assert sorted(rows) == list(range(40)) == list(range(len(store)))
+    assert (store.read(rows) == values(range(40))).all()
+
+
+def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    put(store, [1])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "pwrite", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        put(store, [2])
+    monkeypatch.undo()
+    assert (store.read(put(store, [2, 1])) == values([2, 1])).all()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be used"):
+        open_store(tmp_path / "file" / "cache")
+
+
+def test_a_shortened_file_is_noticed(tmp_path):
+    store = open_store(tmp_path)
+    rows = put(store, [1, 2])
+    os.truncate(store.path / "rows", 10)
+    with pytest.raises(UserError, match="shorter than it was"):
+        store.read(rows)
+
+
+def test_files_are_given_back(tmp_path):
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("no list of open files on this system")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        put(open_store(tmp_path), [1])
+    store = open_store(tmp_path)
+    store.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+def test_the_default_folder_is_the_users():
+    assert default_cache_dir().name == "ucds"

@@ -1,0 +1,283 @@
+"""Hostile and unusual files, one by one. Nothing may be raised but `UnusableImageError`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ucds.data import decode
+from ucds.data.decode import UnusableImageError, decode_file, decode_image
+from ucds.errors import UserError
+
+SIZE = 32
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def gradient(size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
+    """Red grows to the right, green downwards, blue is constant."""
+    x, y = np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(0, 255, size[1]))
+    return Image.fromarray(np.stack([x, y, np.full_like(x, 90)], axis=-1).astype(np.uint8))
+
+
+def pixels(image: Image.Image) -> np.ndarray:
+    return np.asarray(image.convert("RGB")).transpose(2, 0, 1).astype(int)
+
+
+def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
+    result = decode_image(data, size)
+    assert result.shape == (3, size, size)
+    assert result.dtype == np.uint8
+    assert result.flags.c_contiguous
+    return result.astype(int)
+
+
+def test_lossless_images_of_the_right_size_come_through_exactly():
+    assert (decoded(encoded(gradient())) == pixels(gradient())).all()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000"])
+def test_formats(kind):
+    assert np.abs(decoded(encoded(gradient(), kind)) - pixels(gradient())).mean() < 8
+
+
+@pytest.mark.parametrize("size", [(100, 60), (31, 900), (1, 1), (1, 3000), (33, 32)])
+def test_any_shape_becomes_a_square_with_antialiasing(size):
+    expected = pixels(gradient(size).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    assert (decoded(encoded(gradient(size))) == expected).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "YCbCr", "HSV", "RGBX"])
+def test_modes_without_transparency_become_rgb(mode):
+    image = gradient().convert(mode)
+    data = encoded(image, "TIFF") if mode != "HSV" else encoded(image.convert("RGB"))
+    assert np.abs(decoded(data) - pixels(image)).mean() < 2
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "L"])
+def test_jpeg_modes(mode):
+    image = gradient().convert(mode)
+    assert np.abs(decoded(encoded(image, "JPEG", quality=95)) - pixels(image)).mean() < 8
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
+def test_transparency_is_laid_on_white(mode):
+    alpha = Image.new("L", (SIZE, SIZE), 255)
+    alpha.paste(0, (0, 0, SIZE // 2, SIZE))
+    image = Image.new("RGB", (SIZE, SIZE), (40, 40, 40))
+    image.putalpha(alpha)
+    result = decoded(encoded(image.convert(mode)) if mode != "PA" else encoded(image.quantize(4)))
+    assert (result[:, :, : SIZE // 2] == 255).all()
+    assert (np.abs(result[:, :, SIZE // 2 :] - 40) <= 2).all()
+
+
+def test_half_transparent_pixels_are_mixed_with_white():
+    assert (decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128)))) - 255).min() == -128
+    result = decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
+    assert np.abs(result - [177, 127, 227]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "index"), [("P", 0, 0), ("RGB", (0, 0, 0), (0, 0, 0)), ("L", 0, 0)]
+)
+def test_a_transparent_colour_becomes_white(mode, colour, index):
+    image = Image.new(mode, (8, 8), colour)
+    if mode == "P":
+        image.putpalette([0, 0, 0] * 256)
+    assert (decoded(encoded(image, transparency=index)) == 255).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_are_scaled_not_clipped(kind):
+    values = np.linspace(0, 65535, SIZE * SIZE).astype(np.uint16).reshape(SIZE, SIZE)
+    result = decoded(encoded(Image.fromarray(values), kind))
+    assert (np.abs(result - values / 257) <= 0.51).all()
+
+
+def test_sixteen_bit_pgm():
+    values = np.linspace(0, 65535, SIZE * SIZE).astype(">u2")
+    data = b"P5 %d %d 65535\n" % (SIZE, SIZE) + values.tobytes()
+    assert (np.abs(decoded(data)[0].ravel() - values.astype(int) / 257) <= 1).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_pixels_without_an_agreed_range_are_stretched(kind):
+    values = (np.linspace(-3, 5, SIZE * SIZE) * (1 if kind is np.float32 else 1e6)).reshape(SIZE, SIZE)
+    result = decoded(encoded(Image.fromarray(values.astype(kind)), "TIFF"))
+    assert (np.abs(result[0] - (values - values.min()) / np.ptp(values) * 255) <= 1).all()
+    assert (decoded(encoded(Image.fromarray(np.full((4, 4), 7e6, kind)), "TIFF")) == 0).all()
+
+
+def test_pixels_that_are_no_numbers_are_refused():
+    values = np.full((8, 8), np.nan, np.float32)
+    with pytest.raises(UnusableImageError, match="NaN"):
+        decode_image(encoded(Image.fromarray(values), "TIFF"), SIZE)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_turned_upright(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    transpose = Image.Transpose
+    stored_as = [  # how a camera held that way stores the upright scene
+        None,
+        transpose.FLIP_LEFT_RIGHT,
+        transpose.ROTATE_180,
+        transpose.FLIP_TOP_BOTTOM,
+        transpose.TRANSPOSE,
+        transpose.ROTATE_90,
+        transpose.TRANSVERSE,
+        transpose.ROTATE_270,
+    ][orientation - 1]
+    stored = gradient() if stored_as is None else gradient().transpose(stored_as)
+    assert np.abs(decoded(encoded(stored, kind, exif=exif)) - pixels(gradient())).mean() < 8
+
+
+@pytest.mark.parametrize("value", [0, 9, 60000])
+def test_senseless_orientations_are_ignored(value):
+    exif = Image.Exif()
+    exif[0x0112] = value
+    assert (decoded(encoded(gradient(), exif=exif)) == pixels(gradient())).all()
+
+
+def test_damaged_exif_does_no_harm():
+    data = encoded(gradient(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage")
+    assert np.abs(decoded(data) - pixels(gradient())).mean() < 8
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_the_first_frame_of_an_animation_is_taken(kind):
+    first, second = gradient(), Image.new("RGB", (SIZE, SIZE), "red")
+    data = encoded(first, kind, save_all=True, append_images=[second])
+    assert np.abs(decoded(data) - pixels(first)).mean() < 8
+
+
+def test_big_jpegs_are_decoded_at_reduced_scale(monkeypatch):
+    data = encoded(gradient((1600, 1200)), "JPEG", quality=95)
+    loaded = []
+    monkeypatch.setattr(decode, "_as_rgb", lambda image: (loaded.append(image.size), image.convert("RGB"))[1])
+    result = decoded(data)
+    assert loaded == [(200, 150)]
+    expected = pixels(gradient((1600, 1200)).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    assert np.abs(result - expected).max() <= 4
+
+
+def test_multi_picture_jpegs_of_telephones():
+    data = encoded(gradient(), "MPO", save_all=True, append_images=[Image.new("RGB", (SIZE, SIZE))])
+    assert np.abs(decoded(data) - pixels(gradient())).mean() < 8
+
+
+def png_bomb(width: int, height: int) -> bytes:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [10_000, 15_000, 60_000, 2**31 - 1])
+@pytest.mark.parametrize("as_errors", [False, True])
+def test_bombs_are_refused_before_decoding(side, as_errors):
+    warnings.simplefilter("error" if as_errors else "ignore")
+    with pytest.raises(UnusableImageError, match="too many pixels"):
+        decode_image(png_bomb(side, side), SIZE)
+
+
+def test_truncated_and_damaged_files_are_refused():
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"):
+        data = encoded(noise, kind)
+        for length in (1, 10, len(data) // 3, len(data) * 2 // 3):
+            with pytest.raises(UnusableImageError):
+                decode_image(data[:length], SIZE)
+
+
+def test_random_damage_never_raises_anything_else():
+    generator = np.random.default_rng(0)
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"):
+        data = encoded(gradient(), kind)
+        for _ in range(40):
+            damaged = np.frombuffer(data, np.uint8).copy()
+            damaged[generator.integers(0, min(len(data), 300), 6)] = generator.integers(0, 256, 6)
+            with contextlib.suppress(UnusableImageError):
+                decoded(damaged.tobytes())
+
+
+@pytest.mark.parametrize(
+    "content", [b"words, words", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xff\xd8\xff", b"\0" * 9]
+)
+def test_files_that_are_no_images_are_refused(tmp_path, content):
+    path = tmp_path / "x.jpg"
+    path.write_bytes(content)
+    with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
+        decode_file(path, SIZE)
+
+
+def test_special_files_are_refused(tmp_path):
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "folder.jpg").mkdir()
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "dangling.jpg").symlink_to("nowhere")
+    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
+    for name, reason in {
+        "empty": "empty file",
+        "folder": "not a regular file",
+        "pipe": "not a regular file",
+        "dangling": "cannot be read",
+        "circle": "cannot be read",
+        "missing": r"cannot be read \(No such file",
+    }.items():
+        with pytest.raises(UnusableImageError, match=rf"{name}\.jpg: {reason}"):
+            decode_file(tmp_path / f"{name}.jpg", SIZE)
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "x.jpg"
+    path.write_bytes(encoded(gradient()))
+
+    def refuse(*_):  # file modes would not stop a test run by root
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(decode.os, "open", refuse)
+    with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
+        decode_file(path, SIZE)
+
+
+def test_too_large_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.png"
+    path.write_bytes(encoded(gradient()))
+    monkeypatch.setattr(decode, "MAX_FILE_BYTES", 10)
+    with pytest.raises(UnusableImageError, match="too large a file"):
+        decode_file(path, SIZE)
+
+
+def test_the_error_is_a_users_and_travels_between_processes():
+    error = pickle.loads(pickle.dumps(UnusableImageError("a.jpg", "empty file")))
+    assert isinstance(error, UserError)
+    assert (error.path, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")

@@ -1,0 +1,163 @@
+"""Which files of a tree become samples."""
+
+import os
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from ucds.data.folders import scan_domains, scan_folder
+from ucds.errors import UcdsWarning, UserError
+
+
+def touch(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+@pytest.fixture(autouse=True)
+def _no_surprises():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UcdsWarning)
+        yield
+
+
+def test_images_at_any_depth_in_a_fixed_order(tmp_path):
+    touch(
+        tmp_path,
+        "b/x.jpg",
+        "b/deep/er/still/y.PNG",
+        "a/10.jpg",
+        "a/9.jpeg",
+        "a/c/z.tiff",
+        "b/notes.txt",
+        "a/Thumbs.db",
+    )
+    scan = scan_domains(tmp_path)
+    assert scan.domain_names == ("a", "b")
+    assert scan.ids == ("a/10.jpg", "a/9.jpeg", "a/c/z.tiff", "b/deep/er/still/y.PNG", "b/x.jpg")
+    assert scan.domain.tolist() == [0, 0, 0, 1, 1]
+    assert scan.domain.dtype == np.int64
+    assert len(scan) == 5
+
+
+def test_one_folder_is_one_domain(tmp_path):
+    touch(tmp_path, "clinic/x.jpg", "clinic/bike/y.jpg")
+    scan = scan_folder(tmp_path / "clinic")
+    assert scan.domain_names == ("clinic",)
+    assert scan.ids == ("bike/y.jpg", "x.jpg")
+
+
+def test_hidden_files_and_folders_are_skipped(tmp_path):
+    touch(tmp_path, "a/x.jpg", "a/._x.jpg", "a/.cache/y.jpg", ".git/z.jpg", "b/x.jpg")
+    assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/x.jpg")
+
+
+def test_chosen_domains(tmp_path):
+    touch(tmp_path, "a/x.jpg", "b/x.jpg", "c/x.jpg")
+    assert scan_domains(tmp_path, ["c", "a"]).domain_names == ("a", "c")
+    with pytest.raises(UserError, match=r"no domain 'd', 'e'; it has 'a', 'b', 'c'"):
+        scan_domains(tmp_path, ["a", "e", "d"])
+    with pytest.raises(UserError, match="no domain"):
+        scan_domains(tmp_path, [])
+
+
+def test_a_wrapper_folder_is_stepped_into(tmp_path):
+    touch(tmp_path, "kfold/photo/dog/x.jpg", "kfold/sketch/dog/y.jpg")
+    scan = scan_domains(tmp_path)
+    assert scan.domain_names == ("photo", "sketch")
+    assert scan.ids == ("kfold/photo/dog/x.jpg", "kfold/sketch/dog/y.jpg")
+    assert scan_domains(tmp_path, ["sketch"]).domain_names == ("sketch",)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("webcam/bike/x.jpg", "webcam/mug/y.jpg"),
+        ("webcam/images/bike/x.jpg", "webcam/images/mug/y.jpg"),
+        ("webcam/x.jpg", "webcam/more/a/y.jpg"),
+    ],
+)
+def test_a_lone_domain_is_no_wrapper(tmp_path, names):
+    touch(tmp_path, *names)
+    assert scan_domains(tmp_path).domain_names == ("webcam",)
+    assert scan_domains(tmp_path, ["webcam"]).domain_names == ("webcam",)
+
+
+def test_unusable_folders_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no folder"):
+        scan_domains(tmp_path / "none")
+    touch(tmp_path, "file.jpg")
+    with pytest.raises(UserError, match="is a file"):
+        scan_domains(tmp_path / "file.jpg")
+    with pytest.raises(UserError, match="no domain folders"):
+        scan_domains(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"No images in .*empty"):
+        scan_folder(tmp_path / "empty")
+    with pytest.raises(UserError, match="is a file"):
+        scan_folder(tmp_path / "file.jpg")
+
+
+def test_an_empty_domain_is_an_error_if_asked_for_and_else_a_warning(tmp_path):
+    touch(tmp_path, "a/x.jpg", "b/x.jpg", "splits/train.txt")
+    with pytest.warns(UcdsWarning, match="splits holds no images"):
+        assert scan_domains(tmp_path).domain_names == ("a", "b")
+    with pytest.raises(UserError, match="No images in 'splits'"):
+        scan_domains(tmp_path, ["a", "splits"])
+
+
+def test_all_domains_empty(tmp_path):
+    touch(tmp_path, "a/x.txt", "b/x.txt")
+    with pytest.raises(UserError, match=r"No images in 'a', 'b'.*\.jpg"):
+        scan_domains(tmp_path)
+
+
+def test_images_in_no_domain_are_mentioned(tmp_path):
+    touch(tmp_path, "a/x.jpg", "loose.jpg", "loose.png")
+    with pytest.warns(UcdsWarning, match="2 images lie directly in"):
+        assert scan_domains(tmp_path).ids == ("a/x.jpg",)
+
+
+def test_links_are_followed_and_loops_end(tmp_path):
+    touch(tmp_path, "data/a/sub/x.jpg", "data/b/y.jpg", "elsewhere/z.jpg")
+    data = tmp_path / "data"
+    (data / "a" / "loop").symlink_to(data / "a")
+    (data / "a" / "sub" / "up").symlink_to(data)
+    (data / "a" / "self").symlink_to(data / "a" / "self")
+    (data / "b" / "outside").symlink_to(tmp_path / "elsewhere")
+    (data / "b" / "broken.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    scan = scan_domains(data)
+    assert [i for i in scan.ids if i.startswith("b/")] == ["b/broken.jpg", "b/outside/z.jpg", "b/y.jpg"]
+    assert sum(i.endswith("x.jpg") for i in scan.ids) == 1
+    assert len(scan) < 10
+
+
+def test_a_folder_named_like_an_image_is_a_folder(tmp_path):
+    touch(tmp_path, "a/odd.jpg/x.jpg", "b/y.jpg")
+    assert scan_domains(tmp_path).ids == ("a/odd.jpg/x.jpg", "b/y.jpg")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_mentioned(tmp_path):
+    touch(tmp_path, "a/x.jpg", "a/locked/y.jpg", "b/z.jpg")
+    (tmp_path / "a" / "locked").chmod(0)
+    try:
+        with pytest.warns(UcdsWarning, match="locked cannot be read"):
+            assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/z.jpg")
+    finally:
+        (tmp_path / "a" / "locked").chmod(0o755)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_not_utf8_get_ids_that_are(tmp_path):
+    touch(tmp_path, "a/über.jpg", "b/y.jpg")
+    raw = os.fsencode(tmp_path / "a") + b"/caf\xe9.jpg"
+    os.close(os.open(raw, os.O_CREAT))
+    scan = scan_domains(tmp_path)
+    assert set(scan.ids) == {"a/caf\\xe9.jpg", "a/über.jpg", "b/y.jpg"}
+    "".join(scan.ids).encode("utf-8")
+    assert all((tmp_path / path).exists() for path in scan.paths)

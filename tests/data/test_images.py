@@ -1,0 +1,326 @@
+"""The image cache, from the outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.data import filling
+from ucds.data.decode import decode_file
+from ucds.data.folders import scan_domains, scan_folder
+from ucds.data.images import ImageSamples
+from ucds.data.samples import Samples
+from ucds.errors import UcdsWarning, UserError
+
+SIZE = 16
+ROW = 3 * SIZE * SIZE
+
+
+@pytest.fixture
+def decodings(monkeypatch) -> list[str]:
+    """The names of the files that have been decoded into the cache."""
+    seen: list[str] = []
+    decode = filling.decode_image
+
+    def counted(data, size, path):
+        seen.append(Path(path).name)
+        return decode(data, size, path)
+
+    monkeypatch.setattr(filling, "decode_image", counted)
+    return seen
+
+
+def opened(tmp_path: Path, **options) -> ImageSamples:
+    return ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache", size=SIZE, **options)
+
+
+def everything(samples: Samples) -> torch.Tensor:
+    return samples.read(np.arange(len(samples)))
+
+
+def reference(samples: ImageSamples) -> torch.Tensor:
+    return torch.from_numpy(np.stack([decode_file(samples.root / path, SIZE) for path in samples.paths]))
+
+
+def row_file(tmp_path: Path) -> Path:
+    return next((tmp_path / "cache" / "images").glob("*/rows"))
+
+
+def names(domain: str, count: int) -> list[str]:
+    return [f"{domain}/{i:03}.png" for i in range(count)]
+
+
+def test_images_are_decoded_once(tmp_path, make_images, decodings):
+    make_images("b/mug/1.png", "a/1.jpg", "a/2.png")
+    samples = opened(tmp_path)
+    assert isinstance(samples, Samples)
+    assert samples.ids == ("a/1.jpg", "a/2.png", "b/mug/1.png")
+    assert samples.domain.tolist() == [0, 0, 1]
+    assert samples.domain_names == ("a", "b")
+    assert samples.skipped == ()
+    assert torch.equal(everything(samples), reference(samples))
+    assert samples.read(np.array([2, 0, 2])).shape == (3, 3, SIZE, SIZE)
+    assert len(decodings) == 3
+    again = opened(tmp_path)
+    assert torch.equal(everything(again), everything(samples))
+    assert again.fingerprint == samples.fingerprint
+    assert again.keys == samples.keys
+    assert len(decodings) == 3
+
+
+def test_a_second_opening_does_not_read_the_files(tmp_path, make_images, monkeypatch):
+    make_images(*names("a", 4))
+    first = opened(tmp_path)
+    monkeypatch.setattr(filling, "read_image_bytes", lambda path: pytest.fail("the file was read again"))
+    assert torch.equal(everything(opened(tmp_path)), everything(first))
+
+
+def test_renamed_and_duplicated_files_reuse_rows(tmp_path, make_images, decodings):
+    first, second = make_images("a/1.png", "a/2.png")
+    before = opened(tmp_path)
+    first.rename(first.with_name("renamed.png"))
+    (tmp_path / "data" / "b").mkdir()
+    shutil.copy(second, tmp_path / "data" / "b" / "copy.png")
+    after = opened(tmp_path)
+    assert after.ids == ("a/2.png", "a/renamed.png", "b/copy.png")
+    assert after.keys == (before.keys[1], before.keys[0], before.keys[1])
+    assert torch.equal(everything(after), everything(before)[[1, 0, 1]])
+    assert after.fingerprint != before.fingerprint
+    assert len(decodings) == 2
+    shutil.move(tmp_path / "data", tmp_path / "moved")
+    one = ImageSamples.open(scan_folder(tmp_path / "moved" / "a"), tmp_path / "cache", size=SIZE)
+    assert one.ids == ("2.png", "renamed.png")
+    assert len(decodings) == 2
+
+
+def test_changed_content_is_decoded_again(tmp_path, make_images, decodings, noise_image):
+    path = make_images("a/1.bmp", "a/2.bmp")[0]
+    before = opened(tmp_path)
+    times = path.stat()
+    noise_image(77).save(path)  # a bitmap of the same length
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    after = opened(tmp_path)
+    assert decodings.count("1.bmp") == 2
+    assert decodings.count("2.bmp") == 1
+    assert torch.equal(everything(after), reference(after))
+    assert after.fingerprint != before.fingerprint
+
+
+def test_sizes_are_apart(tmp_path, make_images):
+    make_images("a/1.png")
+    small = opened(tmp_path)
+    large = ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache", size=20)
+    assert everything(large).shape == (1, 3, 20, 20)
+    assert small.fingerprint != large.fingerprint
+    assert small.keys == large.keys
+
+
+@pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")
+def test_unusable_files_are_warned_of_and_dropped(tmp_path, make_images):
+    make_images(*names("a", 3), "b/good.png")
+    for name, content in {
+        "a/000b.png": b"",
+        "a/bad.jpg": b"words",
+        "b/bad.png": b"",
+        "b/torn.png": b"\x89PNG\r\n",
+    }.items():
+        (tmp_path / "data" / name).write_bytes(content)
+    with pytest.warns(UcdsWarning) as caught:
+        samples = opened(tmp_path)
+    assert samples.ids == ("a/000.png", "a/001.png", "a/002.png", "b/good.png")
+    assert samples.domain.tolist() == [0, 0, 0, 1]
+    assert torch.equal(everything(samples), reference(samples))
+    assert [Path(problem.path).name for problem in samples.skipped] == [
+        "000b.png",
+        "bad.jpg",
+        "bad.png",
+        "torn.png",
+    ]
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == 5
+    assert messages[0].endswith("000b.png: empty file; skipped")
+    assert messages[-1] == "4 of 8 files skipped: 2 empty file, 2 not an image of a known format."
+    with pytest.warns(UcdsWarning, match="4 of 8 files skipped"):
+        assert opened(tmp_path).ids == samples.ids
+
+
+def test_only_twenty_warnings_and_a_summary(tmp_path, make_images):
+    make_images("a/good.png")
+    for i in range(30):
+        (tmp_path / "data" / "a" / f"{i}.jpg").touch()
+    with pytest.warns(UcdsWarning) as caught:
+        opened(tmp_path)
+    assert len(caught) == 21
+    assert str(caught[-1].message) == "30 of 31 files skipped: 30 empty file."
+
+
+def test_repaired_files_come_back(tmp_path, make_images, noise_image):
+    make_images("a/1.png")
+    bad = tmp_path / "data" / "a" / "2.png"
+    bad.touch()
+    with pytest.warns(UcdsWarning):
+        assert len(opened(tmp_path)) == 1
+    noise_image(5).save(bad)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(opened(tmp_path)) == 2
+
+
+@pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")
+def test_a_domain_of_unusable_files_is_an_error(tmp_path, make_images):
+    make_images("a/1.png")
+    (tmp_path / "data" / "b").mkdir()
+    (tmp_path / "data" / "b" / "1.png").touch()
+    (tmp_path / "data" / "b" / "2.png").touch()
+    with pytest.raises(UserError, match=r"None of the 2 files of 'b' can be used \(.*1\.png: empty file\)"):
+        opened(tmp_path)
+
+
+def test_the_cache_is_bounded(tmp_path, make_images, decodings):
+    make_images(*names("a", 10))
+    samples = opened(tmp_path, limit_bytes=4 * ROW + 5)
+    assert row_file(tmp_path).stat().st_size == 4 * ROW
+    order = np.array([9, 0, 5, 3, 9, 1])
+    assert torch.equal(samples.read(order), reference(samples)[order])
+    assert torch.equal(everything(samples), reference(samples))
+    assert len(decodings) == 10
+    again = opened(tmp_path, limit_bytes=4 * ROW)
+    assert torch.equal(everything(again), reference(again))
+    assert len(decodings) == 10, "files that do not fit are not decoded again just to be looked at"
+    more = opened(tmp_path, limit_bytes=7 * ROW)
+    assert torch.equal(everything(more), reference(more))
+    assert len(decodings) == 13
+    assert row_file(tmp_path).stat().st_size == 7 * ROW
+
+
+def test_nothing_is_kept_without_a_cache(tmp_path, make_images):
+    make_images(*names("a", 3))
+    samples = opened(tmp_path, limit_bytes=0)
+    assert torch.equal(everything(samples), reference(samples))
+    assert row_file(tmp_path).stat().st_size == 0
+
+
+def test_rows_of_other_data_sets_make_room(tmp_path, make_images, decodings):
+    make_images(*names("a", 8))
+    make_images(*names("a", 8), root=tmp_path / "other", first_seed=100)
+    first = opened(tmp_path, limit_bytes=10 * ROW)
+    scan = scan_domains(tmp_path / "other")
+    second = ImageSamples.open(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)
+    assert row_file(tmp_path).stat().st_size == 8 * ROW
+    assert torch.equal(everything(second), reference(second))
+    assert torch.equal(everything(first), reference(first)), "a run that goes on keeps its rows"
+    assert len(decodings) == 16
+
+
+def test_a_moved_data_set_is_recognised_in_a_full_cache(tmp_path, make_images, decodings):
+    make_images(*names("a", 8))
+    opened(tmp_path, limit_bytes=10 * ROW)
+    shutil.move(tmp_path / "data", tmp_path / "elsewhere")
+    scan = scan_domains(tmp_path / "elsewhere")
+    ImageSamples.open(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)
+    assert len(decodings) == 8
+
+
+def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, noise_image):
+    first, second, third = make_images("a/1.png", "a/2.png", "a/3.png")
+    samples = opened(tmp_path, limit_bytes=0)
+    first.unlink()
+    noise_image(99).save(second)
+    third.write_bytes(b"")
+    for position, words in enumerate(
+        [r"1\.png could be read", r"2\.png has changed", r"3\.png could be read"]
+    ):
+        with pytest.raises(UserError, match=words):
+            samples.read(np.array([position]))
+
+
+def test_cached_images_outlive_their_files_and_the_cache(tmp_path, make_images):
+    make_images(*names("a", 3))
+    samples = opened(tmp_path)
+    expected = reference(samples)
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(tmp_path / "cache")
+    assert torch.equal(everything(samples), expected)
+
+
+def test_progress_is_reported(tmp_path, make_images):
+    make_images(*names("a", 70))
+    seen = []
+    opened(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 70), (32, 70), (64, 70), (70, 70)]
+    seen.clear()
+    opened(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(70, 70)]
+
+
+@pytest.mark.parametrize("done", [0, 32, 64])
+def test_a_killed_opening_goes_on_where_it_was(tmp_path, make_images, decodings, done):
+    make_images(*names("a", 70))
+
+    def die(count: int, _: int) -> None:
+        if count == done:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            opened(tmp_path, progress=die, workers=2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    samples = opened(tmp_path)
+    assert torch.equal(everything(samples), reference(samples))
+    assert len(decodings) == 70 - done
+
+
+def test_killed_at_odd_moments(tmp_path, make_images):
+    make_images(*names("a", 60), *names("b", 60))
+    for milliseconds in (1, 4, 9, 16, 25, 40):
+        child = os.fork()
+        if child == 0:
+            try:
+                opened(tmp_path, workers=2)
+            finally:
+                os._exit(0)
+        time.sleep(milliseconds / 1000)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    samples = opened(tmp_path)
+    assert torch.equal(everything(samples), reference(samples))
+
+
+def test_processes_that_open_at_the_same_time(tmp_path, make_images, decodings):
+    make_images(*names("a", 50), *names("b", 50))
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                samples = opened(tmp_path, workers=2)
+                # NumPy, not torch: its threads do not survive a fork.
+                same = (everything(samples).numpy() == reference(samples).numpy()).all()
+                status = 0 if same else 2
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    samples = opened(tmp_path)
+    assert torch.equal(everything(samples), reference(samples))
+    assert decodings == []
+    assert row_file(tmp_path).stat().st_size == 100 * ROW
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, make_images):
+    make_images("a/1.png")
+    (tmp_path / "cache").touch()
+    with pytest.raises(UserError, match="cannot be used"):
+        opened(tmp_path)

@@ -1,0 +1,68 @@
+"""Known data sets, on made-up scans."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from ucds.data.folders import Scan
+from ucds.data.layouts import LAYOUTS, OFFICE_31, OFFICE_HOME, PACS, check_layout, recognise
+from ucds.errors import UcdsWarning
+
+
+def made_up(counts: dict[str, int], n_classes: int) -> Scan:
+    """A scan with the given numbers of files, dealt out to the classes in turn."""
+    paths = [
+        f"{name}/class{i % n_classes:02}/{i}.jpg" for name, count in counts.items() for i in range(count)
+    ]
+    domain = np.repeat(np.arange(len(counts)), list(counts.values()))
+    return Scan(None, tuple(paths), domain, tuple(counts))
+
+
+@pytest.mark.parametrize(
+    ("names", "layout"),
+    [
+        (("amazon", "dslr", "webcam"), OFFICE_31),
+        (("amazon", "webcam"), OFFICE_31),
+        (("Art", "Clipart", "Product", "Real World"), OFFICE_HOME),
+        (("art", "clipart", "product", "real_world"), OFFICE_HOME),
+        (("Clipart", "RealWorld"), OFFICE_HOME),
+        (("art_painting", "cartoon", "photo", "sketch"), PACS),
+        (("Art Painting", "Photo"), PACS),
+        (("photo",), None),
+        (("amazon", "photo"), None),
+        (("amazon", "webcam", "mine"), None),
+    ],
+)
+def test_data_sets_are_known_by_their_domains(names, layout):
+    assert recognise(names) is layout
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_complete_copies_pass(layout):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = check_layout(made_up(dict(layout.counts), layout.n_classes))
+    assert report.layout is layout
+    assert report.mismatches == ()
+    assert len(report.lines) == len(layout.counts) + 1
+    assert all("as expected" in line for line in report.lines)
+
+
+def test_published_totals():
+    assert sum(OFFICE_31.counts.values()) == 4110
+    assert sum(OFFICE_HOME.counts.values()) == 15588
+    assert sum(PACS.counts.values()) == 9991
+
+
+def test_differences_are_said():
+    with pytest.warns(
+        UcdsWarning, match=r"dslr 497 images, but 498 expected; .*: 30 classes, but 31 expected"
+    ):
+        report = check_layout(made_up({"amazon": 2817, "dslr": 497}, 30))
+    assert len(report.mismatches) == 2
+    assert "Office-31 (common release): amazon 2,817 images, as expected" in report.lines
+
+
+def test_other_data_sets_are_not_judged():
+    assert check_layout(made_up({"north": 10, "south": 10}, 2)) is None

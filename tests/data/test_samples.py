@@ -1,0 +1,89 @@
+"""Subsets and validation splits."""
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.data.samples import Samples, VectorSamples, split_validation, subset
+from ucds.errors import UserError
+
+
+def vectors(*sizes: int, seed: int = 0) -> VectorSamples:
+    generator = np.random.default_rng(seed)
+    names = "abcdefgh"
+    return VectorSamples.from_arrays(
+        {names[d]: generator.normal(size=(n, 3)).astype(np.float32) for d, n in enumerate(sizes)}
+    )
+
+
+def test_subset_addresses_the_parents_samples():
+    parent = vectors(4, 5)
+    part = subset(parent, [7, 0, 3])
+    assert isinstance(part, Samples)
+    assert len(part) == 3
+    assert part.ids == ("7", "0", "3")
+    assert part.domain.tolist() == [1, 0, 0]
+    assert part.keys == (parent.keys[7], parent.keys[0], parent.keys[3])
+    assert torch.equal(part.read(np.array([2, 0])), parent.read(np.array([3, 7])))
+
+
+def test_domains_without_samples_leave_a_subset():
+    part = subset(vectors(2, 2, 2), [4, 5, 0])
+    assert part.domain_names == ("a", "c")
+    assert part.domain.tolist() == [1, 1, 0]
+    kept = subset(vectors(2, 2, 2), [4, 5, 0], keep_domains=True)
+    assert kept.domain_names == ("a", "b", "c")
+    assert kept.domain.tolist() == [2, 2, 0]
+
+
+def test_subset_of_a_subset():
+    part = subset(subset(vectors(6), [5, 4, 3]), [2, 0])
+    assert part.ids == ("3", "5")
+
+
+def test_fingerprints_follow_the_choice():
+    parent = vectors(4, 5)
+    assert subset(parent, [1, 2]).fingerprint == subset(vectors(4, 5), [1, 2]).fingerprint
+    assert subset(parent, [1, 2]).fingerprint != subset(parent, [2, 1]).fingerprint
+    assert subset(parent, [1, 2]).fingerprint != subset(vectors(4, 5, seed=1), [1, 2]).fingerprint
+
+
+@pytest.mark.parametrize("index", [[], [[0]], [-1], [9]])
+def test_impossible_positions_are_refused(index):
+    with pytest.raises(ValueError, match="position"):
+        subset(vectors(4, 5), index)
+
+
+def test_validation_split_is_by_domain_and_repeatable():
+    samples = vectors(100, 20, 1)
+    train, validation = split_validation(samples, 0.1, seed=0)
+    assert np.bincount(validation.domain, minlength=3).tolist() == [10, 2, 0]
+    assert sorted([*train.index, *validation.index]) == list(range(121))
+    assert (np.diff(train.index) > 0).all()
+    assert train.domain_names == validation.domain_names == samples.domain_names
+    again = split_validation(vectors(100, 20, 1), 0.1, seed=0)[1]
+    assert (again.index == validation.index).all()
+    other = split_validation(samples, 0.1, seed=1)[1]
+    assert (other.index != validation.index).any()
+
+
+def test_validation_never_takes_the_last_sample():
+    train, validation = split_validation(vectors(2, 2), 0.99, seed=0)
+    assert np.bincount(train.domain).tolist() == [1, 1]
+    assert len(validation) == 2
+
+
+def test_validation_takes_one_where_it_can():
+    _, validation = split_validation(vectors(3, 3), 0.01, seed=0)
+    assert np.bincount(validation.domain).tolist() == [1, 1]
+
+
+def test_nothing_to_validate_on():
+    with pytest.raises(UserError, match="one sample only"):
+        split_validation(vectors(1, 1), 0.1, seed=0)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0])
+def test_impossible_fractions_are_refused(fraction):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        split_validation(vectors(5), fraction, seed=0)

@@ -1,0 +1,170 @@
+"""Arrays and files of embeddings."""
+
+import io
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.data.samples import Samples, VectorSamples, load_vectors
+from ucds.errors import UserError
+
+
+def rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+
+
+def test_an_array_is_one_domain_and_not_copied():
+    array = rows(5)
+    samples = VectorSamples(array)
+    assert isinstance(samples, Samples)
+    assert samples.array is array
+    assert samples.ids == ("0", "1", "2", "3", "4")
+    assert samples.domain.tolist() == [0] * 5
+    read = samples.read(np.array([3, 3, 0]))
+    assert torch.equal(read, torch.from_numpy(array[[3, 3, 0]]))
+    read.zero_()
+    assert array.any(), "what is read is a copy"
+
+
+def test_one_domain_per_array():
+    arrays = {"web": rows(2), "art": rows(3, seed=1)}
+    samples = VectorSamples.from_arrays(arrays)
+    assert samples.domain_names == ("art", "web")
+    assert samples.domain.tolist() == [0, 0, 0, 1, 1]
+    np.testing.assert_array_equal(samples.array, np.concatenate([arrays["art"], arrays["web"]]))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float16, np.int32, np.uint8])
+def test_other_numbers_become_float32(kind):
+    samples = VectorSamples(np.arange(6).reshape(2, 3).astype(kind))
+    assert samples.read(np.array([1])).tolist() == [[3.0, 4.0, 5.0]]
+    assert samples.array.dtype == np.float32
+
+
+def test_lists_are_taken_too():
+    assert len(VectorSamples([[1.0, 2.0], [3.0, 4.0]])) == 2
+
+
+def test_fingerprint_changes_with_content_ids_and_domains():
+    changed = rows(5)
+    changed[4, 3] += 1e-6
+    variants = [
+        VectorSamples(rows(5)),
+        VectorSamples(changed),
+        VectorSamples(rows(5)[::-1]),
+        VectorSamples(rows(5), ids=("a", "b", "c", "d", "e")),
+        VectorSamples(rows(5), np.array([0, 0, 1, 1, 1]), ("a", "b")),
+        VectorSamples(rows(5), np.array([0, 0, 1, 1, 1]), ("a", "c")),
+    ]
+    assert len({samples.fingerprint for samples in variants}) == len(variants)
+    assert VectorSamples(rows(5)).fingerprint == VectorSamples(np.asfortranarray(rows(5))).fingerprint
+
+
+def test_equal_rows_have_equal_keys():
+    array = rows(3)
+    array[2] = array[0]
+    keys = VectorSamples(array).keys
+    assert keys[0] == keys[2] != keys[1]
+    assert {len(key) for key in keys} == {16}
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros(3), "shape"),
+        (np.zeros((2, 2, 2)), "shape"),
+        (np.zeros((0, 4)), "shape"),
+        (np.zeros((4, 0)), "shape"),
+        (np.array([["a", "b"]]), "real numbers"),
+        (np.zeros((2, 2), complex), "real numbers"),
+        (np.array([[1.0], [np.nan]]), r"NaN or infinity \(first in row 1\)"),
+        (np.array([[np.inf], [0.0]]), r"NaN or infinity \(first in row 0\)"),
+        (np.array([[1e300], [0.0]]), "NaN or infinity"),
+    ],
+)
+def test_unusable_arrays_are_refused(array, words):
+    with pytest.raises(UserError, match=words):
+        VectorSamples(array)
+
+
+@pytest.mark.parametrize(
+    ("domain", "names", "ids", "words"),
+    [
+        ([0, 1], ("a", "b"), None, "3 vectors"),
+        ([0, 0, 2], ("a", "b"), None, "at least one sample"),
+        ([0, 0, 0], ("a", "b"), None, "at least one sample"),
+        ([0, 0, 1], ("a", "a"), None, "different names"),
+        (None, ("a",), ("x", "y"), "3 vectors"),
+        (None, ("a",), ("x", "y", "x"), "all be different"),
+    ],
+)
+def test_domains_and_ids_must_fit(domain, names, ids, words):
+    with pytest.raises(UserError, match=words):
+        VectorSamples(rows(3), None if domain is None else np.array(domain), names, ids)
+
+
+def test_domains_must_be_of_one_width():
+    with pytest.raises(UserError, match="a: 4, b: 5"):
+        VectorSamples.from_arrays({"b": rows(2, 5), "a": rows(2, 4)})
+    with pytest.raises(UserError, match="no arrays"):
+        VectorSamples.from_arrays({})
+    with pytest.raises(UserError, match="domain 'b' holds NaN"):
+        VectorSamples.from_arrays({"a": rows(2), "b": np.full((2, 4), np.nan)})
+
+
+def test_npy_is_memory_mapped(tmp_path):
+    np.save(tmp_path / "clinic.npy", rows(6))
+    samples = load_vectors(tmp_path / "clinic.npy")
+    assert samples.domain_names == ("clinic",)
+    assert isinstance(samples.array, np.memmap)
+    np.testing.assert_array_equal(samples.read(np.array([5, 1])), rows(6)[[5, 1]])
+    assert samples.fingerprint == VectorSamples(rows(6), domain_names=("clinic",)).fingerprint
+
+
+def test_npz_has_one_domain_per_array(tmp_path):
+    np.savez(tmp_path / "x.npz", photo=rows(2), art=rows(3))
+    samples = load_vectors(tmp_path / "x.npz")
+    assert samples.domain_names == ("art", "photo")
+    assert len(samples) == 5
+
+
+def pickled() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([[{"a": 1}]], dtype=object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def torn() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, rows(100))
+    return buffer.getvalue()[:500]
+
+
+def foreign_zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("content", [pickled(), torn(), foreign_zip(), b"", b"words", pickle.dumps([1])])
+def test_bad_files_are_refused_in_words(tmp_path, suffix, content):
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"bad{suffix}"):
+        load_vectors(path)
+
+
+def test_pickled_objects_inside_an_archive_are_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", a=np.array([[{"a": 1}]], dtype=object))
+    with pytest.raises(UserError, match=r"bad\.npz"):
+        load_vectors(tmp_path / "bad.npz")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match="no file"):
+        load_vectors(tmp_path / "none.npy")

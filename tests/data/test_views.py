@@ -1,0 +1,123 @@
+"""Crops and flips against a slow reference."""
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.data.views import IMAGENET_MEAN, IMAGENET_STD, ImageView, VectorView, View
+
+
+def images(n: int, size: int = 40) -> torch.Tensor:
+    return torch.randint(
+        0, 256, (n, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+
+
+def normalised(image: np.ndarray) -> np.ndarray:
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    return (image / 255 - mean) / std
+
+
+def train_reference(raw: torch.Tensor, draws: torch.Tensor, crop: int) -> np.ndarray:
+    views = []
+    for image, (down, right, flip) in zip(raw.numpy(), draws.tolist(), strict=True):
+        top = int(down * (image.shape[1] - crop + 1))
+        left = int(right * (image.shape[2] - crop + 1))
+        view = image[:, top : top + crop, left : left + crop]
+        views.append(normalised(view[:, :, ::-1] if flip < 0.5 else view))
+    return np.stack(views)
+
+
+def test_training_views_equal_the_reference():
+    view = ImageView(crop=24)
+    raw, draws = images(50), view.draw(50, torch.Generator().manual_seed(1))
+    result = view.train(raw, draws)
+    assert result.dtype == torch.float32
+    assert result.shape == (50, *view.input_shape) == (50, 3, 24, 24)
+    np.testing.assert_allclose(result, train_reference(raw, draws, 24), atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(40, 28), (28, 40), (24, 24)])
+def test_images_need_not_be_square(shape):
+    view = ImageView(crop=24)
+    raw = images(9)[:, :, : shape[0], : shape[1]]
+    draws = view.draw(9, torch.Generator().manual_seed(1))
+    np.testing.assert_allclose(view.train(raw, draws), train_reference(raw, draws, 24), atol=2e-6)
+
+
+def test_extreme_draws_stay_inside():
+    view = ImageView(crop=24)
+    nearly_one = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)).item()
+    draws = torch.tensor([[0.0, 0.0, 0.9], [nearly_one, nearly_one, 0.0]])
+    raw = images(2)
+    np.testing.assert_allclose(view.train(raw, draws), train_reference(raw, draws, 24), atol=2e-6)
+
+
+def test_all_offsets_and_flips_are_drawn():
+    draws = ImageView(crop=30).draw(20_000, torch.Generator().manual_seed(0))
+    offsets = (draws[:, 0] * 11).long()
+    assert torch.bincount(offsets).min() > 1600  # of 1818 expected
+    assert abs((draws[:, 2] < 0.5).float().mean() - 0.5) < 0.02
+
+
+def test_rows_of_a_batch_do_not_depend_on_each_other():
+    """Processes apply their own rows of common draws."""
+    view = ImageView(crop=24)
+    raw, draws = images(8), view.draw(8, torch.Generator().manual_seed(1))
+    whole = view.train(raw, draws)
+    assert torch.equal(whole[3:6], view.train(raw[3:6], draws[3:6]))
+
+
+def test_draws_repeat_with_the_generator():
+    view = ImageView()
+    assert torch.equal(*(view.draw(5, torch.Generator().manual_seed(2)) for _ in range(2)))
+
+
+def test_test_view_is_the_centre():
+    raw = images(4, size=41)
+    result = ImageView(crop=24).test(raw)
+    expected = np.stack([normalised(image[:, 8:32, 8:32]) for image in raw.numpy()])
+    np.testing.assert_allclose(result, expected, atol=2e-6)
+
+
+def test_raw_images_are_left_alone():
+    view, raw = ImageView(crop=40), images(4)
+    before = raw.clone()
+    view.train(raw, view.draw(4, torch.Generator().manual_seed(0)))
+    view.test(raw)
+    assert torch.equal(raw, before)
+
+
+def test_images_smaller_than_the_crop_are_refused():
+    view = ImageView(crop=41)
+    with pytest.raises(ValueError, match="cannot be cropped"):
+        view.test(images(2))
+    with pytest.raises(ValueError, match="cannot be cropped"):
+        view.train(images(2), view.draw(2, torch.Generator()))
+
+
+def test_one_row_of_draws_per_image():
+    view = ImageView(crop=24)
+    with pytest.raises(ValueError, match="rows of draws"):
+        view.train(images(2), view.draw(3, torch.Generator()))
+
+
+def test_vectors_pass_unchanged():
+    view: View = VectorView()
+    raw = torch.randn(5, 7)
+    draws = view.draw(5, torch.Generator())
+    assert draws.shape == (5, 0)
+    assert torch.equal(view.train(raw, draws), raw)
+    assert torch.equal(view.test(raw), raw)
+    assert len(view.input_shape) == 1
+
+
+@pytest.mark.gpu
+def test_views_on_a_gpu_equal_those_on_the_cpu():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    view = ImageView(crop=24)
+    raw, draws = images(16), view.draw(16, torch.Generator().manual_seed(1))
+    on_gpu = view.train(raw.cuda(), draws)
+    assert on_gpu.is_cuda
+    torch.testing.assert_close(on_gpu.cpu(), view.train(raw, draws), atol=2e-6, rtol=0)
