@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
@@ -71,7 +72,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             ``(n,)`` int64 in ``[0, n_clusters)``.
         """
         check_is_fitted(self)
-        return self._assign(self._open_fitted(X))
+        return self._assign(self._open_fitted(X, with_domains=self._several_domains))
 
     @abstractmethod
     def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
@@ -126,17 +127,19 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         if self.backbone is None:
             return data, identity_backbone(vectors.shape[1])
         if isinstance(self.backbone, Backbone):
-            return data, self.backbone
+            return data, copy.deepcopy(self.backbone)  # fit changes no parameter of the estimator
         raise UserError("a named backbone is for folders of images: arrays are used as they are")
 
-    def _open_fitted(self, X: FolderOrArray) -> TrainingData:  # noqa: N803
+    def _open_fitted(self, X: FolderOrArray, *, with_domains: bool) -> TrainingData:  # noqa: N803
         if not isinstance(X, str | Path):
+            if self.backbone_.spec.input_size is not None:
+                raise UserError("this estimator was fitted on images: give a folder of them, not an array")
             vectors = validate_data(self, X, dtype=np.float32, reset=False)
             return TrainingData(VectorSamples(vectors), VectorView())
         return open_for_prediction(
             Path(X),
             self.backbone_.spec,
-            with_domains=self._several_domains,
+            with_domains=with_domains,
             cache=self._cache_options(),
             reporter=self._runtime().reporter,
         )

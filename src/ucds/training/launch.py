@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
 from ucds.choices import Accelerator, Precision
 from ucds.config import Config
@@ -19,7 +21,7 @@ from ucds.data.cache import default_cache_dir
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.layouts import check_layout
-from ucds.data.samples import Samples, load_vectors
+from ucds.data.samples import Samples, load_vectors, subset
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import UserError
 from ucds.models import ClusteringModel
@@ -97,7 +99,8 @@ def open_for_training(
             raise UserError("--backbone is for images: embeddings are used as they are")
         vectors = load_vectors(path)
         _check_domains(vectors, with_domains, path)
-        return Inputs(TrainingData(vectors, VectorView()), identity_backbone(vectors.array.shape[1]))
+        identity = identity_backbone(vectors.array.shape[1])
+        return Inputs(TrainingData(_of_domains(vectors, domains, path), VectorView()), identity)
     scan = scan_domains(path, domains) if with_domains else scan_folder(path)
     layout = check_layout(scan)
     for line in layout.lines if layout is not None else ():
@@ -176,6 +179,17 @@ def _check_domains(samples: Samples, with_domains: bool, path: Path) -> None:
         )
 
 
+def _of_domains(samples: Samples, domains: list[str] | None, path: Path) -> Samples:
+    if domains is None:
+        return samples
+    unknown = sorted(set(domains) - set(samples.domain_names))
+    if unknown:
+        known = ", ".join(map(repr, samples.domain_names))
+        raise UserError(f"{path} has no domain {', '.join(map(repr, unknown))}; it has {known}")
+    chosen = [samples.domain_names.index(name) for name in domains]
+    return subset(samples, np.flatnonzero(np.isin(samples.domain, chosen)))
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How to run: everything that is neither method nor data."""
@@ -230,6 +244,10 @@ def open_run(
     try:
         with _stopping_on_signals(runtime):
             yield session
+    except UserError:
+        session.close()
+        folder.abandon()
+        raise
     finally:
         session.close()
         folder.close()

@@ -18,36 +18,44 @@ class RunLog:
     def __init__(self, path: Path, tensorboard: Path) -> None:
         self._file: IO[bytes] = path.open("ab")
         self._tensorboard = tensorboard
-        self._writer: Any = None
-        self._purge: int | None = None
+        self._writers: dict[str, Any] = {}
+        self._purge: dict[str, int] | None = None
 
     def position(self) -> int:
         """Bytes written so far, all of them on disk."""
         self._file.flush()
+        for writer in self._writers.values():
+            writer.flush()
         return self._file.tell()
 
-    def cut(self, position: int, step: int) -> None:
-        """Forget what was written after ``position``, and in TensorBoard from ``step`` on."""
+    def cut(self, position: int, stage: str = "", step: int = 0) -> None:
+        """Forget what was written after ``position``.
+
+        In TensorBoard that is everything of ``stage`` after ``step``, and all of the stages after it.
+        """
         self._file.truncate(position)
         self._file.seek(position)
-        self._purge = step
+        self._purge = {stage: step + 1}
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:
         """Record ``figures`` of a ``kind`` ("losses", "evaluation") after ``step`` steps of ``stage``."""
         rounded = {name: round(value, 6) for name, value in figures.items()}
         self._file.write(json.dumps({"stage": stage, "step": step, "kind": kind, **rounded}).encode() + b"\n")
         for name, value in figures.items():
-            self._board().add_scalar(f"{stage}/{name}", value, step)
+            self._board(stage).add_scalar(name, value, step)
 
-    def _board(self) -> Any:
-        if self._writer is None:
+    def _board(self, stage: str) -> Any:
+        # A folder for each stage: TensorBoard forgets from a step on whatever the folder holds, and steps
+        # begin anew with every stage.
+        if stage not in self._writers:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._tensorboard), purge_step=self._purge)
-        return self._writer
+            purge = None if self._purge is None else self._purge.get(stage, 0)
+            self._writers[stage] = SummaryWriter(str(self._tensorboard / stage), purge_step=purge)
+        return self._writers[stage]
 
     def close(self) -> None:
         """Put everything on disk."""
         self._file.close()
-        if self._writer is not None:
-            self._writer.close()
+        for writer in self._writers.values():
+            writer.close()

@@ -99,7 +99,7 @@ class Bar:
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
-        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(message, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def end(self) -> None:
         """See :class:`Reporter`."""

@@ -1,4 +1,4 @@
-"""Reads the samples of the next step while the current one computes."""
+"""Reads the images of the next step while the current one computes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Reader:
             batch = self._ahead[1].result()
         else:
             batch = self._read(step)
-        if step + 1 < self._total:
+        # A batch of vectors is read in less time than it takes to wake a thread.
+        if step + 1 < self._total and batch[1].ndim > 2:
             self._ahead = step + 1, self._thread.submit(self._read, step + 1)
         return batch
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import fcntl
 import json
 import pickle
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +33,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
+        self._fresh = False
 
     @property
     def log_path(self) -> Path:
@@ -60,6 +63,17 @@ class RunFolder:
             _refuse_differences(_read_description(description), identity, self.path)
         else:
             write_text_atomically(description, json.dumps(identity, indent=2) + "\n")
+            self._fresh = True
+
+    def abandon(self) -> None:
+        """Leave nothing behind of a run that was refused before its first checkpoint."""
+        if not self._fresh or (self.path / "checkpoint.pt").exists():
+            return
+        for name in ("run.json", "log.jsonl", ".lock"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+        with suppress(OSError):
+            self.path.rmdir()
 
     def _take_lock(self) -> None:
         self._lock = (self.path / ".lock").open("w")

@@ -59,13 +59,14 @@ class Session:
             self._log = RunLog(runtime.folder.log_path, runtime.folder.path / "tensorboard")
         if self._checkpoint is None:
             if self._log is not None:
-                self._log.cut(0, 0)
+                self._log.cut(0)
             return
         for stored in self._checkpoint["results"]:
             evaluations = [Evaluation(**evaluation) for evaluation in stored.pop("evaluations")]
             self._results[stored["name"]] = StageResult(evaluations=evaluations, **stored)
         if self._log is not None:
-            self._log.cut(self._checkpoint["log"], self._checkpoint["progress"].get("step", 0))
+            step = self._checkpoint["progress"].get("step", 0)
+            self._log.cut(self._checkpoint["log"], self._checkpoint["stage"], step)
 
     @property
     def results(self) -> list[StageResult]:

@@ -13,7 +13,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucds.backbones.spec import IDENTITY
 from ucds.data.sampler import DomainBalancedSampler
 from ucds.data.samples import Samples
 from ucds.data.views import View
@@ -129,6 +130,8 @@ class Stage:
             )
         self.weights = sample_weights(self.counts, self.runtime.device)
         self._total = epochs * self._sampler.steps_per_epoch
+        n = self.config.evaluations_per_stage
+        self._moments = {-(-self._total * i // n) for i in range(1, n + 1)}
         self._module, self._optimiser = self.runtime.place(model, build_optimiser(model, self.config))
         self._record = _Record()
         self._terms: dict[str, Tensor] = {}
@@ -145,7 +148,7 @@ class Stage:
         self._resume()
         if self._session.result_of(self.name) is not None:
             return
-        with self._reader() as reader, self._own_random_state():
+        with self._reader() as reader, self._own_random_state(), _threads_for(self.model):
             self._begin()
             predictions = self._predict_again()
             started = saved = time.monotonic()
@@ -153,7 +156,7 @@ class Stage:
                 yield self._draw(reader, predictions)
                 self._record.step += 1
                 self._look()
-                predictions = self._evaluate() if self._record.step in self._moments() else None
+                predictions = self._evaluate() if self._record.step in self._moments else None
                 now = time.monotonic()
                 self._record.seconds += now - started
                 started = now
@@ -195,10 +198,6 @@ class Stage:
             raise RuntimeError(f"stage {self.name} is not finished")
         return result
 
-    def _moments(self) -> set[int]:
-        n = self.config.evaluations_per_stage
-        return {-(-self._total * i // n) for i in range(1, n + 1)}
-
     def _reader(self) -> Reader:
         samples, runtime = self._data.samples, self.runtime
         share = runtime.share(sum(self.counts))
@@ -215,7 +214,7 @@ class Stage:
 
     def _predict_again(self) -> Tensor | None:
         """Predictions that the evaluation just before a resumed step had already made."""
-        return self._predict() if self._record.step in self._moments() else None
+        return self._predict() if self._record.step in self._moments else None
 
     def _predict(self) -> Tensor:
         batch_size = self.config.prediction_batch_size
@@ -255,7 +254,8 @@ class Stage:
 
     def _diverged(self, what: str) -> UserError:
         return UserError(
-            f"stage {self.name} is no longer finite at step {self._record.step} ({what}): lower the learning rate"
+            f"stage {self.name} is no longer finite at step {self._record.step} ({what}): "
+            "lower the learning rate"
         )
 
     def _vital_signs(self) -> dict[str, float]:
@@ -316,6 +316,22 @@ class Stage:
         self._state.load(progress.pop("state"))
         evaluations = [Evaluation(**evaluation) for evaluation in progress.pop("evaluations")]
         self._record = _Record(evaluations=evaluations, **progress)
+
+
+@contextmanager
+def _threads_for(model: ClusteringModel) -> Iterator[None]:
+    """One thread for a model without a network of its own.
+
+    Its matrices are so small that handing them to further threads takes longer than multiplying them,
+    and many times longer on a machine that is busy.
+    """
+    before = torch.get_num_threads()
+    if model.spec.name == IDENTITY:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,67 @@
+"""The whole network trains on real-sized images: ResNet-18 at 224 pixels, all three stages, a few steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ucds.backbones import build_backbone
+from ucds.choices import Precision
+from ucds.config import Config
+from ucds.data.folders import scan_domains
+from ucds.data.images import ImageSamples
+from ucds.data.samples import subset
+from ucds.data.views import ImageView
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.source.train import train_source
+from ucds.target.train import train_target
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+CONFIG = Config(
+    batch_size=4,
+    source_epochs=1,
+    clustering_epochs=1,
+    refinement_epochs=1,
+    evaluations_per_stage=1,
+    validation_fraction=0,
+)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> ImageSamples:
+    rng = np.random.default_rng(0)
+    for domain in ("one", "two", "three"):
+        (tmp_path / "data" / domain).mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(256, size=(40, 60, 3), dtype=np.uint8)
+            Image.fromarray(pixels).resize((300, 260)).save(tmp_path / "data" / domain / f"{number}.jpg")
+    return ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache")
+
+
+@pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")  # 8 images do not fill 3 clusters
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Precision) -> None:
+    view = ImageView()
+    target_domain = images.domain_names.index("three")
+    source = TrainingData(subset(images, np.flatnonzero(images.domain != target_domain)), view)
+    target = TrainingData(subset(images, np.flatnonzero(images.domain == target_domain)), view)
+    provider = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
+    client = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
+    answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")
+    trained = (
+        train_source(provider, build_backbone("resnet18", weights="none"), source, 3),
+        train_target(client, build_backbone("resnet18", weights="none"), target, answers),
+    )
+    start = dict(build_backbone("resnet18", weights="none").module.named_parameters())
+    for model in trained:
+        for name, weight in model.encoder.backbone.named_parameters():
+            assert torch.isfinite(weight).all(), name
+            assert not torch.equal(weight, start[name]), f"{name} did not move"
+    stages = [(result.name, result.evaluations[0].step) for result in [*provider.results, *client.results]]
+    assert stages == [("learn-source", 4), ("cluster-target", 2), ("refine-target", 2)]
