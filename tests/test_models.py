@@ -124,7 +124,12 @@ def test_state_survives_saving() -> None:
     assert torch.equal(model.eval()(inputs).logits, other.eval()(inputs).logits)
 
 
-@pytest.mark.parametrize(("n_clusters", "width"), [(1, 256), (0, 256), (3, 0)])
+@pytest.mark.parametrize(("n_clusters", "width"), [(-1, 256), (0, 256), (3, 0)])
 def test_impossible_sizes_are_refused(n_clusters: int, width: int) -> None:
     with pytest.raises(UserError, match="at least"):
         ClusteringModel(identity_backbone(4), n_clusters, bottleneck_width=width)
+
+
+def test_one_cluster_takes_everything() -> None:
+    model = ClusteringModel(identity_backbone(4), 1).eval()
+    assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))

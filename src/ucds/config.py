@@ -64,7 +64,7 @@ class Config(BaseModel):
     # Watching and choosing
     evaluations_per_stage: int = Field(10, ge=1, description="whole-set predictions a stage")
     validation_fraction: float = Field(0.1, ge=0, lt=1, description="source samples kept to choose a model")
-    prediction_batch_size: int = Field(256, ge=1)
+    prediction_batch_size: int = Field(64, ge=1, description="larger ones only cost memory on a CPU")
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Config:

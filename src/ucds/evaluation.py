@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ucds.data.ground_truth import read_ground_truth
 from ucds.errors import UserError
 from ucds.metrics import ClusteringScores, score
+from ucds.training.inference import cluster_probabilities
 from ucds.training.launch import CacheOptions, open_for_prediction
 from ucds.training.model_file import load_model
-from ucds.training.prediction import predict
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
 
@@ -145,8 +145,7 @@ def evaluate_run(run: Path, path: Path, runtime: Runtime, cache: CacheOptions, r
     truth = read_ground_truth(samples)
     if truth is None:
         raise UserError(f"{path} has no class folders to score against")
-    model = stored.model.to(runtime.device)
-    labels = predict(model, samples, data.view, runtime, 256).argmax(-1).cpu().numpy()
+    labels = cluster_probabilities(stored, data, runtime, cache=cache.place).argmax(-1).cpu().numpy()
     return Report(
         run=stored.card.name,
         samples=len(samples),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
-from ucds.cli import research, source, target  # noqa: F401  (they add their commands)
+import typer
+
+from ucds.cli import research, serving, source, target  # noqa: F401  (they add their commands)
 from ucds.cli.app import app
 from ucds.cli.options import say
 from ucds.errors import Interrupted, UcdsWarning, UserError
 
 _show_library_warning = warnings.showwarning
+_UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
 
 
 def main() -> None:
@@ -20,7 +23,9 @@ def main() -> None:
     warnings.showwarning = _show_warning
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     try:
-        app()
+        status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+    except _UsageError as error:
+        _fail(error.format_message())
     except Interrupted:
         say("stopped, with all work saved: go on with --resume")
         sys.exit(130)
@@ -28,6 +33,7 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+    sys.exit(status)
 
 
 def _show_warning(

@@ -100,13 +100,15 @@ def label(
     from ucds.training.runtime import Runtime
 
     stored = load_model(run, role="source")
+    reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
     data = open_for_prediction(
         images,
         stored.card.backbone,
         with_domains=False,
-        cache=make_cache_options(cache, cache_limit),
-        reporter=terminal_reporter(),
+        cache=places,
+        reporter=reporter,
     )
-    labels = label_samples(stored, data, Runtime(accelerator=accelerator))
+    runtime = Runtime(accelerator=accelerator, reporter=reporter)
+    labels = label_samples(stored, data, runtime, cache=places.place)
     labels.save(out)
     say(f"{len(labels.ids):,} labels of {labels.n_clusters} clusters written to {out}")

@@ -166,10 +166,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 def has_settings(record: Mapping[str, Any], config: Config) -> bool:
     """Whether a record was made with these settings.
 
-    Settings that are younger than the record are passed over: their defaults keep what was before.
+    Settings that are younger than the record had their defaults: those keep what was before.
     """
-    settings = config.model_dump()
-    return all(settings.get(name) == value for name, value in record["config"].items())
+    return Config().model_dump() | dict(record["config"]) == config.model_dump()
 
 
 def append_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -218,7 +217,7 @@ def _features(
     backbone = build_backbone(benchmark.grid.backbone, weights=place.weights)
     runtime = Runtime(accelerator=place.accelerator, reporter=reporter)
     backbone.module.to(runtime.device)
-    return frozen_features(backbone, data, runtime, place.cache.place, batch_size=128)
+    return frozen_features(backbone, data, runtime, place.cache.place, batch_size=64)
 
 
 def _run_task(

@@ -60,20 +60,14 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     """
     _check_folder(out)
     write_digits(out / "digits")
-    data = _open_digits(out)
-    is_target = data.samples.domain == data.samples.domain_names.index(TARGET)
-    task = Task(
-        source=TrainingData(subset(data.samples, np.flatnonzero(~is_target)), data.view),
-        target=TrainingData(subset(data.samples, np.flatnonzero(is_target)), data.view),
-        backbone=lambda: build_backbone(BACKBONE, weights="none"),
-        n_clusters=N_CLUSTERS,
-    )
+    data = open_digits(out)
+    task = demo_task(data)
     setting = Setting(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
     outcomes = list(run_methods(task, setting))
     # Only here, when every method has given its answer, are the classes read.
     truth = read_ground_truth(data.samples)
     assert truth is not None
-    classes = truth.classes[is_target]
+    classes = truth.classes[_is_target(data.samples)]
     metrics = _metrics(outcomes, classes, seed)
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     reporter.say("drawing figures")
@@ -89,10 +83,27 @@ def _check_folder(out: Path) -> None:
         raise UserError(f"{out} holds other things than a demo: choose another --out")
 
 
-def _open_digits(out: Path) -> TrainingData:
+def open_digits(out: Path) -> TrainingData:
+    """Open the pictures that were drawn below ``out``."""
     spec = build_backbone(BACKBONE, weights="none").spec
     samples = ImageSamples.open(scan_domains(out / "digits"), out / "cache", size=stored_size(spec))
     return TrainingData(samples, view_for(spec))
+
+
+def demo_task(data: TrainingData) -> Task:
+    """The three other styles as sources, ``neon`` as target."""
+    is_target = _is_target(data.samples)
+    return Task(
+        source=TrainingData(subset(data.samples, np.flatnonzero(~is_target)), data.view),
+        target=TrainingData(subset(data.samples, np.flatnonzero(is_target)), data.view),
+        backbone=lambda: build_backbone(BACKBONE, weights="none"),
+        n_clusters=N_CLUSTERS,
+    )
+
+
+def _is_target(samples: Samples) -> NDArray[np.bool_]:
+    target: NDArray[np.bool_] = samples.domain == samples.domain_names.index(TARGET)
+    return target
 
 
 def _metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Precision
 from ucds.config import Config
 from ucds.data.samples import Samples, split_validation
+from ucds.errors import UserError
 from ucds.experiments.kmeans import frozen_kmeans
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
@@ -118,8 +119,14 @@ def run_methods(task: Task, setting: Setting, methods: Sequence[str] = tuple(MET
     Args:
         task: the data.
         setting: how to run.
-        methods: names from :data:`METHODS`; they come in the order of that table.
+        methods: names from :data:`METHODS`, in any order; those that need no source come first.
+
+    Raises:
+        UserError: a method is unknown.
     """
+    unknown = sorted(set(methods) - METHODS.keys())
+    if unknown:
+        raise UserError(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
     if "kmeans" in methods:
         yield _kmeans(task, setting)
     if {"po", "to"} & set(methods):
@@ -207,7 +214,7 @@ def _outcome(
     return Outcome(
         method,
         probabilities.argmax(-1).cpu().numpy(),
-        sum(stage.seconds for stage in stages),
+        sum((stage.seconds for stage in stages), 0.0),
         stages,
         copy.deepcopy(training.trained),
         data,

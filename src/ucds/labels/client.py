@@ -63,7 +63,7 @@ class LabelClient:
         url: of the service, without ``/v1``.
         key: sent as a bearer token; in no message, representation or file.
         parallel: requests under way at a time, for those who ask in a loop.
-        batch_size: most samples in one request; the service's own limit if ``None``.
+        batch_size: most samples in one request, within the service's own limit; 64 if ``None``.
         timeout: seconds without a byte after which a connection is given up.
         patience: seconds that one request may take with all its tries.
         first_wait: seconds before the second try.
@@ -187,7 +187,8 @@ class LabelClient:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = ".".join(map(str, first["loc"])) or "the whole"
             raise UserError(
-                f"the answer of {self.url} is not of the form agreed on and is refused ({place}: {first['msg']})"
+                f"the answer of {self.url} is not of the form agreed on and is refused "
+                f"({place}: {first['msg']})"
             ) from None
 
     def _check(self, answer: LabelAnswer, count: int) -> LabelAnswer:

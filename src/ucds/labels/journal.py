@@ -43,6 +43,7 @@ class Journal:
     def __init__(self, path: Path, *, url: str, model: str, n_clusters: int) -> None:
         self.path = path
         self.labels: dict[bytes, int] = {}
+        self._n_clusters = n_clusters
         self._header = {"format": FORMAT, "url": url, "model": model, "n_clusters": n_clusters}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("a+b")
@@ -85,7 +86,8 @@ class Journal:
         if lines and not _is_whole(lines[-1]):
             self._file.truncate(sum(map(len, lines[:-1])))
             lines.pop()
-        if not lines:
+        if len(lines) <= 1:  # no label yet: nothing that could not be mixed
+            self._file.truncate(0)
             return self._append(self._header)
         try:
             header, *entries = [json.loads(line) for line in lines]
@@ -103,15 +105,15 @@ class Journal:
         if header == self._header:
             return
         raise UserError(
-            f"{self.path} holds labels of model {header['model']!r} with {header['n_clusters']} clusters from "
-            f"{header['url']}, but {self._header['url']} answers as model {self._header['model']!r} with "
-            f"{self._header['n_clusters']}: labels of two services do not mix; choose another --out, or "
-            "delete that file to begin anew"
+            f"{self.path} holds labels of model {header['model']!r} with {header['n_clusters']} clusters "
+            f"from {header['url']}, but {self._header['url']} answers as model {self._header['model']!r} "
+            f"with {self._header['n_clusters']}: labels of two services do not mix; choose another --out, "
+            "or delete that file to begin anew"
         )
 
     def _parse(self, entry: dict[str, dict[str, int]]) -> dict[bytes, int]:
         labels = {bytes.fromhex(key): label for key, label in entry["labels"].items()}
-        if not all(type(n) is int and 0 <= n < self._header["n_clusters"] for n in labels.values()):
+        if not all(type(n) is int and 0 <= n < self._n_clusters for n in labels.values()):
             raise ValueError
         return labels
 

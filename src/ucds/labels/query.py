@@ -24,6 +24,9 @@ Progress = Callable[[int, int], None]
 Choice = Callable[[Mapping[bytes, int]], Sequence[int]]
 """Says which positions to ask about, in order, given the labels known so far by content key."""
 
+_BATCH_SIZE = 64
+"""Samples in a request unless told otherwise: a full batch for a model, and little to lose to a crash."""
+
 _WARNINGS_SHOWN = 20
 
 
@@ -111,11 +114,12 @@ class _Asking:
         running: dict[Future[LabelAnswer], _Batch] = {}
         with ThreadPoolExecutor(self._client.parallel) as pool:
             try:
-                while batches := self._next(self._client.parallel - len(running)) or running:
-                    if batches is not running:
-                        running |= {pool.submit(self._ask, batch): batch for batch in batches}
-                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in finished:
+                while True:
+                    for batch in self._next(self._client.parallel - len(running)):
+                        running[pool.submit(self._ask, batch)] = batch
+                    if not running:
+                        break
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
                         self._take(future, running.pop(future))
             except BaseException:
                 self._client.stop()
@@ -134,7 +138,8 @@ class _Asking:
             if key in self._refused:
                 self._unusable[position] = self._refused[key]
         ids, known = self._questions.ids, self._journal.labels
-        _warn_of_unusable({ids[p]: reason for p, reason in sorted(self._unusable.items())}, len(self._keys))
+        reasons = {ids[p]: reason for p, reason in sorted(self._unusable.items())}
+        _warn_of_unusable(reasons, len(self._positions))
         positions = sorted(position for position, key in self._keys.items() if key in known)
         if not positions:
             raise UserError("the service can use none of the samples")
@@ -153,15 +158,17 @@ class _Asking:
         return batches
 
     def _read_batches(self) -> Iterator[_Batch]:
-        most = min(self._client.batch_size or self._info.max_batch, self._info.max_batch)
+        most = min(self._client.batch_size or _BATCH_SIZE, self._info.max_batch)
         room = self._info.max_request_bytes - MOST_OVERHEAD
         batch: _Batch = []
+        size = 0
         for item in self._read_items():
-            size = sum(len(other.content) + MOST_OVERHEAD for other in [*batch, item])
-            if batch and (len(batch) == most or size > room):
+            more = len(item.content) + MOST_OVERHEAD
+            if batch and (len(batch) == most or size + more > room):
                 yield batch
-                batch = []
+                batch, size = [], 0
             batch.append(item)
+            size += more
         if batch:
             yield batch
 
@@ -231,8 +238,9 @@ class _Asking:
     def _budget_message(self) -> str:
         known = len(self._journal.labels)
         text = (
-            f"the budget of this key is used up: {known:,} of {len(self._positions):,} samples are labelled and "
-            f"kept in {self._journal.path}. Ask the provider for a larger budget and run the same command again"
+            f"the budget of this key is used up: {known:,} labels for {len(self._positions):,} samples are "
+            f"kept in {self._journal.path}. Ask the provider for a larger budget and run the same command "
+            "again"
         )
         return f"{text}, or go on with what there is by --max-queries {known}" if known else text
 
@@ -241,5 +249,5 @@ def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:
     for name, reason in list(reasons.items())[:_WARNINGS_SHOWN]:
         warnings.warn(f"{name}: {reason}; skipped", UcdsWarning, stacklevel=4)
     if reasons:
-        message = f"{len(reasons):,} samples have no label because they cannot be used"
+        message = f"{len(reasons):,} of {total:,} samples have no label because they cannot be used"
         warnings.warn(message, UcdsWarning, stacklevel=4)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ucds.data.content import FloatArray
 from ucds.data.decode import UnusableImageError, read_image_bytes
+from ucds.data.folders import scan_folder
 from ucds.errors import UserError
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 
@@ -129,6 +130,23 @@ class VectorQuestions:
             raise UserError(
                 f"model {info.model!r} takes embeddings of width {info.width}, not {self.array.shape[1]}"
             )
+
+
+def open_questions(path: Path) -> Questions:
+    """The images of a folder, or the embeddings of a file; nothing is decoded.
+
+    Raises:
+        UserError: the path cannot be used, or holds several arrays.
+    """
+    if path.suffix not in (".npy", ".npz"):
+        scan = scan_folder(path)
+        return ImageQuestions(scan.root, scan.paths, scan.ids)
+    from ucds.data.vectors import load_vectors  # it brings torch, which asking about images does not need
+
+    vectors = load_vectors(path)
+    if len(vectors.domain_names) > 1:
+        raise UserError(f"{path} holds {len(vectors.domain_names)} arrays, but a target is one domain")
+    return VectorQuestions(vectors.array, vectors.ids)
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:

@@ -151,16 +151,16 @@ class _Checker:
 
     def keys(self) -> Iterator[str]:
         counted = (
-            select(tables.answers.c.key_id, func.count().label("count"))
+            select(tables.answers.c.key_id, func.count().label("answered"))
             .group_by(tables.answers.c.key_id)
             .subquery()
         )
         joined = tables.keys.outerjoin(counted, counted.c.key_id == tables.keys.c.id)
         names = set()
-        for row in self._connection.execute(select(tables.keys, counted.c.count).select_from(joined)):
+        for row in self._connection.execute(select(tables.keys, counted.c.answered).select_from(joined)):
             names.add(row.name)
             charged = self._charged[row.name]
-            if row.used != charged or (row.count or 0) != charged:
+            if row.used != charged or (row.answered or 0) != charged:
                 yield f"key {row.name!r} was charged {charged} by the log, but {row.used} by its record"
             if self._budgets.get(row.name) != (row.budget, row.revoked is not None):
                 yield f"key {row.name!r} has another budget or state than the log says"

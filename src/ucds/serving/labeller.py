@@ -108,7 +108,8 @@ class ModelLabeller:
         # The same steps as where labels are made offline, so that a tie is decided alike.
         with torch.inference_mode():
             inputs = self._view.test(torch.from_numpy(rows).to(self._device))
-            return self._model(inputs).logits.float().softmax(-1)
+            logits: Tensor = self._model(inputs).logits
+            return logits.float().softmax(-1)
 
     def _rows_are_apart(self) -> bool:
         """Whether a row's answer stays as it is when its company and its place change."""

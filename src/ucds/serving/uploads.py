@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -13,6 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from ucds.labels.wire import IMAGES_FIELD
 from ucds.serving.problems import Refusal
 from ucds.serving.settings import Limits
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 
 class ByteGate:
@@ -115,7 +119,7 @@ class _Collector:
         self._name, self._value = bytearray(), bytearray()
         self._headers: dict[bytes, bytes] = {}
 
-    def callbacks(self) -> dict[str, Callable[..., None]]:
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._headers.clear,
             "on_header_begin": self._begin_header,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from ucds.backbones import Backbone
 from ucds.labels.cluster_labels import ClusterLabels
@@ -74,12 +75,12 @@ class SourceClustering(ClusteringEstimator):
         """Answer a target owner: one integer a sample, and nothing else.
 
         Args:
-            X: ``(n, d)`` vectors, or a folder with one folder of images a domain.
+            X: ``(n, d)`` vectors, or a folder of images at any depth.
             provider: name to sign with.
         """
-        labels = self.predict(X)
-        ids = self._open_fitted(X).samples.ids
-        return ClusterLabels(ids, labels, self.n_clusters, provider)
+        check_is_fitted(self)
+        data = self._open_fitted(X, with_domains=False)
+        return ClusterLabels(data.samples.ids, self._assign(data), self.n_clusters, provider)
 
     def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
         cache = Path(self.cache) if self.cache is not None else None

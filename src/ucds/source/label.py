@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.training.inference import cluster_probabilities
 from ucds.training.model_file import StoredModel
-from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.stage import TrainingData
 
 
 def label(
-    stored: StoredModel, data: TrainingData, runtime: Runtime, *, batch_size: int = 256
+    stored: StoredModel, data: TrainingData, runtime: Runtime, *, cache: Path | None = None
 ) -> ClusterLabels:
     """Label every sample with its most probable cluster.
 
@@ -18,9 +20,8 @@ def label(
         stored: the source model, signed with its name.
         data: somebody's samples.
         runtime: where to compute.
-        batch_size: samples at a time.
+        cache: folder of frozen features, if any.
     """
-    model = stored.model.to(runtime.device)
-    probabilities = predict(model, data.samples, data.view, runtime, batch_size)
+    probabilities = cluster_probabilities(stored, data, runtime, cache=cache)
     hard = probabilities.argmax(-1).cpu().numpy()
     return ClusterLabels(data.samples.ids, hard, stored.card.n_clusters, stored.card.name)

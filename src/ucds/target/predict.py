@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from ucds.errors import UserError
 from ucds.files import write_text_atomically
+from ucds.training.inference import cluster_probabilities
 from ucds.training.model_file import StoredModel
-from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.stage import TrainingData
 
@@ -44,15 +45,26 @@ class Predictions:
 
 
 def predict_clusters(
-    stored: StoredModel, data: TrainingData, runtime: Runtime, *, batch_size: int = 256
+    stored: StoredModel, data: TrainingData, runtime: Runtime, *, cache: Path | None = None
 ) -> Predictions:
     """Find each sample's most probable cluster."""
-    model = stored.model.to(runtime.device)
-    confidence, clusters = predict(model, data.samples, data.view, runtime, batch_size).max(-1)
+    confidence, clusters = cluster_probabilities(stored, data, runtime, cache=cache).max(-1)
     return Predictions(data.samples.ids, clusters.cpu().numpy(), confidence.cpu().numpy())
 
 
-def sort_into_folders(folder: Path, images: Path, predictions: Predictions, n_clusters: int) -> None:
+def refuse_used_folder(folder: Path) -> None:
+    """Make sure, before any work, that images can be sorted into a folder.
+
+    Raises:
+        UserError: it holds something, or is none.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is not an empty folder: choose another --sort-into")
+
+
+def sort_into_folders(
+    folder: Path, images: Path, paths: Sequence[str], predictions: Predictions, n_clusters: int
+) -> None:
     """Copy images into one folder a cluster, under names that stay apart.
 
     A file in a sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``. Everything is copied to a temporary
@@ -60,28 +72,33 @@ def sort_into_folders(folder: Path, images: Path, predictions: Predictions, n_cl
 
     Args:
         folder: to be made; it must not exist, or be empty.
-        images: the folder that the sample ids are relative to.
+        images: the folder of the images.
+        paths: of the images below it, in the order of the predictions. (Ids would not do: they stand for
+            names that are not text in UTF-8, but do not open them.)
         predictions: of these images.
         n_clusters: how many folders.
 
     Raises:
         UserError: ``folder`` is in use.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder: choose another --sort-into")
+    refuse_used_folder(folder)
     width = len(str(n_clusters - 1))
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     for cluster in range(n_clusters):
         (partial / f"cluster_{cluster:0{width}d}").mkdir(parents=True)
-    for name, cluster in zip(predictions.ids, predictions.clusters, strict=True):
-        destination = partial / f"cluster_{cluster:0{width}d}" / _flat(name)
-        shutil.copyfile(images / name, destination)
+    for path, cluster in zip(paths, predictions.clusters, strict=True):
+        destination = _unused(partial / f"cluster_{cluster:0{width}d}" / path.replace("/", "__"))
+        shutil.copyfile(images / path, destination)
     if folder.exists():
         folder.rmdir()
     partial.rename(folder)
 
 
-def _flat(name: str) -> str:
-    # Doubling what is there keeps `a__b.jpg` and `a/b.jpg` apart.
-    return name.replace("__", "____").replace("/", "__")
+def _unused(path: Path) -> Path:
+    """The path, or if it is taken (by `a__b.jpg`, when `a/b.jpg` comes) the same with a number."""
+    free, number = path, 1
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem} ({number})")
+    return free

@@ -150,7 +150,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     def _assign(self, data: TrainingData) -> NDArray[np.int64]:
         runtime = self._runtime()
         model = self.model_.to(runtime.device)
-        probabilities = predict(model, data.samples, data.view, runtime, 256)
+        probabilities = predict(model, data.samples, data.view, runtime, 64)
         labels: NDArray[np.int64] = probabilities.argmax(-1).cpu().numpy()
         return labels
 

@@ -237,10 +237,14 @@ def open_run(
         "config": config.model_dump(),
         "versions": _versions(),
     }
-    if runtime.rank == 0:
-        folder.open(described, resume=options.resume)
-    runtime.fabric.barrier()
-    session = Session(runtime, config)
+    try:
+        if runtime.rank == 0:
+            folder.open(described, resume=options.resume)
+        runtime.fabric.barrier()
+        session = Session(runtime, config)
+    except BaseException:
+        folder.close()
+        raise
     try:
         with _stopping_on_signals(runtime):
             yield session
@@ -287,6 +291,7 @@ def finish(session: Session, model: ClusteringModel, inputs: Inputs, role: Role)
         weights=inputs.backbone.weights,
         domains=inputs.data.samples.domain_names,
         stages=tuple(result.name for result in session.results),
+        tune=session.config.tune,
     )
     save_model(folder.path / MODEL_FILE, model, session.results[-1].state["proportions"], card)
     folder.drop_checkpoint()

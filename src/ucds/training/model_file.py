@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
+from ucds.choices import Tune
 from ucds.errors import UserError
 from ucds.files import write_atomically
 from ucds.models import ClusteringModel
@@ -35,6 +36,7 @@ class ModelCard:
         weights: what the encoder started from.
         domains: names of the domains it was trained on, in the order of the proportions.
         stages: names of the stages it went through.
+        tune: whether the whole encoder was trained, or its backbone stayed frozen.
     """
 
     role: Role
@@ -45,6 +47,7 @@ class ModelCard:
     weights: str
     domains: tuple[str, ...]
     stages: tuple[str, ...]
+    tune: Tune = "full"
 
 
 @dataclass(frozen=True)

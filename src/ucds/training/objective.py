@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ucds.config import Config
 from ucds.domains import stack_domains
+from ucds.errors import UserError
 from ucds.losses import soft_cross_entropy, transport_loss
 from ucds.mixing import mix
 from ucds.ot import cosine_cost, solve_transport
@@ -57,14 +58,19 @@ class PrototypeTransport:
         cost = stack_domains(cosine_cost(features, prototypes), counts)
         # Without the last batch's potentials: they belong to other samples, and from them the solver was
         # found to need more iterations, not fewer.
-        solution = solve_transport(
-            cost,
-            weights,
-            self.proportions,
-            epsilon=self._config.epsilon,
-            tolerance=self._config.transport_tolerance,
-            max_iterations=self._config.transport_max_iterations,
-        )
+        try:
+            solution = solve_transport(
+                cost,
+                weights,
+                self.proportions,
+                epsilon=self._config.epsilon,
+                tolerance=self._config.transport_tolerance,
+                max_iterations=self._config.transport_max_iterations,
+            )
+        except ValueError:
+            if bool(cost.isfinite().all() & self.proportions.isfinite().all()):
+                raise
+            raise UserError("the features are no longer finite: lower the learning rate") from None
         return transport_loss(cost, solution.plan)
 
     def tensors(self) -> dict[str, Tensor]:

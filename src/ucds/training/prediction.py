@@ -41,7 +41,7 @@ def predict(
 
 
 def encode(
-    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 256
+    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 64
 ) -> Tensor:
     """Bottleneck features of every sample, the work shared between processes.
 

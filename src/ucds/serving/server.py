@@ -1,0 +1,196 @@
+"""Puts the application on a socket, and takes it off again without losing a request."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from ucds.errors import UserError
+from ucds.serving.ledger import Ledger
+from ucds.serving.protocol import PatientProtocol
+from ucds.serving.settings import Limits
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen.
+
+    Attributes:
+        host: name or number of an address of this machine.
+        port: 0 takes a free one.
+        certificate: PEM file for TLS; without one the traffic is not encrypted.
+        private_key: PEM file of its key.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    certificate: Path | None = None
+    private_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse half of a pair, and files that are not there."""
+        if (self.certificate is None) != (self.private_key is None):
+            raise UserError("TLS needs both: --tls-cert and --tls-key")
+        for path in (self.certificate, self.private_key):
+            if path is not None and not path.is_file():
+                raise UserError(f"there is no file {path}")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody outside this machine can reach it."""
+        return all(ip_address(number).is_loopback for number in self._numbers())
+
+    def _numbers(self) -> set[str]:
+        if not self.host:
+            return {"0.0.0.0"}
+        try:
+            found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"there is no address {self.host!r}: {reason}") from None
+        return {str(entry[4][0]).partition("%")[0] for entry in found}
+
+    def bind(self) -> socket.socket:
+        """Take the port.
+
+        Raises:
+            UserError: it is not to be had.
+        """
+        number = sorted(self._numbers())[0]
+        family = socket.AF_INET6 if ":" in number else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((number, self.port))
+        except (OSError, OverflowError) as error:
+            bound.close()
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"cannot listen on {self.host} port {self.port}: {reason}") from None
+        return bound
+
+    def url(self, bound: socket.socket) -> str:
+        """As a client writes it."""
+        scheme = "https" if self.certificate else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{bound.getsockname()[1]}"
+
+
+def check_exposure(address: Address, ledger: Ledger) -> list[str]:
+    """What the owner should know before the service starts.
+
+    Raises:
+        UserError: others could reach it, and there is no key to tell them apart.
+    """
+    keys = ledger.list_keys()
+    active = [key for key in keys if key.revoked is None]
+    if address.is_loopback:
+        if not keys:
+            return ["there are no keys: everybody on this machine is answered, unmetered"]
+        return [] if active else ["warning: all keys are revoked: nobody will be answered"]
+    if not active:
+        raise UserError(
+            f"{address.host} can be reached from outside, and there is no active key: "
+            "make one with `ucds keys add`, or listen on 127.0.0.1"
+        )
+    if address.certificate is None:
+        return ["warning: no TLS: keys and images can be read on the way; use --tls-cert and --tls-key"]
+    return []
+
+
+def serve(
+    app: FastAPI, address: Address, limits: Limits, ready: Callable[[str], None] = lambda url: None
+) -> None:
+    """Answer until SIGTERM or SIGINT; then finish what was accepted.
+
+    Args:
+        app: from `create_app`.
+        address: where to listen.
+        limits: of connections and time.
+        ready: called with the address once clients can connect.
+
+    Raises:
+        UserError: the port or the certificate cannot be used.
+    """
+    with address.bind() as bound:
+        server = make_server(app, address, bound, limits, ready)
+        with _quiet_signals(), warnings.catch_warnings():
+            # Pillow warns of damaged files; a client could fill the log, and the memory of what was said.
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            server.run(sockets=[bound])
+
+
+def make_server(
+    app: FastAPI,
+    address: Address,
+    bound: socket.socket,
+    limits: Limits,
+    ready: Callable[[str], None] = lambda url: None,
+) -> uvicorn.Server:
+    """The server that `serve` runs; `run(sockets=[bound])` runs it, `should_exit = True` stops it."""
+    return _Server(_config(app, address, limits), lambda: ready(address.url(bound)))
+
+
+@contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """Let the process end with status 0 when it was asked to: uvicorn sends the signal on to us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
+    class Protocol(PatientProtocol):
+        header_seconds = limits.header_seconds
+
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=limits.max_header_bytes,
+        limit_concurrency=limits.max_connections,
+        timeout_keep_alive=max(1, int(limits.keep_alive_seconds)),
+        timeout_graceful_shutdown=max(1, int(limits.shutdown_seconds)),
+        ssl_certfile=address.certificate,
+        ssl_keyfile=None if address.private_key is None else str(address.private_key),
+    )
+    try:
+        config.load()
+    except OSError as error:  # an SSLError is one
+        raise UserError(f"the certificate or its key cannot be used: {error.strerror or error}") from None
+    return config

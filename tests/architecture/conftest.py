@@ -1,0 +1,86 @@
+"""Runs commands apart from the tests' own process, on embeddings small enough for seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+QUICK = [
+    *("--accelerator", "cpu", "--set", "bottleneck_width=8", "--set", "batch_size=16"),
+    *("--set", "source_epochs=2", "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"),
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a command.
+
+    Attributes:
+        status: its exit status.
+        told: what it printed for the user.
+        modules: of ucds that it loaded.
+        home: the file that ``import ucds`` found.
+    """
+
+    status: int
+    told: str
+    modules: list[str]
+    home: str
+
+    def loaded(self, *packages: str) -> list[str]:
+        """Modules of these parts of ucds that it loaded."""
+        places = tuple(f"ucds.{package}." for package in packages)
+        return [name for name in self.modules if f"{name}.".startswith(places)]
+
+
+RunCommands = Callable[..., list[Outcome]]
+
+
+@pytest.fixture(scope="session")
+def run_commands() -> RunCommands:
+    """Run command lines one after the other, in a folder, with the package at another place if given."""
+
+    def run(commands: list[list[str]], folder: Path, package: Path | None = None) -> list[Outcome]:
+        environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+        if package is not None:
+            environment["PYTHONPATH"] = str(package)
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).parent / "run_commands.py")],
+            input=json.dumps(commands),
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [Outcome(**outcome) for outcome in json.loads(done.stdout)]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def quick() -> list[str]:
+    """Options that make training short."""
+    return QUICK
+
+
+@pytest.fixture(scope="session")
+def write_embeddings(blobs: Any) -> Callable[[Path], None]:
+    """Write two source domains and a target into a folder."""
+
+    def write(folder: Path) -> None:
+        arrays = blobs({"a": 48, "b": 48, "target": 60})
+        np.save(folder / "target.npy", arrays.pop("target"))
+        np.savez(folder / "source.npz", **arrays)
+
+    return write

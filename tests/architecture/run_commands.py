@@ -1,0 +1,67 @@
+"""Runs several commands, each in a process of its own, and says which modules each one loaded.
+
+The libraries are loaded once and the processes forked from there, which saves most of the time. Of
+``ucds`` nothing is loaded before the fork.
+
+Standard input: a JSON list of command lines. Standard output: a JSON list of what became of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+
+def _run(arguments: list[str]) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(_outcome(arguments), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        outcome: dict[str, Any] = json.load(pipe)
+    os.wait()
+    return outcome
+
+
+def _outcome(arguments: list[str]) -> dict[str, Any]:
+    told, status = io.StringIO(), 0
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            sys.argv = ["ucds", *arguments]
+            from ucds.cli import main
+
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        except BaseException:
+            status = -1
+            traceback.print_exc()
+    return {"status": status, "told": told.getvalue(), "modules": _modules(), "home": _home()}
+
+
+def _modules() -> list[str]:
+    return sorted(name for name in sys.modules if name.partition(".")[0] == "ucds")
+
+
+def _home() -> str:
+    import ucds
+
+    return str(ucds.__file__)
+
+
+if __name__ == "__main__":
+    # What the commands need of other packages; none of them knows of ucds.
+    import lightning_fabric  # noqa: F401
+    import pydantic  # noqa: F401
+    import torch.utils.tensorboard  # noqa: F401
+
+    assert not _modules()
+    print(json.dumps([_run(arguments) for arguments in json.load(sys.stdin)]))

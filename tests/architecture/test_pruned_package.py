@@ -1,0 +1,57 @@
+"""Stages 2 and 3 run to the end in a package that the provider's half was cut out of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.labels.cluster_labels import ClusterLabels
+
+CUT_OUT = ("source", "serving", "baselines", "experiments")
+
+
+@pytest.fixture
+def pruned(tmp_path: Path) -> Path:
+    """A copy of the package without everything that a target owner has no use for."""
+    root = tmp_path / "pruned"
+    package = Path(ucds.__file__).parent
+    shutil.copytree(package, root / "ucds", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in CUT_OUT:
+        shutil.rmtree(root / "ucds" / name, ignore_errors=True)
+    return root
+
+
+def test_a_target_owner_needs_a_label_file_and_nothing_else(
+    pruned: Path,
+    run_commands: Any,
+    quick: list[str],
+    write_embeddings: Callable[[Path], None],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write_embeddings(folder)
+    (folder / "source.npz").unlink()
+    answers = ClusterLabels(tuple(map(str, range(60))), np.arange(60) % 4, 4, "a provider far away")
+    answers.save(folder / "labels.json")
+
+    training, prediction, help_page = run_commands(
+        [
+            ["train-target", "target.npy", "--labels", "labels.json", "--out", "own", *quick],
+            ["predict", "own", "target.npy", "--out", "clusters.csv", "--accelerator", "cpu"],
+            ["--help"],
+        ],
+        folder,
+        pruned,
+    )
+    for outcome in (training, prediction, help_page):
+        assert outcome.status == 0, outcome.told
+        assert Path(outcome.home).is_relative_to(pruned)
+    assert {"ucds.target.cluster", "ucds.target.refine"} <= set(training.modules)
+    assert len((folder / "clusters.csv").read_text().splitlines()) == 61

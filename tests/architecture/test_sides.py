@@ -1,0 +1,91 @@
+"""No command of one side of the wall ever loads a module of the other, nor takes its model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE_SIDE = ("source", "serving")
+TARGET_SIDE = ("target",)
+BOTH_SIDES = ("experiments", "baselines")
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    run_commands: Any,
+    quick: list[str],
+    write_embeddings: Callable[[Path], None],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("sides")
+    write_embeddings(folder)
+    cpu = ["--accelerator", "cpu"]
+    commands = {
+        "train-source": ["train-source", "source.npz", "--clusters", "4", "--out", "provider", *quick],
+        "label": ["label", "provider", "target.npy", "--out", "labels.json", *cpu],
+        "train-target": ["train-target", "target.npy", "--labels", "labels.json", "--out", "own", *quick],
+        "predict": ["predict", "own", "target.npy", "--out", "clusters.csv", *cpu],
+        "predict with the provider's model": ["predict", "provider", "target.npy", "--out", "no.csv", *cpu],
+        "label with the target's model": ["label", "own", "target.npy", "--out", "no.json", *cpu],
+        # No service is there to answer: what counts is what asking loads.
+        "query": ["query", "target.npy", "--url", "ftp://nowhere", "--key", "k", "--out", "no"],
+        "help": ["--help"],
+    }
+    return dict(zip(commands, run_commands(list(commands.values()), folder), strict=True))
+
+
+@pytest.mark.parametrize("command", ["train-source", "label", "train-target", "predict", "help"])
+def test_the_commands_do_their_work(outcomes: dict[str, Any], command: str) -> None:
+    assert outcomes[command].status == 0, outcomes[command].told
+
+
+@pytest.mark.parametrize("command", ["train-source", "label", "label with the target's model"])
+def test_the_source_owner_never_loads_the_target_side(outcomes: dict[str, Any], command: str) -> None:
+    assert outcomes[command].loaded("source")
+    assert outcomes[command].loaded(*TARGET_SIDE, *BOTH_SIDES) == []
+
+
+@pytest.mark.parametrize("command", ["train-target", "predict", "predict with the provider's model"])
+def test_the_target_owner_never_loads_the_source_side(outcomes: dict[str, Any], command: str) -> None:
+    assert outcomes[command].loaded("target")
+    assert outcomes[command].loaded(*SOURCE_SIDE, *BOTH_SIDES) == []
+
+
+def test_asking_a_service_loads_neither_the_service_nor_any_model(outcomes: dict[str, Any]) -> None:
+    assert outcomes["query"].loaded("labels")
+    assert outcomes["query"].loaded(*SOURCE_SIDE, *BOTH_SIDES, "models", "backbones") == []
+
+
+def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
+    assert outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "models", "training") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "role", "file"),
+    [
+        ("predict with the provider's model", "source", "no.csv"),
+        ("label with the target's model", "target", "no.json"),
+    ],
+)
+def test_a_model_of_the_other_side_is_refused(
+    outcomes: dict[str, Any], command: str, role: str, file: str
+) -> None:
+    outcome = outcomes[command]
+    assert outcome.status == 2
+    assert f"holds a model of role '{role}'" in outcome.told
+    assert outcome.told.count("\n") == 1
+
+
+def test_importing_the_package_or_the_client_loads_neither_side_nor_torch() -> None:
+    program = (
+        "import sys, ucds, ucds.cli, ucds.labels.query, ucds.labels.questions\n"
+        "print([m for m in sys.modules if m.startswith(('ucds.source', 'ucds.serving', 'ucds.target',"
+        " 'ucds.experiments', 'torch'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,59 @@
+"""What holds for every test: one thread, a cache of its own, and no network but the machine itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Before torch is imported: tests run side by side, and commands they start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+
+Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
+
+
+class NetworkUsedError(AssertionError):
+    """A test reached for another machine."""
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.socket.connect
+
+    def connect_nearby(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in (
+            "localhost",
+            "127.0.0.1",
+            "::1",
+        ):
+            raise NetworkUsedError(f"a test connects to {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect_nearby)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "user-cache"))
+
+
+def _blobs(sizes: Mapping[str, int], n_clusters: int = 4, width: int = 6, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.normal(size=(n_clusters, width))
+    domains = {}
+    for name, n in sizes.items():
+        shift = 0.3 * rng.normal(size=width)
+        noise = 0.5 * rng.normal(size=(n, width))
+        domains[name] = (centres[np.arange(n) % n_clusters] + noise + shift).astype(np.float32)
+    return domains
+
+
+@pytest.fixture(scope="session")
+def blobs() -> Blobs:
+    """Vectors of several domains around shared centres; row ``i`` belongs to centre ``i % n_clusters``."""
+    return _blobs

@@ -1,0 +1,163 @@
+"""A label service in a thread, which counts what it is asked and can be told to misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+KEY = "secret-key-of-the-clinic"
+Reply = tuple[int, dict[str, str], bytes]
+
+
+def label_of(content: bytes, n_clusters: int = 7) -> int:
+    """The label that the service gives some content."""
+    return hashlib.sha256(content).digest()[0] % n_clusters
+
+
+class FakeService:
+    """Answers as version 1 of the wire says.
+
+    Attributes:
+        charged: contents that were paid for.
+        asked: contents that were asked about, with the number of times.
+        answered: samples per request, in order.
+        faults: replies to give to the next questions instead of labels; ``None`` drops the connection.
+        unusable: contents to refuse.
+        forbidden: contents that nobody has a reason to ask about any more.
+    """
+
+    def __init__(self, accepts: str = "images", width: int | None = None) -> None:
+        self.info: dict[str, Any] = {
+            "model": "alpha",
+            "n_clusters": 7,
+            "accepts": accepts,
+            "width": width,
+            "max_batch": 8,
+            "max_image_bytes": 100_000,
+            "max_image_pixels": 1_000_000,
+            "max_request_bytes": 400_000,
+        }
+        self.limit: int | None = None
+        self.delay = 0.0
+        self.charged: set[bytes] = set()
+        self.asked: Counter[bytes] = Counter()
+        self.answered: list[int] = []
+        self.faults: deque[Reply | None] = deque()
+        self.unusable: set[bytes] = set()
+        self.forbidden: set[bytes] = set()
+        self.violations = 0
+        self.busiest = 0
+        self.requests = 0
+        self.bodies: list[bytes] = []
+        self.change: Callable[[dict[str, Any]], object] = lambda answer: None
+        self._busy = 0
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, contents: list[bytes]) -> Reply | None:
+        with self._lock:
+            self.requests += 1
+            self._busy += 1
+            self.busiest = max(self.busiest, self._busy)
+            self.asked.update(contents)
+            self.violations += sum(content in self.forbidden for content in contents)
+        time.sleep(self.delay)
+        with self._lock:
+            self._busy -= 1
+            return self.faults.popleft() if self.faults else self._labels(contents)
+
+    def _labels(self, contents: list[bytes]) -> Reply:
+        bad = [i for i, content in enumerate(contents) if content in self.unusable]
+        if bad:
+            return problem(422, invalid=[{"position": i, "detail": "not an image"} for i in bad])
+        new = set(contents) - self.charged
+        if self.limit is not None and len(self.charged) + len(new) > self.limit:
+            return problem(429)
+        self.charged.update(new)
+        self.answered.append(len(contents))
+        remaining = None if self.limit is None else self.limit - len(self.charged)
+        answer = {
+            "labels": [label_of(content) for content in contents],
+            "n_clusters": self.info["n_clusters"],
+            "model": self.info["model"],
+            "budget": {"limit": self.limit, "used": len(self.charged), "remaining": remaining},
+        }
+        self.change(answer)
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+
+
+def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:
+    """A refusal in the form of RFC 9457."""
+    content = {"type": "urn:ucds:problem:x", "title": "T", "status": status, "detail": f"no: {status}"} | more
+    return (
+        status,
+        {"Content-Type": "application/problem+json"} | (headers or {}),
+        json.dumps(content).encode(),
+    )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that were killed."""
+
+
+def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(self._refusal() or (200, {}, json.dumps(service.info).encode()))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            service.bodies.append(body)
+            self._reply(self._refusal() or service.answer(_contents(self.headers["Content-Type"], body)))
+
+        def _refusal(self) -> Reply | None:
+            return None if self.headers["Authorization"] == f"Bearer {KEY}" else problem(401)
+
+        def _reply(self, reply: Reply | None) -> None:
+            if reply is None:
+                self.close_connection = True
+                return
+            status, headers, body = reply
+            self.send_response(status)
+            for name, value in (headers | {"Content-Length": str(len(body))}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+def _contents(kind: str, body: bytes) -> list[bytes]:
+    if kind == "application/x-npy":
+        return [row.tobytes() for row in np.load(io.BytesIO(body), allow_pickle=False)]
+    boundary = b"--" + kind.partition("boundary=")[2].encode()
+    parts = body.split(boundary)[1:-1]
+    for part in parts:
+        assert b'name="images"' in part.partition(b"\r\n\r\n")[0]
+    return [part.partition(b"\r\n\r\n")[2][:-2] for part in parts]

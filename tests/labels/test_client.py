@@ -1,0 +1,203 @@
+"""What the client makes of everything a service may answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from fake_service import KEY, FakeService, label_of, problem
+
+from ucds.errors import UserError
+from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError, _retry_after
+from ucds.labels.questions import Body
+
+IMAGE = b"\x89PNG one"
+
+
+def _body(*contents: bytes) -> Body:
+    parts = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\n' + c + b"\r\n" for c in contents
+    )
+    return Body(parts + b"--x--\r\n", "multipart/form-data; boundary=x")
+
+
+def _client(service: FakeService, **options: Any) -> LabelClient:
+    return LabelClient(service.url, KEY, **{"first_wait": 0.01, "patience": 5.0} | options)
+
+
+def _ask(service: FakeService, **options: Any) -> list[int]:
+    with _client(service, **options) as client:
+        return client.ask(_body(IMAGE), 1).labels
+
+
+def test_it_gives_the_labels_in_order(service: FakeService) -> None:
+    with _client(service) as client:
+        assert client.info().model == "alpha"
+        assert client.ask(_body(b"a", b"b"), 2).labels == [label_of(b"a"), label_of(b"b")]
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_it_asks_again_when_that_may_help(service: FakeService, status: int) -> None:
+    service.faults.extend([problem(status, {"Retry-After": "0"})] * 3)
+    assert _ask(service) == [label_of(IMAGE)]
+    assert service.requests == 4
+
+
+def test_it_asks_again_when_the_connection_was_lost(service: FakeService) -> None:
+    service.faults.extend([None, None])
+    assert _ask(service) == [label_of(IMAGE)]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 415, 422, 500])
+def test_it_does_not_ask_again_when_that_cannot_help(service: FakeService, status: int) -> None:
+    service.faults.append(problem(status))
+    with pytest.raises(UserError, match=f"answers {status}: no: {status}"):
+        _ask(service)
+    assert service.requests == 1
+
+
+def test_it_waits_as_long_as_it_is_asked_to(service: FakeService) -> None:
+    service.faults.append(problem(429, {"Retry-After": "1"}))
+    started = time.monotonic()
+    _ask(service)
+    assert time.monotonic() - started >= 1.0
+
+
+def test_its_patience_ends(service: FakeService) -> None:
+    service.faults.append(problem(503, {"Retry-After": "3600"}))
+    with pytest.raises(UserError, match="no: 503; try again later"):
+        _ask(service)
+    with pytest.raises(UserError, match="cannot be reached"):
+        LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05).info()
+
+
+def test_dates_say_how_long_to_wait() -> None:
+    assert _retry_after(httpx.Headers({"Retry-After": "Fri, 31 Dec 2999 23:59:59 GMT"})) > 1e9
+    assert _retry_after(httpx.Headers({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"})) == 0
+    assert _retry_after(httpx.Headers({"Retry-After": "soon"})) == 0
+    assert _retry_after(httpx.Headers()) is None
+
+
+def test_a_429_without_a_date_means_that_the_budget_is_used_up(service: FakeService) -> None:
+    service.limit = 0
+    with pytest.raises(OverBudgetError):
+        _ask(service)
+    assert service.requests == 1
+
+
+def test_it_says_which_samples_were_refused(service: FakeService) -> None:
+    service.unusable = {b"b"}
+    with _client(service) as client, pytest.raises(InvalidSamplesError) as caught:
+        client.ask(_body(b"a", b"b"), 2)
+    assert caught.value.reasons == {1: "not an image"}
+    service.faults.append(problem(422, invalid=[{"position": 5, "detail": "?"}]))
+    with _client(service) as client, pytest.raises(UserError, match="not in the request"):
+        client.ask(_body(b"a", b"b"), 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": [0.0]},
+        {"labels": [True]},
+        {"labels": ["3"]},
+        {"labels": [7]},
+        {"labels": [-1]},
+        {"labels": [None]},
+        {"labels": [[3]]},
+        {"labels": "3"},
+        {"scores": [0.1]},
+        {"n_clusters": 7.0},
+        {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
+        {"model": None},
+    ],
+)
+def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
+    service.change = lambda answer: answer.update(change)
+    with pytest.raises(UserError, match="refused"):
+        _ask(service)
+    assert service.requests == 1
+
+
+def test_an_answer_with_too_few_labels_is_refused(service: FakeService) -> None:
+    service.change = lambda answer: answer.update(labels=[])
+    with pytest.raises(UserError, match="0 labels for 1 samples"):
+        _ask(service)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ((200, {}, b"<html>hello</html>"), "not of the form"),
+        ((200, {}, b"[" * 5_000_000), "without end"),
+        ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "not of the form"),
+        ((404, {}, b"<html>not here</html>"), "is that the address"),
+        ((307, {"Location": "https://elsewhere.example/"}, b""), "sends us on to https://elsewhere"),
+    ],
+)
+def test_what_is_no_label_service_is_refused(service: FakeService, reply: Any, message: str) -> None:
+    service.faults.append(reply)
+    with pytest.raises(UserError, match=message):
+        _ask(service)
+
+
+def test_information_is_checked_as_well(service: FakeService) -> None:
+    service.info["weights"] = "AAAA"
+    with _client(service) as client, pytest.raises(UserError, match="weights: Extra inputs"):
+        client.info()
+
+
+def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
+    with LabelClient(service.url, "wrong") as client, pytest.raises(UserError, match="answers 401"):
+        client.info()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
+)
+def test_it_sends_no_key_over_an_open_line(url: str) -> None:
+    with pytest.raises(UserError, match="not encrypted"):
+        LabelClient(url, KEY)
+    LabelClient(url, KEY, allow_plain_http=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1", "https://example.org"]
+)
+def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
+    LabelClient(url, KEY)
+
+
+@pytest.mark.parametrize(
+    "url", ["labels.example.org", "ftp://example.org", "https://", "https://a.example/?q=1"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="no address of a service"):
+        LabelClient(url, KEY)
+
+
+def test_the_key_stays_out_of_sight() -> None:
+    assert KEY not in repr(LabelClient("https://example.org", KEY))
+    with pytest.raises(UserError, match="no user name or password") as caught:
+        LabelClient(f"https://me:{KEY}@example.org", KEY)
+    assert KEY not in str(caught.value)
+    for key in ("", "two words", "line\nbreak", "schlüssel"):
+        with pytest.raises(UserError, match="the key is not one line") as caught:
+            LabelClient("https://example.org", key)
+
+
+def test_no_proxy_comes_between_us_and_our_own_machine(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    assert _ask(service) == [label_of(IMAGE)]
+
+
+def test_the_wire_schema_is_what_the_fake_speaks(service: FakeService) -> None:
+    reply = service.answer([IMAGE])
+    assert reply is not None
+    assert set(json.loads(reply[2])) == {"labels", "n_clusters", "model", "budget"}

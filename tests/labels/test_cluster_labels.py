@@ -1,0 +1,213 @@
+"""Tests of labels as they cross the wall: what they hold, what is refused, and their file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ucds.errors import UserError
+from ucds.labels.cluster_labels import FORMAT, ClusterLabels
+
+
+def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int = 3) -> ClusterLabels:
+    return ClusterLabels(ids, np.asarray(values), n_clusters, "somebody")
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    fields = {"format": FORMAT, "provider": "p", "n_clusters": 3, "ids": ["a", "b"], "labels": [0, 2]}
+    return {name: value for name, value in (fields | changes).items() if value is not ...}
+
+
+def test_there_is_no_room_for_a_model() -> None:
+    fields = {field.name: field.type for field in dataclasses.fields(ClusterLabels)}
+    assert fields == {
+        "ids": "tuple[str, ...]",
+        "labels": "NDArray[np.int64]",
+        "n_clusters": "int",
+        "provider": "str",
+    }
+
+
+def test_labels_are_a_read_only_copy() -> None:
+    given = np.array([0, 2, 1], dtype=np.int16)
+    held = labels(given)
+    given[0] = 1
+    assert held.labels.dtype == np.int64
+    assert held.labels.tolist() == [0, 2, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        held.labels[0] = 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        held.n_clusters = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([0.0, 1.0, 2.0], "list of integers, not float64"),
+        ([True, False, True], "list of integers, not bool"),
+        ([[0], [1], [2]], r"of shape \(3, 1\)"),
+        (0, r"of shape \(\)"),
+        (["0", "1", "2"], "list of integers"),
+        ([0, 1], "3 sample ids but 2 labels"),
+        ([0, 1, 3], r"labels lie in \[0, 3\], but 3 clusters"),
+        ([-1, 0, 1], r"labels lie in \[-1, 1\]"),
+        (np.array([0, 1, 2**64 - 1], np.uint64), "but 3 clusters"),
+    ],
+)
+def test_what_cannot_be_labels_is_refused(values: Any, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        labels(values)
+
+
+def test_empty_and_doubled_are_refused() -> None:
+    with pytest.raises(UserError, match="there are no labels"):
+        labels(np.zeros(0, np.int64), ids=())
+    with pytest.raises(UserError, match="sample 'b' is labelled twice"):
+        labels(ids=("b", "a", "b"))
+    with pytest.raises(UserError, match="0 clusters were announced"):
+        labels(n_clusters=0)
+
+
+def test_one_label_of_one_cluster_is_enough() -> None:
+    assert labels([0], ids=["x"], n_clusters=1).ids == ("x",)
+
+
+def test_align_gives_each_sample_its_own_label_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    ids = tuple(f"{i:03}" for i in range(50))
+    values = rng.integers(7, size=50)
+    held = labels(values, ids, 7)
+    wanted = tuple(ids[i] for i in rng.permutation(50)[:20])
+    aligned = held.align(wanted)
+    assert aligned.ids == wanted
+    assert aligned.labels.tolist() == [values[int(name)] for name in wanted]
+    assert (aligned.n_clusters, aligned.provider) == (7, "somebody")
+    assert held.align(ids).fingerprint == held.fingerprint
+
+
+def test_align_leaves_samples_without_a_label_out() -> None:
+    aligned = labels().align(("c", "y", "a", "x"))
+    assert aligned.ids == ("c", "a")
+    assert aligned.labels.tolist() == [1, 0]
+
+
+def test_align_refuses_samples_of_which_none_has_a_label() -> None:
+    with pytest.raises(UserError, match=r"none of the 2 samples has a label \(the first is 'y', .* 'a'\)"):
+        labels().align(("y", "x"))
+
+
+def test_check_matches_finds_the_labelled_and_is_strict_in_order_and_number() -> None:
+    held = labels()
+    assert held.check_matches(("a", "b", "c"), 3).tolist() == [0, 1, 2]
+    assert held.check_matches(("x", "a", "b", "y", "c"), 3).tolist() == [1, 2, 4]
+    with pytest.raises(UserError, match="another order"):
+        held.check_matches(("a", "c", "b"), 3)
+    with pytest.raises(UserError, match="other samples"):
+        held.check_matches(("a", "b"), 3)
+    with pytest.raises(UserError, match="3 clusters, but the model has 4"):
+        held.check_matches(("a", "b", "c"), 4)
+
+
+def test_ids_given_as_a_list_are_the_same() -> None:
+    labels(ids=["a", "b", "c"]).check_matches(("a", "b", "c"), 3)
+
+
+def test_the_fingerprint_changes_with_any_id_or_label() -> None:
+    fingerprints = {
+        labels().fingerprint,
+        labels([0, 2, 2]).fingerprint,
+        labels([0, 1, 2]).fingerprint,
+        labels(ids=("a", "b", "d")).fingerprint,
+        labels(ids=("a", "c", "b")).fingerprint,
+        labels([0, 2], ids=("a", "b")).fingerprint,
+        labels(ids=("ab", "", "c")).fingerprint,
+    }
+    assert len(fingerprints) == 7
+    assert labels(np.array([0, 2, 1], np.int8)).fingerprint == labels().fingerprint
+
+
+def test_survives_its_file(tmp_path: Path) -> None:
+    held = ClusterLabels(("ö/ä.png", "a\nb", "c"), np.array([5, 0, 6]), 7, "Klinik Süd")
+    held.save(tmp_path / "labels.json")
+    again = ClusterLabels.load(tmp_path / "labels.json")
+    assert (again.ids, again.n_clusters, again.provider) == (held.ids, 7, "Klinik Süd")
+    assert again.labels.tolist() == [5, 0, 6]
+
+
+def test_the_file_holds_names_and_integers_and_nothing_else(tmp_path: Path) -> None:
+    labels().save(tmp_path / "labels.json")
+    assert json.loads((tmp_path / "labels.json").read_text()) == {
+        "format": "ucds-labels/1",
+        "provider": "somebody",
+        "n_clusters": 3,
+        "ids": ["a", "b", "c"],
+        "labels": [0, 2, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"format": "ucds-labels/2"}, "format is not"),
+        ({"format": ...}, "format is not"),
+        ({"scores": [[0.1, 0.9]]}, "unexpected or missing fields: scores"),
+        ({"weights": "", "provider": ...}, "fields: provider, weights"),
+        ({"labels": [0, 1.0]}, "list of integers"),
+        ({"labels": [0, True]}, "list of integers"),
+        ({"labels": [0, "1"]}, "list of integers"),
+        ({"labels": [0, None]}, "list of integers"),
+        ({"labels": {"a": 0}}, "list of integers"),
+        ({"labels": [0, [1]]}, "list of integers"),
+        ({"labels": [0]}, "2 sample ids but 1 labels"),
+        ({"labels": [0, 3]}, "but 3 clusters"),
+        ({"labels": [-1, 0]}, "but 3 clusters"),
+        ({"labels": [0, 2**70]}, "far out of range"),
+        ({"ids": [1, 2]}, "list of texts"),
+        ({"ids": "ab"}, "list of texts"),
+        ({"ids": ["a", "a"]}, "labelled twice"),
+        ({"ids": [], "labels": []}, "there are no labels"),
+        ({"n_clusters": 3.0}, "n_clusters must be an integer"),
+        ({"n_clusters": True}, "n_clusters must be an integer"),
+        ({"n_clusters": 0}, "n_clusters must lie between"),
+        ({"n_clusters": 10**12}, "n_clusters must lie between"),
+        ({"n_clusters": 2**70, "labels": [0, 2**65]}, "n_clusters must lie between"),
+        ({"provider": None}, "provider a text"),
+    ],
+)
+def test_a_file_with_anything_else_is_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps(content(**changes)))
+    with pytest.raises(UserError, match=reason) as error:
+        ClusterLabels.load(path)
+    assert str(error.value).startswith(f"{path} is not a usable label file: ")
+
+
+def test_the_accepted_file_of_these_tests_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text(json.dumps(content()))
+    assert ClusterLabels.load(tmp_path / "labels.json").labels.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe\x00", b"[" * 200_000, b"1" * 5000, b"PK\x03\x04"])
+def test_what_is_no_json_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "labels.json").write_bytes(data)
+    with pytest.raises(UserError, match="is not a label file: it is not JSON"):
+        ClusterLabels.load(tmp_path / "labels.json")
+
+
+@pytest.mark.parametrize("value", ["[]", "3", "null", '"text"'])
+def test_json_of_another_kind_is_refused(tmp_path: Path, value: str) -> None:
+    (tmp_path / "labels.json").write_text(value)
+    with pytest.raises(UserError, match="format is not"):
+        ClusterLabels.load(tmp_path / "labels.json")
+
+
+def test_a_missing_file_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the label file .*: No such file"):
+        ClusterLabels.load(tmp_path / "absent.json")
+    with pytest.raises(UserError, match="Is a directory"):
+        ClusterLabels.load(tmp_path)

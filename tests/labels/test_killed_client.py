@@ -1,0 +1,89 @@
+"""A client that is killed at any moment asks nothing twice that it was told, and ends with every label."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_service import KEY, FakeService, label_of
+
+from ucds.data.folders import scan_folder
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import journal_path
+
+IMAGES, BATCH, PARALLEL = 120, 2, 3
+
+
+def _start(service: FakeService, images: Path, out: Path) -> subprocess.Popen[bytes]:
+    options = ["--out", str(out), "--batch-size", str(BATCH), "--parallel", str(PARALLEL)]
+    command = [sys.executable, "-m", "ucds", "query", str(images), "--url", service.url, *options]
+    return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
+
+
+def _kill_at_work(service: FakeService, client: subprocess.Popen[bytes], pause: float) -> None:
+    """Kill a client some time after its first request of this life, however slowly it started."""
+    before = service.requests
+    while service.requests == before and client.poll() is None:
+        time.sleep(0.001)
+    time.sleep(pause)
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+
+
+def _received(journal: Path) -> set[str]:
+    """Keys of the labels in whole lines of a journal, read without the code under test."""
+    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
+    return {key for line in lines for key in json.loads(line)["labels"]}
+
+
+def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
+    service: FakeService, make_images: Callable[..., Path], tmp_path: Path
+) -> None:
+    images, out = make_images(IMAGES), tmp_path / "labels.json"
+    service.delay = 0.05
+    client = _start(service, images, out)
+    while service.requests < 10:
+        time.sleep(0.001)
+    client.send_signal(signal.SIGINT)
+    assert client.wait() == 130
+    assert client.stderr is not None
+    assert b"stopped, with all labels kept" in client.stderr.read()
+    assert len(_received(journal_path(out))) == len(service.charged) < IMAGES
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_clients_lose_nothing_and_pay_nothing_twice(
+    kills: int, service: FakeService, make_images: Callable[..., Path], tmp_path: Path
+) -> None:
+    from ucds.data.content import content_key
+
+    images, out = make_images(IMAGES), tmp_path / "labels.json"
+    contents = {name: (images / name).read_bytes() for name in scan_folder(images).ids}
+    keys = {content_key(content).hex(): content for content in contents.values()}
+    rng = random.Random(kills)
+    # Slow enough that the work outlives the kills.
+    service.delay = 0.02
+    done = 0
+    while done < kills and not out.exists():
+        _kill_at_work(service, _start(service, images, out), rng.uniform(0, 0.8 * 0.8 / kills))
+        service.forbidden = {keys[key] for key in _received(journal_path(out))}
+        done += 1
+    last = _start(service, images, out)
+    assert last.wait() == 0, last.stderr.read() if last.stderr else ""
+
+    labels = ClusterLabels.load(out)
+    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == {
+        name: label_of(content) for name, content in contents.items()
+    }
+    assert done == kills
+    assert service.violations == 0  # nobody asked again about a label that was on disk
+    assert len(service.charged) == IMAGES
+    assert sum(service.asked.values()) <= IMAGES + kills * PARALLEL * BATCH
+    assert not journal_path(out).exists()

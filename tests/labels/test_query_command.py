@@ -1,0 +1,172 @@
+"""``ucds query`` and ``ucds train-target --url``, as a target owner types them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_service import KEY, FakeService, label_of
+
+from ucds.cli import main
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import journal_path
+
+Run = Callable[..., int]
+QUICK = [
+    *("--accelerator", "cpu", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1"),
+    *("--set", "bottleneck_width=8", "--set", "batch_size=16", "--set", "evaluations_per_stage=2"),
+]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in this process and give its exit status."""
+    monkeypatch.setenv("UCDS_KEY", KEY)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["ucds", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return call
+
+
+@pytest.fixture
+def embeddings() -> Iterator[FakeService]:
+    """A service that answers about vectors."""
+    running = FakeService("embeddings", width=6)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    centres = np.random.default_rng(0).normal(size=(5, 6))
+    array = centres[np.arange(60) % 5] + 0.1 * np.random.default_rng(1).normal(size=(60, 6))
+    np.save(tmp_path / "x.npy", array.astype(np.float32))
+    return tmp_path / "x.npy"
+
+
+def test_a_query_writes_a_label_file(
+    run: Run, service: FakeService, make_images: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = make_images(9)
+    assert run("query", images, "--url", service.url, "--out", "labels.json") == 0
+    told = capsys.readouterr()
+    assert "9 labels of 7 clusters written to labels.json" in told.err
+    assert KEY not in told.err + told.out
+    labels = ClusterLabels.load(Path("labels.json"))
+    assert labels.labels.tolist() == [label_of((images / name).read_bytes()) for name in labels.ids]
+
+
+def test_wrong_use_is_told_in_one_line(
+    run: Run,
+    service: FakeService,
+    make_images: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images, address = make_images(2), ("--url", service.url)
+    cases = {
+        "--key": ("query", images, *address, "--out", "o", "--key", "wrong"),
+        "https": ("query", images, "--url", "http://example.org", "--out", "o"),
+        "either --labels": ("train-target", images, "--out", "o"),
+        "or --url": ("train-target", images, "--out", "o", "--labels", "l", *address),
+    }
+    for word, arguments in cases.items():
+        assert run(*arguments) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: ")
+        assert told.count("\n") == 1
+        assert word in told or "401" in told
+    monkeypatch.delenv("UCDS_KEY")
+    assert run("query", images, *address, "--out", "o") == 2
+    assert "set the environment variable UCDS_KEY" in capsys.readouterr().err
+    assert not Path("o").exists()
+
+
+def test_a_few_queries_are_spread_and_the_same_again(
+    run: Run, embeddings: FakeService, vectors: Path
+) -> None:
+    command = ("query", vectors, "--url", embeddings.url, "--max-queries", 5, "--accelerator", "cpu")
+    assert run(*command, "--out", "a.json") == 0
+    assert run(*command, "--out", "b.json") == 0
+    labels = ClusterLabels.load(Path("a.json"))
+    assert {int(name) % 5 for name in labels.ids} == set(range(5))  # one of each group
+    assert ClusterLabels.load(Path("b.json")).ids == labels.ids
+    assert sum(embeddings.asked.values()) == 10
+
+
+def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(
+    run: Run, service: FakeService, make_images: Callable[..., Path]
+) -> None:
+    images = make_images(12)
+    for path in sorted(images.rglob("*.png")):
+        (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
+    backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
+    assert run("query", images, "--url", service.url, "--out", "l", "--max-queries", 4, *backbone) == 0
+    labels = ClusterLabels.load(Path("l"))
+    assert len(labels.ids) == 8
+    assert sum(service.asked.values()) == 4
+
+
+def test_a_used_up_budget_can_be_gone_on_with(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embeddings.limit = 20
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l", "--accelerator", "cpu")
+    assert run(*command) == 2
+    assert "go on with what there is by --max-queries 20" in capsys.readouterr().err
+    assert journal_path(Path("l")).exists()
+    embeddings.forbidden = set(embeddings.charged)
+    assert run(*command, "--max-queries", 20) == 0
+    assert len(ClusterLabels.load(Path("l")).ids) == 20
+    assert embeddings.violations == 0
+
+
+def test_training_asks_for_its_own_labels_and_pays_once(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK)
+    embeddings.limit = 30
+    assert run(*command) == 2
+    assert not Path("run").exists()
+    embeddings.limit, embeddings.forbidden = 60, set(embeddings.charged)
+    assert run(*command) == 0
+    assert Path("run/model.safetensors").exists()
+    labels = ClusterLabels.load(Path("run.labels.json"))
+    assert len(labels.ids) == 60
+    assert embeddings.violations == 0
+    requests = embeddings.requests
+    shutil.rmtree("run")  # as if it had been killed between the last label and the first step
+    assert run(*command) == 0
+    assert embeddings.requests == requests
+    assert run(*command, "--resume") == 0
+    assert "finished already" in capsys.readouterr().err
+
+
+def test_training_on_a_few_queries_says_how_many(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("train-target", vectors, "--url", embeddings.url, "--out", "run", "--max-queries", 10, *QUICK)
+    assert run(*command) == 0
+    assert "warning: 10 of 60 samples have a label of the provider" in capsys.readouterr().err
+    assert len(embeddings.charged) == 10
+
+
+def test_labels_of_another_model_are_not_taken_for_this_ones(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ClusterLabels(("0",), np.array([0]), 7, "beta").save(Path("run.labels.json"))
+    assert run("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK) == 2
+    assert "holds labels of model 'beta'" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""The fixtures of the service's tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever way pytest imports
+
+from serving_kit import FakeImageLabeller, FakeLabeller, Service, running
+
+from ucds.serving.ledger import Ledger
+from ucds.serving.protocol import PatientProtocol
+from ucds.serving.settings import Limits
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    book = Ledger(tmp_path)
+    yield book
+    book.close()
+
+
+@pytest.fixture
+def vectors(ledger: Ledger) -> Iterator[Service]:
+    """Answers for embeddings, to one key with a budget of 100."""
+    key = ledger.add_key("anna", 100)
+    with running(FakeLabeller(), ledger, Limits(max_batch=20, max_queue=64, body_seconds=1)) as service:
+        service.key = key
+        yield service
+
+
+@pytest.fixture
+def pictures(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """Answers for images, to one key with a budget of 100."""
+    limits = Limits(
+        max_batch=20,
+        max_queue=64,
+        max_image_bytes=200_000,
+        max_image_pixels=1_000_000,
+        max_request_bytes=1_000_000,
+        body_seconds=1,
+        header_seconds=1,
+        keep_alive_seconds=2,
+    )
+    monkeypatch.setattr(PatientProtocol, "linger_seconds", 1.0)
+    key = ledger.add_key("bert", 100)
+    with running(FakeImageLabeller(), ledger, limits) as service:
+        service.key = key
+        yield service

@@ -1,0 +1,167 @@
+"""A service over real HTTP in this process, small models for it, and clients."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import torch
+from PIL import Image
+
+from ucds.backbones import Backbone, identity_backbone
+from ucds.models import ClusteringModel
+from ucds.serving.app import create_app
+from ucds.serving.ledger import Ledger
+from ucds.serving.server import Address, make_server
+from ucds.serving.settings import Limits
+from ucds.training.model_file import MODEL_FILE, ModelCard, save_model
+
+WIDTH = 4
+K = 12
+NPY = {"Content-Type": "application/x-npy"}
+
+
+class FakeLabeller:
+    """Rows of embeddings; the label is the first value, rounded."""
+
+    name, digest, n_clusters, batch_size = "fake", "d" * 32, K, 8
+    row_shape: tuple[int, ...] = (WIDTH,)
+    dtype: Any = np.float32
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.batches = seconds, 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def label(self, rows: np.ndarray) -> np.ndarray:
+        assert rows.shape == (self.batch_size, *self.row_shape)
+        self.gate.wait(20)
+        time.sleep(self.seconds)
+        self.batches += 1
+        return np.abs(rows[:, 0].round()).astype(np.int64) % K
+
+
+class FakeImageLabeller(FakeLabeller):
+    """Small squares; the label is the brightness of the middle, in steps of 20."""
+
+    row_shape = (3, 32, 32)
+    dtype = np.uint8
+
+    def label(self, rows: np.ndarray) -> np.ndarray:
+        assert rows.shape == (self.batch_size, *self.row_shape)
+        self.gate.wait(20)
+        self.batches += 1
+        return (rows[:, 0, 16, 16].astype(np.int64) + 10) // 20 % K
+
+
+@dataclass
+class Service:
+    url: str
+    app: Any
+    ledger: Ledger | None
+    key: str | None
+
+    def client(self, key: str | None = None, **options: Any) -> httpx.Client:
+        shown = key or self.key
+        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+
+
+@contextmanager
+def running(
+    labeller: Any, ledger: Ledger | None = None, limits: Limits | None = None, **options: Any
+) -> Iterator[Service]:
+    limits = limits or Limits()
+    app = create_app(labeller, ledger, limits, **options)
+    address = Address("127.0.0.1", 0)
+    up: list[str] = []
+    with address.bind() as bound:
+        server = make_server(app, address, bound, limits, up.append)
+        thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
+        thread.start()
+        try:
+            wait_until(lambda: bool(up))
+            yield Service(up[0], app, ledger, None)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def npy(rows: Any, dtype: Any = np.float32) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(rows, dtype), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def vector(label: int, serial: float = 0.0) -> list[float]:
+    """A row of that label; rows of different serials are different samples."""
+    return [float(label), serial, 0.5, -1.0]
+
+
+def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> bytes:
+    pixels = np.full((side, side, 3), 20 * label, np.uint8)
+    pixels[0, 0] = serial % 256, serial // 256 % 256, serial // 65536
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, form, **({"lossless": True} if form == "WEBP" else {}))
+    return buffer.getvalue()
+
+
+def files(*contents: bytes, name: str = "images") -> list[tuple[str, tuple[str, bytes]]]:
+    return [(name, (f"{i}.bin", content)) for i, content in enumerate(contents)]
+
+
+def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source", k: int = K) -> Path:
+    """A finished run with a random model."""
+    torch.manual_seed(0)
+    backbone = backbone or identity_backbone(WIDTH)
+    model = ClusteringModel(backbone, k)
+    width = model.prototypes.shape[0]
+    card = ModelCard(role, folder.name, k, width, backbone.spec, backbone.weights, ("a",), ("source",))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder / MODEL_FILE, model, torch.full((1, k), 1 / k), card)
+    return folder
+
+
+@contextmanager
+def serving_process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`ucds serve` as a process of its own, and its address."""
+    command = [
+        sys.executable,
+        "-m",
+        "ucds",
+        "serve",
+        str(run),
+        "--port",
+        "0",
+        "--accelerator",
+        "cpu",
+        *options,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), line
+        yield process, line.removeprefix("listening on ").strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,87 @@
+"""Many clients on one budget: never one answer more, never one charged for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from postgres import postgresql
+from serving_kit import NPY, FakeLabeller, K, npy, running, vector
+
+from ucds.serving.ledger import Ledger
+
+CLIENTS, BUDGET = 64, 1000
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgresql() as url:
+        yield url
+
+
+def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[int, set[int]]:
+    """Ask for distinct samples from all clients at once: how many were answered, and all statuses."""
+
+    def work(client: int) -> tuple[int, set[int]]:
+        answered, statuses = 0, set()
+        headers = NPY | {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=urls[client % len(urls)], headers=headers, timeout=120) as http:
+            for start in range(client * each, samples, CLIENTS * each):
+                numbers = range(start, min(start + each, samples))
+                body = npy([vector(number % K, number) for number in numbers])
+                answer = http.post("/v1/labels", content=body)
+                statuses.add(answer.status_code)
+                if answer.status_code == 200:
+                    assert answer.json()["labels"] == [number % K for number in numbers]
+                    answered += len(numbers)
+        return answered, statuses
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        results = list(pool.map(work, range(CLIENTS)))
+    return sum(answered for answered, _ in results), set().union(*(statuses for _, statuses in results))
+
+
+def check(place: str | Path, replicas: int, samples: int, each: int, budget: int = BUDGET) -> None:
+    with ExitStack() as stack:
+        books = [Ledger(place) for _ in range(replicas)]
+        key = books[0].add_key("shared", budget)
+        services = [stack.enter_context(running(FakeLabeller(), book)) for book in books]
+        answered, statuses = storm([service.url for service in services], key, samples, each)
+        record = next(record for record in books[0].list_keys() if record.name == "shared")
+        verdict = books[0].verify()
+    for book in books:
+        book.close()
+    assert statuses == {200, 429}
+    assert answered == budget
+    assert record.used == budget
+    assert verdict.faults == ()
+
+
+def test_sqlite_with_two_replicas(tmp_path: Path) -> None:
+    check(tmp_path, replicas=2, samples=1500, each=5, budget=500)
+
+
+@pytest.mark.slow
+def test_sqlite_answers_exactly_a_thousand_of_three_thousand(tmp_path: Path) -> None:
+    check(tmp_path, replicas=1, samples=3000, each=1)
+
+
+@pytest.mark.slow
+def test_postgresql_answers_exactly_a_thousand_of_three_thousand(postgres_url: str) -> None:
+    check(postgres_url, replicas=2, samples=3000, each=1)
+
+
+def test_postgresql_keeps_the_same_ledger(postgres_url: str) -> None:
+    book = Ledger(postgres_url)
+    record = book.find_key(book.add_key("anna", 3))
+    assert record is not None
+    content = bytes(16)
+    assert book.charge(record, "m", [content], {content: 2})[1].used == 1
+    assert book.known(record, "m", [content]) == {content: 2}
+    book.revoke_key("anna")
+    assert book.verify().faults == ()
+    book.close()

@@ -1,0 +1,227 @@
+"""The service refuses what is wrong, stays up, and stays small."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hostile import MULTIPART, Request, array_corpus, image_corpus, multipart, mutations
+from serving_kit import (
+    NPY,
+    FakeImageLabeller,
+    Service,
+    files,
+    make_run,
+    npy,
+    picture,
+    running,
+    serving_process,
+    vector,
+)
+
+from ucds.labels.wire import PROBLEM_TYPE, Problem
+from ucds.serving.ledger import Ledger
+from ucds.serving.settings import Limits
+
+REFUSALS = {400, 408, 413, 415, 422}
+
+
+def check_refused(answer: httpx.Response, name: str) -> None:
+    assert answer.status_code in REFUSALS, f"{name}: {answer.status_code} {answer.text}"
+    assert answer.headers["content-type"] == PROBLEM_TYPE, name
+    problem = Problem.model_validate(answer.json())
+    assert problem.status == answer.status_code
+    assert "Traceback" not in problem.detail
+
+
+def test_hostile_images(pictures: Service) -> None:
+    with pictures.client() as client:
+        for name, (body, headers) in image_corpus().items():
+            check_refused(client.post("/v1/labels", content=body, headers=headers), name)
+        answer = client.post("/v1/labels", files=files(picture(4)))
+    assert answer.json()["labels"] == [4]
+    assert answer.json()["budget"]["used"] == 1
+
+
+def test_hostile_arrays(vectors: Service) -> None:
+    with vectors.client() as client:
+        for name, (body, headers) in array_corpus().items():
+            check_refused(client.post("/v1/labels", content=body, headers=headers), name)
+        answer = client.post("/v1/labels", content=npy([vector(4)]), headers=NPY)
+    assert answer.json()["labels"] == [4]
+    assert answer.json()["budget"]["used"] == 1
+
+
+def connect(service: Service) -> socket.socket:
+    parts = urlsplit(service.url)
+    assert parts.hostname is not None
+    return socket.create_connection((parts.hostname, parts.port or 80), timeout=10)
+
+
+def answer_to(service: Service, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """What comes back on a bare connection until the other side closes it."""
+    with connect(service) as connection:
+        received = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause)
+            while data := connection.recv(65536):
+                received += data
+        except (ConnectionError, TimeoutError):
+            pass
+    return received
+
+
+def head(service: Service, *lines: str, type_: str = MULTIPART["Content-Type"]) -> bytes:
+    words = [
+        "POST /v1/labels HTTP/1.1",
+        "Host: service",
+        f"Authorization: Bearer {service.key}",
+        f"Content-Type: {type_}",
+        *lines,
+    ]
+    return ("\r\n".join(words) + "\r\n\r\n").encode()
+
+
+def still_answers(service: Service) -> None:
+    with service.client() as client:
+        assert client.post("/v1/labels", files=files(picture(7))).json()["labels"] == [7]
+
+
+def test_enormous_headers_and_what_is_no_http(pictures: Service) -> None:
+    assert b" 400 " in answer_to(pictures, b"GET / HTTP/1.1\r\nX: " + b"x" * 100_000)
+    assert b" 400 " in answer_to(pictures, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000)
+    answer = answer_to(pictures, b"\x16\x03\x01\x02\x00 no http at all\r\n\r\n")
+    assert b" 400 " in answer
+    assert PROBLEM_TYPE.encode() in answer
+    still_answers(pictures)
+
+
+def test_clients_that_do_not_finish_their_headers_are_dropped(pictures: Service) -> None:
+    begun = time.monotonic()
+    assert answer_to(pictures, b"GET /healthz HTTP/1.1\r\nX: ") == b""
+    assert answer_to(pictures) == b""  # nor those that say nothing
+    again = answer_to(pictures, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HT", pause=0.2)
+    assert again.count(b"HTTP/1.1 200") == 1
+    assert time.monotonic() - begun < 8
+    still_answers(pictures)
+
+
+def test_a_body_that_comes_too_slowly_is_refused(pictures: Service) -> None:
+    body = multipart(picture(1))
+    begun = time.monotonic()
+    answer = answer_to(pictures, head(pictures, f"Content-Length: {len(body)}"), body[:50])
+    assert b"HTTP/1.1 408" in answer
+    assert 0.8 < time.monotonic() - begun < 9
+    still_answers(pictures)
+
+
+def test_a_length_that_is_a_lie_is_of_no_use(pictures: Service) -> None:
+    body = multipart(picture(1))
+    assert b"HTTP/1.1 413" in answer_to(pictures, head(pictures, "Content-Length: 99999999999"), body)
+    assert b"HTTP/1.1 422" in answer_to(pictures, head(pictures, "Content-Length: 40"), body)
+    both = head(pictures, "Content-Length: 5", "Transfer-Encoding: chunked")
+    assert b" 200 " not in answer_to(pictures, both, b"5\r\nabcde\r\n0\r\n\r\n")
+    for nonsense in ("-1", "1e3", "5, 6", "0x10", "9" * 30):
+        assert b" 200 " not in answer_to(pictures, head(pictures, f"Content-Length: {nonsense}"), body)
+    still_answers(pictures)
+
+
+def test_chunks_beyond_the_limit_are_refused_while_they_come(pictures: Service) -> None:
+    chunk = b"%x\r\n" % 65536 + bytes(65536) + b"\r\n"
+    start = multipart(end=b"") + b'--b\r\nContent-Disposition: form-data; name="images"\r\n\r\n'
+    begin = head(pictures, "Transfer-Encoding: chunked") + b"%x\r\n%s\r\n" % (len(start), start)
+    answer = answer_to(pictures, begin, *[chunk] * 40)
+    assert b"HTTP/1.1 413" in answer
+    still_answers(pictures)
+
+
+def test_a_client_that_leaves_in_the_middle_is_charged_nothing(pictures: Service) -> None:
+    body = multipart(picture(1))
+    with connect(pictures) as connection:
+        connection.sendall(head(pictures, f"Content-Length: {len(body)}") + body[:100])
+    still_answers(pictures)
+    assert pictures.ledger is not None
+    assert pictures.ledger.list_keys()[0].used == 1
+
+
+def test_requests_beyond_the_memory_are_told_to_come_again() -> None:
+    limits = Limits(max_request_bytes=100_000, max_body_bytes=100_000, body_seconds=3)
+    with running(FakeImageLabeller(), limits=limits) as service, connect(service) as slow:
+        slow.sendall(head(service, "Content-Length: 99000") + multipart(bytes(90_000), end=b""))
+        time.sleep(0.3)
+        answer = httpx.post(f"{service.url}/v1/labels", files=files(bytes(20_000)))
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+
+
+def resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+def bombard(service: Service, requests: list[Request]) -> list[int]:
+    with service.client() as client, ThreadPoolExecutor(8) as pool:
+
+        def send(request: Request) -> int:
+            answer = client.post("/v1/labels", content=request[0], headers=request[1])
+            if answer.status_code != 200:
+                check_refused(answer, repr(request[0][:80]))
+            return answer.status_code
+
+        return list(pool.map(send, requests))
+
+
+def assault(service: Service, pid: int, count: int) -> None:
+    """Bad requests of every kind; memory is compared once each kind was seen."""
+    corpus, mutated = list(image_corpus().values()), mutations(seed=1)
+    bombard(service, corpus * 2 + [mutated() for _ in range(100)])
+    before, sent = resident_mib(pid), 0
+    while sent < count:
+        wave = corpus + [mutated() for _ in range(min(count, 450))]
+        assert max(bombard(service, wave)) < 500
+        sent += len(wave)
+    grown = resident_mib(pid) - before
+    print(f"{sent} malformed requests: {before:.0f} MiB, then {grown:+.0f} MiB")
+    assert grown < 100
+
+
+def test_hundreds_of_malformed_requests(ledger: Ledger) -> None:
+    key = ledger.add_key("hostile", 10**6)
+    limits = Limits(max_batch=20, max_image_bytes=200_000, max_image_pixels=10**6, max_request_bytes=10**6)
+    with running(FakeImageLabeller(), ledger, limits) as service:
+        service.key = key
+        assault(service, os.getpid(), 200)
+        still_answers(service)
+    assert ledger.verify().faults == ()
+
+
+LIMITS = ("--max-batch", "20", "--max-image-mb", "0.19", "--max-megapixels", "1", "--max-request-mb", "0.95")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_five_thousand_malformed_requests(tmp_path: Path) -> None:
+    from ucds.backbones import build_backbone
+
+    run = make_run(tmp_path / "run", build_backbone("ucds/oriented_edges", weights="none"))
+    book = Ledger(run)
+    key = book.add_key("hostile", 10**6)
+    with serving_process(run, *LIMITS) as (process, url):
+        service = Service(url, None, book, key)
+        with service.client() as client:
+            before = client.post("/v1/labels", files=files(picture(2), picture(9))).json()["labels"]
+            assault(service, process.pid, 5000)
+            after = client.post("/v1/labels", files=files(picture(2), picture(9))).json()["labels"]
+    assert before == after
+    assert book.verify().faults == ()
+    book.close()

@@ -1,0 +1,102 @@
+"""A sample's label depends on the sample alone; and only source models are served."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from serving_kit import WIDTH, K, make_run
+from torch import nn
+
+from ucds.backbones import module_backbone
+from ucds.errors import UcdsWarning, UserError
+from ucds.models import ClusteringModel
+from ucds.serving.batcher import Batcher
+from ucds.serving.labeller import ModelLabeller
+from ucds.training.model_file import ModelCard, StoredModel
+
+
+def convolutions() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, 2),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, 2),
+        nn.AdaptiveAvgPool2d(1),
+    ).append(nn.Flatten())
+
+
+def stored(module: nn.Module, size: int = 28) -> StoredModel:
+    torch.manual_seed(0)
+    backbone = module_backbone(module, 64, input_size=size, mean=(0.5,) * 3, std=(0.2,) * 3)
+    model = ClusteringModel(backbone, K).eval()
+    card = ModelCard("source", "small", K, 256, backbone.spec, "given", ("a",), ("source",))
+    return StoredModel(card, model, torch.full((1, K), 1 / K))
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (count, 3, 32, 32), np.uint8)
+
+
+def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company() -> None:
+    labeller = ModelLabeller(stored(convolutions()), batch_size=8)
+    rows = images(64)
+    alone = []
+    for i, row in enumerate(rows):
+        batch = np.zeros((8, *row.shape), np.uint8)
+        batch[i % 8] = row
+        alone.append(labeller._probabilities(batch)[i % 8])
+    order = np.random.default_rng(0).permutation(64)
+    together = torch.cat([labeller._probabilities(rows[order[i : i + 8]]) for i in range(0, 64, 8)])
+    assert torch.equal(together, torch.stack(alone)[order])
+
+
+def test_coalesced_requests_get_the_labels_of_single_ones() -> None:
+    labeller = ModelLabeller(stored(convolutions()), batch_size=8)
+    rows = images(50)
+    one_by_one = Batcher(labeller, 100, 0.0)
+    single = np.concatenate([one_by_one.submit(row[None]).result() for row in rows])
+    one_by_one.close()
+    batcher = Batcher(labeller, 100, 0.05)
+    bounds = [0, 1, 4, 20, 21, 50]
+    futures = [batcher.submit(rows[a:b]) for a, b in pairwise(bounds)]
+    np.testing.assert_array_equal(np.concatenate([future.result() for future in futures]), single)
+    batcher.close()
+    assert batcher.batches == 7  # 50 rows in full batches of 8
+    assert batcher.rows == 50
+
+
+class Centred(nn.Module):
+    """Looks at its whole batch, as a model in training mode would."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        pooled = nn.functional.adaptive_avg_pool2d(inputs, 4).flatten(1)
+        return torch.cat([pooled - pooled.mean(0), pooled[:, :16]], 1)
+
+
+def test_a_model_that_looks_at_its_batch_answers_one_at_a_time() -> None:
+    with pytest.warns(UcdsWarning, match="one sample at a time"):
+        labeller = ModelLabeller(stored(Centred()), batch_size=8)
+    assert labeller.batch_size == 1
+
+
+def test_only_source_models_are_served(tmp_path: Path) -> None:
+    labeller = ModelLabeller.load(make_run(tmp_path / "mine"), "cpu")
+    assert (labeller.name, labeller.n_clusters, labeller.row_shape) == ("mine", K, (WIDTH,))
+    with pytest.raises(UserError, match="role 'target'"):
+        ModelLabeller.load(make_run(tmp_path / "theirs", role="target"), "cpu")
+
+
+def test_a_failing_batch_fails_its_requests_alone() -> None:
+    labeller = ModelLabeller(stored(convolutions()), batch_size=4)
+    batcher = Batcher(labeller, 100, 0.0)
+    good, labeller.label = labeller.label, lambda rows: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(ZeroDivisionError):
+        batcher.submit(images(9)).result()
+    labeller.label = good  # type: ignore[method-assign]
+    assert len(batcher.submit(images(9)).result()) == 9
+    batcher.close()

@@ -1,0 +1,128 @@
+"""`ucds serve` as its owner starts it."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from serving_kit import NPY, WIDTH, FakeLabeller, make_run, npy, serving_process, vector
+
+from ucds.errors import UserError
+from ucds.serving import decoding
+from ucds.serving.app import create_app
+from ucds.serving.ledger import Ledger
+from ucds.serving.server import Address, check_exposure, serve
+from ucds.serving.settings import Limits
+
+
+def ucds(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ucds", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_from_a_run_to_labels_and_a_clean_end(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "mine")
+    with serving_process(run) as (process, url):
+        answer = httpx.post(f"{url}/v1/labels", content=npy([vector(1), vector(2)]), headers=NPY)
+        assert answer.status_code == 200
+        assert answer.json()["model"] == "mine"
+        assert answer.json()["budget"]["limit"] is None
+        key = Ledger(run).add_key("anna", 5)  # from now on keys are in force
+        assert httpx.get(f"{url}/v1/info").status_code == 401
+        info = httpx.get(f"{url}/v1/info", headers={"Authorization": f"Bearer {key}"}).json()
+        assert info["width"] == WIDTH
+        with httpx.Client() as idle:  # its connection is open, and must not hold up the end
+            idle.get(f"{url}/healthz")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+def test_only_a_source_model_is_served(tmp_path: Path) -> None:
+    refused = ucds("serve", make_run(tmp_path / "theirs", role="target"), "--port", "0")
+    assert refused.returncode == 2
+    assert "role 'target'" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_without_a_key_nobody_outside_is_let_in(ledger: Ledger) -> None:
+    outside, inside = Address("0.0.0.0", 0), Address("127.0.0.1", 0)
+    for _ in range(2):
+        with pytest.raises(UserError, match="no active key"):
+            check_exposure(outside, ledger)
+        assert "everybody" in check_exposure(inside, ledger)[0]
+    ledger.add_key("anna", 1)
+    assert "no TLS" in check_exposure(outside, ledger)[0]
+    assert check_exposure(inside, ledger) == []
+    ledger.revoke_key("anna")
+    with pytest.raises(UserError, match="no active key"):
+        check_exposure(outside, ledger)
+    assert "revoked" in check_exposure(inside, ledger)[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("localhost", True), ("127.8.8.8", True), ("0.0.0.0", False), ("", False)],
+)
+def test_what_is_loopback(host: str, loopback: bool) -> None:
+    assert Address(host, 0).is_loopback is loopback
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_not(tmp_path: Path) -> None:
+    with Address("127.0.0.1", 0).bind() as bound:
+        bound.listen()
+        with pytest.raises(UserError, match="cannot listen"):
+            Address("127.0.0.1", bound.getsockname()[1]).bind()
+    with pytest.raises(UserError, match="no address"):
+        Address("no such host.invalid", 0).bind()
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    chain, key = folder / "cert.pem", folder / "key.pem"
+    request = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(chain)]
+    try:
+        subprocess.run(["openssl", "req", *request, *names], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed, so there is no certificate")
+    return chain, key
+
+
+def test_tls(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    run = make_run(tmp_path / "run")
+    with serving_process(run, "--tls-cert", str(chain), "--tls-key", str(key)) as (_, url):
+        assert url.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(chain))
+        answer = httpx.post(f"{url}/v1/labels", content=npy([vector(1)]), headers=NPY, verify=trusted)
+        assert answer.status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/healthz")  # nobody vouches for it
+
+
+def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    with pytest.raises(UserError, match="both"):
+        Address(certificate=chain)
+    with pytest.raises(UserError, match="no file"):
+        Address(certificate=chain, private_key=tmp_path / "none")
+    app = create_app(FakeLabeller())
+    with pytest.raises(UserError, match="cannot be used"):
+        serve(app, Address(port=0, certificate=key, private_key=chain), Limits())
+
+
+def test_limits_under_which_nothing_could_be_answered() -> None:
+    with pytest.raises(UserError, match="max_batch"):
+        Limits(max_batch=0)
+    with pytest.raises(UserError, match="no room"):
+        Limits(max_batch=100, max_queue=50)
+
+
+def test_the_service_reads_the_formats_that_are_decoded_offline() -> None:
+    from ucds.data import decode
+
+    assert decoding.FORMATS == decode._FORMATS

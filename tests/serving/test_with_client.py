@@ -1,0 +1,49 @@
+"""The service and the target owner's client, each the other's test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving_kit import Service, picture, vector
+
+from ucds.data.vectors import load_vectors
+from ucds.errors import UcdsWarning, UserError
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import journal_path
+from ucds.labels.query import Choice, query_labels
+from ucds.labels.questions import open_questions
+
+
+def _query(service: Service, samples: Path, out: Path, choose: Choice | None = None) -> ClusterLabels:
+    assert service.key is not None
+    with LabelClient(service.url, service.key, patience=10, first_wait=0.01) as client:
+        return query_labels(client, open_questions(samples), out, choose=choose)
+
+
+def test_images_are_labelled_and_the_unusable_one_is_left_out(pictures: Service, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number:02d}.png").write_bytes(picture(number % 12, serial=number))
+    (tmp_path / "broken.png").write_bytes(picture(3)[:60])
+    with pytest.warns(UcdsWarning, match="1 of 31 samples have no label"):
+        labels = _query(pictures, tmp_path, tmp_path / "labels.json")
+    assert labels.ids == tuple(f"{number:02d}.png" for number in range(30))
+    assert labels.labels.tolist() == [number % 12 for number in range(30)]
+    assert not journal_path(tmp_path / "labels.json").exists()
+
+
+def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i % 12, i) for i in range(130)], np.float32))
+    with pytest.raises(UserError, match="100 labels for 130 samples"):
+        _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json")
+    keys = load_vectors(tmp_path / "x.npy").keys
+
+    def choose(known: Mapping[bytes, int]) -> list[int]:
+        return [i for i, key in enumerate(keys) if key in known]
+
+    labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
+    assert len(labels.ids) == 100
+    assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]

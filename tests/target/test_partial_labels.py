@@ -1,0 +1,109 @@
+"""Samples without a label of the provider: silent at first, taught by the temporal ensemble later."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.backbones import identity_backbone
+from ucds.config import Config
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import UcdsWarning, UserError
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.losses import distillation_loss, soft_cross_entropy
+from ucds.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
+from ucds.target.train import train_target
+from ucds.training.prediction import predict
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+N, K = 96, 4
+
+
+def _rows(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, 5, generator=torch.Generator().manual_seed(seed)).softmax(-1)
+
+
+def test_a_row_of_zeros_adds_neither_loss_nor_gradient() -> None:
+    logits, targets = torch.randn(6, 5, requires_grad=True), _rows(6)
+    targets[[1, 4]] = 0
+    taught = [0, 2, 3, 5]
+    loss = distillation_loss(logits, targets)
+    torch.testing.assert_close(loss, distillation_loss(logits[taught], targets[taught]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert not gradient[[1, 4]].any()
+    assert gradient[taught].any(-1).all()
+
+
+def test_a_batch_without_any_target_is_silent() -> None:
+    logits = torch.randn(3, 5, requires_grad=True)
+    loss = distillation_loss(logits, torch.zeros(3, 5))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert float(loss.detach()) == 0.0
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 33, 63, 64])
+def test_with_all_labels_every_bit_is_as_without_this_feature(n: int) -> None:
+    logits, targets, predictions = torch.randn(n, 5), _rows(n), _rows(n, 1)
+    negative_entropy = (targets * targets.clamp_min(1e-30).log()).sum(-1).mean()
+    assert torch.equal(
+        distillation_loss(logits, targets), negative_entropy + soft_cross_entropy(logits, targets)
+    )
+    for momentum in (0.0, 0.6, 1.0):
+        expected = torch.lerp(predictions, targets, momentum)
+        assert torch.equal(temporal_ensemble(targets, predictions, momentum), expected)
+    hard = smooth_labels(torch.arange(n) % 5, 5, 0.1)
+    assert torch.equal(place_targets(hard, torch.arange(n), n), hard)
+
+
+def test_the_first_ensemble_gives_a_target_and_the_next_blends_it() -> None:
+    targets = place_targets(torch.tensor([[0.9, 0.1]]), torch.tensor([1]), 2)
+    assert targets.tolist() == torch.tensor([[0.0, 0.0], [0.9, 0.1]]).tolist()
+    once = temporal_ensemble(targets, torch.tensor([[0.2, 0.8], [0.4, 0.6]]), 0.6)
+    torch.testing.assert_close(once, torch.tensor([[0.2, 0.8], [0.7, 0.3]]))
+    twice = temporal_ensemble(once, torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 0.6)
+    torch.testing.assert_close(twice, torch.tensor([[0.52, 0.48], [0.42, 0.58]]))
+    assert torch.equal(temporal_ensemble(targets, _rows(2)[:, :2], 1.0), targets)
+
+
+def _data(blobs: Any) -> tuple[TrainingData, np.ndarray]:
+    # A numbering of the provider's own, which no clustering could find by itself.
+    provider = np.array([2, 0, 3, 1])[np.arange(N) % K]
+    return TrainingData(VectorSamples(blobs({"x": N})["x"]), VectorView()), provider
+
+
+def _train(data: TrainingData, labels: ClusterLabels, epochs: int) -> np.ndarray:
+    config = Config(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
+    session = Session(Runtime(accelerator="cpu", seed=0), config)
+    model = train_target(session, identity_backbone(data.samples.read(np.array([0])).shape[1]), data, labels)
+    return predict(model, data.samples, data.view, session.runtime, 64).argmax(-1).numpy()
+
+
+def test_four_labels_a_cluster_carry_over_to_all_samples(blobs: Any) -> None:
+    data, provider = _data(blobs)
+    few = ClusterLabels(data.samples.ids[:16], provider[:16], K, "p")
+    with pytest.warns(UcdsWarning, match="16 of 96 samples have a label"):
+        found = _train(data, few, epochs=90)
+    assert (found == provider).mean() > 0.95
+
+
+def test_labels_of_all_samples_cause_no_warning(blobs: Any) -> None:
+    data, provider = _data(blobs)
+    everything = ClusterLabels(data.samples.ids, provider, K, "p")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UcdsWarning)
+        found = _train(data, everything, epochs=30)
+    assert (found == provider).mean() > 0.95
+
+
+def test_labels_of_other_samples_are_refused(blobs: Any) -> None:
+    data, provider = _data(blobs)
+    with pytest.raises(UserError, match="none of the 96 samples has a label"):
+        _train(data, ClusterLabels(("x", "y"), provider[:2], K, "p"), epochs=1)

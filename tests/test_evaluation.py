@@ -1,0 +1,175 @@
+"""Tests of scoring against ground truth, and of the oracle that is printed apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ucds.config import Config
+from ucds.errors import UserError
+from ucds.evaluation import Oracle, Report, best_snapshot, evaluate_run, find_oracle
+from ucds.metrics import ClusteringScores, score
+from ucds.source.train import train_source
+from ucds.training.launch import CacheOptions, RunOptions, finish, open_for_training, open_run
+from ucds.training.model_file import load_model
+from ucds.training.prediction import predict
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+
+CLASSES = np.array([0, 0, 1, 1])
+GOOD, FAIR, BAD = [1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 0, 1]
+
+
+def keep(run: Path, ids: tuple[str, ...] = ("a", "b", "c", "d"), **stages: list[list[int]]) -> None:
+    arrays: dict[str, Any] = {"ids": np.array(ids)}
+    for stage, labels in stages.items():
+        arrays[f"{stage}/labels"] = np.array(labels)
+        arrays[f"{stage}/information"] = np.zeros(len(labels))
+    np.savez_compressed(run / "evaluations.npz", **arrays)
+
+
+def test_the_best_snapshot_of_all_stages_by_hand() -> None:
+    snapshots = {"one/labels": np.array([BAD, FAIR]), "two/labels": np.array([BAD, GOOD, FAIR])}
+    assert best_snapshot(snapshots, CLASSES) == Oracle("two", 2, 1.0, 5)
+    assert best_snapshot({"one/labels": snapshots["one/labels"]}, CLASSES) == Oracle("one", 2, 0.75, 2)
+
+
+def test_finds_the_oracle_of_a_run(tmp_path: Path) -> None:
+    keep(tmp_path, one=[BAD, GOOD], two=[FAIR])
+    assert find_oracle(tmp_path, ("a", "b", "c", "d"), CLASSES) == Oracle("one", 2, 1.0, 3)
+
+
+def test_samples_are_matched_by_id_whatever_their_order_and_number(tmp_path: Path) -> None:
+    keep(tmp_path, one=[FAIR, GOOD])
+    mixed = ("d", "x", "a", "c", "b")
+    classes = np.array([1, 9, 0, 1, 0])
+    assert find_oracle(tmp_path, mixed, classes) == Oracle("one", 2, 1.0, 2)
+    # Of a, b and c alone the first snapshot is perfect too; the later of equals is named.
+    assert find_oracle(tmp_path, ("a", "b", "c"), np.array([0, 0, 1])) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, ("c", "d"), np.array([1, 1])) == Oracle("one", 2, 1.0, 2)
+
+
+def test_without_common_samples_or_predictions_there_is_no_oracle(tmp_path: Path) -> None:
+    assert find_oracle(tmp_path, ("a",), np.array([0])) is None
+    keep(tmp_path, one=[GOOD])
+    assert find_oracle(tmp_path, ("x", "y"), np.array([0, 1])) is None
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut", "no ids"])
+def test_damaged_predictions_are_an_error_in_words(tmp_path: Path, kind: str) -> None:
+    keep(tmp_path, one=[GOOD])
+    path = tmp_path / "evaluations.npz"
+    whole = path.read_bytes()
+    if kind == "no ids":
+        np.savez(path, other=np.zeros(3))
+    else:
+        path.write_bytes({"empty": b"", "text": b"junk", "cut": whole[: len(whole) // 2]}[kind])
+    with pytest.raises(UserError, match=r"evaluations\.npz is damaged"):
+        find_oracle(tmp_path, ("a", "b", "c", "d"), CLASSES)
+
+
+def report(**changes: Any) -> Report:
+    scores = ClusteringScores(0.75, 0.5, 0.25)
+    values: dict[str, Any] = {
+        "run": "clinic",
+        "samples": 1234,
+        "n_clusters": 3,
+        "n_classes": 2,
+        "overall": scores,
+        "domains": {"a": scores, "longer": ClusteringScores(1.0, 1.0, 1.0)},
+        "oracle": Oracle("learn-source", 7, 0.8, 10),
+    }
+    return Report(**values | changes)
+
+
+def test_a_report_in_words() -> None:
+    assert report().in_words().splitlines() == [
+        "clinic: 1,234 samples, 3 clusters, 2 classes",
+        "  all     accuracy  75.0  NMI  50.0  ARI  25.0",
+        "  a       accuracy  75.0  NMI  50.0  ARI  25.0",
+        "  longer  accuracy 100.0  NMI 100.0  ARI 100.0",
+        "  oracle (not used): 80.0, which ground truth would have chosen from 10 snapshots: "
+        "evaluation 7 of learn-source",
+    ]
+    one = report(domains={"a": ClusteringScores(0.75, 0.5, 0.25)}, oracle=None)
+    assert len(one.in_words().splitlines()) == 2  # a single domain is not told twice
+
+
+def test_a_report_as_json() -> None:
+    found = json.loads(json.dumps(report().to_dict()))
+    assert found["domains"]["longer"] == {"accuracy": 1.0, "nmi": 1.0, "ari": 1.0}
+    assert found["oracle"]["stage"] == "learn-source"
+    assert found.keys() == {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"}
+
+
+@pytest.fixture(scope="module")
+def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on two domains of unequal size, with bright and dark pictures as classes."""
+    root = tmp_path_factory.mktemp("evaluation")
+    rng = np.random.default_rng(0)
+    for domain, count in (("one", 12), ("two", 8)):
+        for i in range(count):
+            klass = "bright" if i % 3 else "dark"
+            pixels = rng.integers(128, size=(40, 40, 3)) + (128 if klass == "bright" else 0)
+            path = root / "data" / domain / klass / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(path)
+    options = RunOptions(root / "run", accelerator="cpu")
+    config = Config(tune="head", source_epochs=2, bottleneck_width=8)
+    inputs = open_for_training(
+        root / "data",
+        backbone="ucds/oriented_edges",
+        weights="none",
+        with_domains=True,
+        cache=CacheOptions(root / "cache"),
+        reporter=Quiet(),
+    )
+    with open_run(options, config, Quiet(), identity=inputs.identity) as session:
+        model = train_source(session, inputs.backbone, inputs.data, 3)
+        finish(session, model, inputs, "source")
+    return root
+
+
+def evaluated(root: Path, data: str = "data") -> Report:
+    cache = CacheOptions(root / "cache")
+    return evaluate_run(root / "run", root / data, Runtime(accelerator="cpu"), cache, Quiet())
+
+
+@pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run: Path) -> None:
+    stored = load_model(source_run / "run")
+    inputs = open_for_training(
+        source_run / "data",
+        backbone="ucds/oriented_edges",
+        weights="none",
+        with_domains=True,
+        cache=CacheOptions(source_run / "cache"),
+        reporter=Quiet(),
+    )
+    samples = inputs.data.samples
+    runtime = Runtime(accelerator="cpu")
+    labels = predict(stored.model, samples, inputs.data.view, runtime, 7).argmax(-1).numpy()
+    classes = np.array([int("dark" in name) for name in samples.ids])
+    found = evaluated(source_run)
+    assert found.overall == score(labels, classes)
+    assert found.domains == {
+        "one": score(labels[:12], classes[:12]),
+        "two": score(labels[12:], classes[12:]),
+    }
+    assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 20, 3, 2)
+    assert found.oracle is not None  # of the samples that were set aside for validation
+    assert found.oracle.snapshots == 2
+
+
+def test_data_without_classes_cannot_be_scored(source_run: Path) -> None:
+    for i in range(2):
+        path = source_run / "flat" / f"domain{i}" / "x.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (50 * i, 0, 0)).save(path)
+    with pytest.raises(UserError, match="has no class folders to score against"):
+        evaluated(source_run, "flat")

@@ -1,0 +1,82 @@
+"""Tests of atomic writing: a reader sees the old file or the new one, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from ucds.files import write_atomically, write_text_atomically
+
+
+def test_writes_bytes_and_text_and_makes_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_atomically(path, lambda file: file.write(b"\x00\xff"))
+    assert path.read_bytes() == b"\x00\xff"
+    write_text_atomically(path, "größer\n")
+    assert path.read_bytes() == "größer\n".encode()
+
+
+def test_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    write_text_atomically(tmp_path / "file", "x")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_while_writing_the_old_file_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write(file: IO[bytes]) -> None:
+        file.write(b"half of the new")
+        file.flush()
+        assert path.read_text() == "old"
+
+    write_atomically(path, write)
+    assert path.read_text() == "half of the new"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_failure_leaves_things_as_they_were(
+    tmp_path: Path, error: type[BaseException], existed: bool
+) -> None:
+    path = tmp_path / "file"
+    if existed:
+        path.write_text("old")
+
+    def write(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise error
+
+    with pytest.raises(error):
+        write_atomically(path, write)
+    assert [entry.name for entry in tmp_path.iterdir()] == (["file"] if existed else [])
+    assert not existed or path.read_text() == "old"
+
+
+def test_a_folder_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_text_atomically(tmp_path / "file", "x")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match="file"):
+        write_text_atomically(tmp_path / "file" / "inner", "y")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_text_atomically(tmp_path / "file", "x")
+        assert os.umask(mask) == mask  # left as it was
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask

@@ -1,0 +1,165 @@
+"""Tests of frozen features: computed once, shared, and the same wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ucds.backbones import Backbone, BackboneSpec, module_backbone
+from ucds.data.samples import VectorSamples, subset
+from ucds.data.views import VectorView
+from ucds.training.features import frozen_features
+from ucds.training.runtime import Runtime
+from ucds.training.stage import TrainingData
+
+
+class Counting(nn.Module):
+    """A linear network with batch normalisation that counts its inputs and fails when told."""
+
+    def __init__(self, seed: int = 0, fail_after: int = 10**9) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.layers = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        self.seen = 0
+        self.fail_after = fail_after
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        if self.seen + len(inputs) > self.fail_after:
+            raise KeyboardInterrupt
+        self.seen += len(inputs)
+        features: Tensor = self.layers(inputs)
+        return features
+
+
+def named(module: nn.Module, name: str = "counting") -> Backbone:
+    return Backbone(module.train(), BackboneSpec(name, 3), "given")
+
+
+def data(n: int = 50, seed: int = 0) -> TrainingData:
+    array = np.random.default_rng(seed).normal(size=(n, 4)).astype(np.float32)
+    domain = (np.arange(n) % 2).astype(np.int64)
+    return TrainingData(VectorSamples(array, domain, ("a", "b")), VectorView())
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(accelerator="cpu")
+
+
+def values(result: TrainingData) -> Tensor:
+    return result.samples.read(np.arange(len(result.samples)))
+
+
+def extract(
+    backbone: Backbone, inputs: TrainingData, runtime: Runtime, cache: Path | None, batch_size: int = 16
+) -> TrainingData:
+    return frozen_features(backbone, inputs, runtime, cache, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_features_are_the_backbones_in_evaluation_mode(
+    stored: bool, runtime: Runtime, tmp_path: Path
+) -> None:
+    module, inputs = Counting(), data()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    found = extract(named(module), inputs, runtime, tmp_path if stored else None)
+    assert module.training  # as it was
+    assert torch.is_grad_enabled()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert found.samples.ids == inputs.samples.ids
+    assert found.samples.domain_names == ("a", "b")
+    np.testing.assert_array_equal(found.samples.domain, inputs.samples.domain)
+    array = torch.from_numpy(inputs.samples.array)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        torch.testing.assert_close(values(found), module.eval().layers(array), rtol=0, atol=1e-6)
+    assert values(found).dtype == torch.float32
+
+
+def test_in_memory_and_stored_are_equal_to_the_bit(runtime: Runtime, tmp_path: Path) -> None:
+    kept = extract(named(Counting()), data(), runtime, tmp_path)
+    in_memory = extract(named(Counting()), data(), runtime, None)
+    assert torch.equal(values(kept), values(in_memory))
+
+
+def test_a_second_run_computes_nothing(runtime: Runtime, tmp_path: Path) -> None:
+    extract(named(Counting()), data(), runtime, tmp_path)
+    again = Counting()
+    extract(named(again), data(), runtime, tmp_path)
+    assert again.seen == 0
+
+
+def test_other_splits_orders_and_names_share_features(runtime: Runtime, tmp_path: Path) -> None:
+    whole = extract(named(Counting()), data(), runtime, tmp_path)
+    inputs = data()
+    chosen = np.array([7, 3, 30, 4])
+    array = inputs.samples.array[chosen]  # type: ignore[attr-defined]
+    renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
+    for samples in (subset(inputs.samples, chosen), renamed):
+        module = Counting()
+        found = extract(named(module), TrainingData(samples, VectorView()), runtime, tmp_path)
+        assert module.seen == 0
+        assert torch.equal(values(found), values(whole)[chosen])
+
+
+def test_only_new_contents_are_computed_each_once(runtime: Runtime, tmp_path: Path) -> None:
+    extract(named(Counting()), data(50), runtime, tmp_path)
+    old = data(50).samples.array[:5]  # type: ignore[attr-defined]
+    new = data(8, seed=9).samples.array  # type: ignore[attr-defined]
+    mixed = VectorSamples(np.concatenate([old, new, new, old]))
+    module = Counting()
+    found = extract(named(module), TrainingData(mixed, VectorView()), runtime, tmp_path)
+    assert module.seen == 8
+    assert torch.equal(values(found)[5:13], values(found)[13:21])
+    assert torch.equal(values(found)[:5], values(found)[21:])
+
+
+def test_other_weights_and_other_architectures_have_features_of_their_own(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    first = extract(named(Counting(0)), data(), runtime, tmp_path)
+    others = [named(Counting(1)), named(Counting(0), "another name")]
+    for backbone in others:
+        found = extract(backbone, data(), runtime, tmp_path)
+        assert backbone.module.seen == 50
+        assert found.samples.fingerprint != first.samples.fingerprint
+    again = extract(named(Counting(0)), data(), runtime, tmp_path)
+    assert torch.equal(values(again), values(first))
+    assert again.samples.fingerprint == first.samples.fingerprint
+
+
+def test_an_interrupted_computation_goes_on(runtime: Runtime, tmp_path: Path) -> None:
+    interrupted = Counting(fail_after=32)
+    with pytest.raises(KeyboardInterrupt):
+        extract(named(interrupted), data(), runtime, tmp_path)
+    assert interrupted.seen == 32
+    assert interrupted.training
+    assert torch.is_grad_enabled()
+    rest = Counting()
+    found = extract(named(rest), data(), runtime, tmp_path)
+    assert rest.seen == 50 - 32
+    assert torch.equal(values(found), values(extract(named(Counting()), data(), runtime, None)))
+
+
+def test_modules_of_ones_own_are_not_taken_for_each_other(runtime: Runtime, tmp_path: Path) -> None:
+    """Two modules without weights have the same description, but not the same features."""
+    found = [
+        values(extract(module_backbone(module, 4), data(), runtime, tmp_path))
+        for module in (nn.ReLU(), nn.Tanh())
+    ]
+    array = torch.from_numpy(data().samples.array)  # type: ignore[attr-defined]
+    assert torch.equal(found[0], array.relu())
+    torch.testing.assert_close(found[1], array.tanh())
+
+
+@pytest.mark.parametrize("batch_size", [1, 49, 50, 1000])
+def test_any_batch_size_will_do(batch_size: int, runtime: Runtime, tmp_path: Path) -> None:
+    expected = values(extract(named(Counting()), data(), runtime, None))
+    found = values(extract(named(Counting()), data(), runtime, tmp_path, batch_size))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)

@@ -1,0 +1,97 @@
+"""Tests of judging a model without ground truth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ucds.training.health import Evaluation, assess, select
+
+
+def evaluation(information: float = 1.0, active: int = 4, n_clusters: int = 4, n: int = 100) -> Evaluation:
+    labels = torch.arange(n) % active
+    return Evaluation(1, labels, information, 0.0, active, n_clusters)
+
+
+def one_hot(labels: list[int], n_clusters: int) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(labels), n_clusters).float()
+
+
+def test_figures_by_hand() -> None:
+    found = assess(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), 7)
+    assert found.step == 7
+    assert found.labels.tolist() == [0, 0]
+    assert found.marginal_entropy == pytest.approx(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
+    assert found.conditional_entropy == pytest.approx(math.log(2) / 2)
+    assert (found.active_clusters, found.n_clusters) == (1, 3)
+    assert found.information == found.marginal_entropy - found.conditional_entropy
+
+
+def test_certain_and_balanced_is_the_most_informative() -> None:
+    found = assess(one_hot([0, 1, 2, 3] * 5, 4), 0)
+    assert found.information == pytest.approx(math.log(4))
+    assert found.conditional_entropy == 0
+    assert found.active_clusters == 4
+
+
+@pytest.mark.parametrize("p", [torch.full((9, 4), 0.25), one_hot([2] * 9, 4)])
+def test_unsure_and_collapsed_are_worth_nothing(p: Tensor) -> None:
+    assert assess(p, 0).information == pytest.approx(0, abs=1e-6)
+
+
+def test_information_is_never_negative_and_bounded() -> None:
+    for seed in range(20):
+        p = torch.randn(30, 5, generator=torch.Generator().manual_seed(seed)).mul(seed / 3).softmax(-1)
+        found = assess(p, 0)
+        assert -1e-6 <= found.information <= found.marginal_entropy <= math.log(5) + 1e-6
+
+
+def test_half_precision_is_summed_in_single() -> None:
+    p = torch.randn(4000, 7, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    half = assess(p.bfloat16(), 0)
+    assert half.marginal_entropy == pytest.approx(assess(p, 0).marginal_entropy, rel=1e-3)
+
+
+def test_one_cluster_is_healthy() -> None:
+    assert assess(torch.ones(3, 1), 0).warning is None
+
+
+@pytest.mark.parametrize(
+    ("active", "n_clusters", "n", "words"),
+    [
+        (4, 4, 100, None),
+        (3, 4, 100, "1 of 4 clusters are empty"),
+        (2, 4, 100, "2 of 4 clusters are empty"),  # exactly half is not collapsed
+        (1, 4, 100, "collapsed: only 1 of 4"),
+        (1, 3, 100, "collapsed: only 1 of 3"),
+        (2, 3, 100, "1 of 3 clusters are empty"),
+        (3, 10, 3, None),  # three samples fill three clusters at most
+        (2, 10, 3, "8 of 10 clusters are empty"),
+        (1, 10, 3, "collapsed"),
+    ],
+)
+def test_warnings(active: int, n_clusters: int, n: int, words: str | None) -> None:
+    warning = evaluation(active=active, n_clusters=n_clusters, n=n).warning
+    assert warning is None if words is None else warning is not None and words in warning
+
+
+def test_the_latest_of_about_equals_is_selected() -> None:
+    slack = 0.05 * math.log(4)
+    assert select([evaluation(1.0)]) == 0
+    assert select([evaluation(1.0), evaluation(1.0)]) == 1
+    assert select([evaluation(1.0), evaluation(1.0 - 0.9 * slack)]) == 1
+    assert select([evaluation(1.0), evaluation(1.0 - 1.1 * slack)]) == 0
+    assert select([evaluation(0.2), evaluation(1.0), evaluation(0.5)]) == 1
+
+
+def test_selection_guards_against_a_late_collapse() -> None:
+    grows = [evaluation(x) for x in (0.3, 0.9, 1.3, 1.35, 1.34)]
+    assert select([*grows, evaluation(0.0), evaluation(0.0)]) == 4
+
+
+def test_selection_among_single_clusters() -> None:
+    assert select([evaluation(0.0, 1, 1), evaluation(-1e-9, 1, 1)]) == 0
+    assert select([evaluation(0.0, 1, 1), evaluation(0.0, 1, 1)]) == 1

@@ -1,0 +1,216 @@
+"""Tests of a finished model's file: what survives, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ucds.backbones import build_backbone, identity_backbone, module_backbone
+from ucds.errors import UserError
+from ucds.models import ClusteringModel
+from ucds.training.model_file import FORMAT, MODEL_FILE, ModelCard, Role, load_model, save_model, state_digest
+
+
+def card_of(model: ClusteringModel, role: Role = "source", **changes: Any) -> ModelCard:
+    card = ModelCard(
+        role=role,
+        name="Klinik Süd",
+        n_clusters=model.n_clusters,
+        bottleneck_width=model.bottleneck_width,
+        backbone=model.spec,
+        weights="none (identity)",
+        domains=("a", "b"),
+        stages=("learn-source",),
+    )
+    return dataclasses.replace(card, **changes)
+
+
+def trained(width: int = 5, n_clusters: int = 3) -> ClusteringModel:
+    model = ClusteringModel(identity_backbone(width), n_clusters, bottleneck_width=7)
+    model.train()(torch.randn(20, width))  # running statistics of its own
+    return model
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    model = trained()
+    save_model(tmp_path / MODEL_FILE, model, torch.full((2, 3), 1 / 3), card_of(model))
+    return tmp_path
+
+
+def rewrite(run: Path, tensors: dict[str, torch.Tensor] | None = None, **metadata: str | None) -> None:
+    """Write the model file again with other tensors or header entries."""
+    path = run / MODEL_FILE
+    header = {"format": FORMAT, "card": json.dumps(dataclasses.asdict(load_model(run).card))} | metadata
+    kept = {name: value for name, value in header.items() if value is not None}
+    save_file(load_file(path) if tensors is None else tensors, path, metadata=kept)
+
+
+def test_model_card_and_proportions_survive(tmp_path: Path) -> None:
+    model = trained()
+    proportions = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    save_model(tmp_path / MODEL_FILE, model, proportions, card_of(model, role="target"))
+    stored = load_model(tmp_path)
+    assert stored.card == card_of(model, role="target")
+    assert torch.equal(stored.proportions, proportions)
+    assert not stored.model.training
+    found = stored.model.state_dict()
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+    inputs = torch.randn(4, 5)
+    assert torch.equal(stored.model(inputs).logits, model.eval()(inputs).logits)
+
+
+def test_a_network_is_rebuilt_from_its_name(tmp_path: Path) -> None:
+    backbone = build_backbone("resnet18", weights="none", input_size=32, seed=3)
+    model = ClusteringModel(backbone, 4, bottleneck_width=8).eval()
+    save_model(tmp_path / MODEL_FILE, model, torch.ones(1, 4), card_of(model))
+    stored = load_model(tmp_path)
+    assert stored.model.spec == backbone.spec
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(stored.model(images).logits, model(images).logits)
+
+
+def test_a_module_of_ones_own_is_asked_for(tmp_path: Path) -> None:
+    model = ClusteringModel(module_backbone(nn.Linear(5, 6), 6), 3, bottleneck_width=7).eval()
+    save_model(tmp_path / MODEL_FILE, model, torch.ones(1, 3), card_of(model))
+    with pytest.raises(UserError, match="a module of your own"):
+        load_model(tmp_path)
+    stored = load_model(tmp_path, backbone=module_backbone(nn.Linear(5, 6), 6))
+    inputs = torch.randn(4, 5)
+    assert torch.equal(stored.model(inputs).logits, model(inputs).logits)
+
+
+def test_loading_leaves_the_global_generator_alone_and_is_the_same_every_time(run: Path) -> None:
+    torch.manual_seed(0)
+    first = load_model(run).model.prototypes
+    torch.manual_seed(1)
+    assert torch.equal(load_model(run).model.prototypes, first)
+
+
+@pytest.mark.parametrize(("role", "wanted"), [("source", "target"), ("target", "source")])
+def test_the_wrong_side_is_refused(tmp_path: Path, role: Role, wanted: Role) -> None:
+    model = trained()
+    save_model(tmp_path / MODEL_FILE, model, torch.ones(1, 3), card_of(model, role=role))
+    with pytest.raises(UserError, match=f"holds a model of role '{role}', and only one of role '{wanted}'"):
+        load_model(tmp_path, role=wanted)
+    assert load_model(tmp_path, role=role).card.role == role
+
+
+def test_an_unfinished_run_and_no_run_are_told_apart(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(UserError, match="holds no model: it is no run folder"):
+            load_model(path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UserError, match="holds no model: the run is not finished: take it up again"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda d: b"", lambda d: b"junk", lambda d: d[: len(d) // 2], lambda d: d[:-1]]
+)
+def test_a_damaged_file_is_refused(run: Path, spoil: Callable[[bytes], bytes]) -> None:
+    path = run / MODEL_FILE
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(UserError, match="model.safetensors is damaged"):
+        load_model(run)
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MODEL_FILE).mkdir()
+    with pytest.raises(UserError, match="is damaged"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("found", [None, "pt", "ucds-model/2"])
+def test_foreign_safetensors_are_refused(run: Path, found: str | None) -> None:
+    rewrite(run, format=found)
+    with pytest.raises(UserError, match=f"is not a ucds model .format {found!r}, expected 'ucds-model/1'"):
+        load_model(run)
+
+
+def card_with(run: Path, **changes: Any) -> str:
+    values = dataclasses.asdict(load_model(run).card) | changes
+    return json.dumps({name: value for name, value in values.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_clusters": ...},
+        {"extra": 1},
+        {"backbone": {"name": "identity"}},
+        {"backbone": None},
+        {"domains": None},
+        {"role": "somebody"},
+    ],
+)
+def test_a_card_that_describes_no_model_is_refused(run: Path, changes: dict[str, Any]) -> None:
+    rewrite(run, card=card_with(run, **changes))
+    with pytest.raises(UserError, match="does not describe its model"):
+        load_model(run)
+
+
+@pytest.mark.parametrize("card", [None, "", "[]", "{"])
+def test_a_missing_or_broken_card_is_refused(run: Path, card: str | None) -> None:
+    rewrite(run, card=card)
+    with pytest.raises(UserError, match="does not describe its model"):
+        load_model(run)
+
+
+def test_tensors_that_do_not_fit_the_card_are_refused(run: Path) -> None:
+    tensors = load_file(run / MODEL_FILE)
+    for changed in (
+        {name: value for name, value in tensors.items() if name != "model.prototypes"},
+        tensors | {"model.prototypes": torch.zeros(7, 4)},
+        tensors | {"model.extra": torch.zeros(1)},
+        {name: value for name, value in tensors.items() if name != "proportions"},
+    ):
+        rewrite_with = dict(changed)
+        save_file(
+            rewrite_with,
+            run / MODEL_FILE,
+            metadata={"format": FORMAT, "card": json.dumps(dataclasses.asdict(card_of(trained())))},
+        )
+        with pytest.raises(UserError, match="does not fit its own description"):
+            load_model(run)
+
+
+def test_the_digest_is_of_weights_and_names() -> None:
+    def linear(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> nn.Module:
+        module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        for tensor in module.state_dict().values():
+            tensor.fill_(scale)
+        return module.to(dtype)
+
+    base = state_digest(linear())
+    assert base == state_digest(linear())
+    others = [
+        state_digest(linear(2.0)),
+        state_digest(linear(dtype=torch.float64)),
+        state_digest(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))),
+        state_digest(nn.Linear(3, 3)),
+        state_digest(nn.Identity()),
+    ]
+    assert len({base, *others}) == 6
+
+
+def test_the_digest_sees_one_bit_and_running_statistics() -> None:
+    module = nn.BatchNorm1d(4)
+    before = state_digest(module)
+    module.num_batches_tracked += 1
+    after = state_digest(module)
+    assert after != before
+    with torch.no_grad():
+        module.weight[3] = torch.nextafter(module.weight[3], torch.tensor(2.0))
+    assert state_digest(module) not in (before, after)
+    module.eval()
+    assert state_digest(module) == state_digest(module)

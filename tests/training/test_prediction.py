@@ -1,0 +1,91 @@
+"""Tests of predicting whole sets of samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ucds.backbones import identity_backbone, module_backbone
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.models import ClusteringModel
+from ucds.training.prediction import encode, evaluation_mode, predict
+from ucds.training.runtime import Runtime
+
+
+class Sizes(nn.Module):
+    """Passes inputs on and notes how many came at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.sizes.append(len(inputs))
+        return inputs
+
+
+def model(n_clusters: int = 3) -> ClusteringModel:
+    net = ClusteringModel(
+        identity_backbone(4), n_clusters, bottleneck_width=5, generator=torch.Generator().manual_seed(0)
+    )
+    net.train()(torch.randn(30, 4, generator=torch.Generator().manual_seed(1)))
+    return net
+
+
+def samples(n: int = 23) -> VectorSamples:
+    return VectorSamples(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32))
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 22, 23, 24, 256])
+@pytest.mark.parametrize("training", [True, False])
+def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, training: bool) -> None:
+    net = model().train(training)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    found = predict(net, samples(), VectorView(), Runtime(accelerator="cpu"), batch_size)
+    assert net.training == training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    with torch.no_grad():
+        output = net.eval()(torch.from_numpy(samples().array))
+    torch.testing.assert_close(found, output.logits.softmax(-1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
+    assert not found.requires_grad
+    features = encode(net, samples(), VectorView(), Runtime(accelerator="cpu"), batch_size)
+    torch.testing.assert_close(features, output.features, rtol=0, atol=1e-6)
+
+
+def test_samples_come_in_batches_of_the_size_asked_for() -> None:
+    sizes = Sizes()
+    net = ClusteringModel(module_backbone(sizes, 4), 3)
+    predict(net, samples(), VectorView(), Runtime(accelerator="cpu"), 10)
+    assert sizes.sizes == [10, 10, 3]
+
+
+def test_one_sample_is_enough() -> None:
+    assert predict(model(), samples(1), VectorView(), Runtime(accelerator="cpu"), 8).shape == (1, 3)
+
+
+def test_answers_are_single_precision_under_autocast() -> None:
+    runtime = Runtime(accelerator="cpu", precision="bf16-mixed")
+    found = predict(model(), samples(), VectorView(), runtime, 8)
+    exact = predict(model(), samples(), VectorView(), Runtime(accelerator="cpu"), 8)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
+    torch.testing.assert_close(found, exact, rtol=0, atol=0.05)
+    assert not torch.equal(found, exact)  # autocast was on
+
+
+def test_the_mode_is_restored_after_an_error() -> None:
+    net = model().train()
+
+    def fail() -> None:
+        assert not net.training
+        assert not torch.is_grad_enabled()
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"), evaluation_mode(net):
+        fail()
+    assert net.training
+    assert torch.is_grad_enabled()

@@ -1,0 +1,250 @@
+"""Tests of the run folder: crashes, second starts, mix-ups, damage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ucds.config import Config
+from ucds.errors import UserError
+from ucds.training.launch import RunOptions, open_run
+from ucds.training.progress import Quiet
+from ucds.training.run_folder import RunFolder
+from ucds.training.session import Session
+
+IDENTITY: dict[str, Any] = {
+    "role": "source",
+    "data": "abc",
+    "seed": 0,
+    "config": {"epsilon": 0.01, "batch_size": 64},
+    "domains": ("a", "b"),
+    "versions": {"torch": "1"},
+}
+
+
+def opened(path: Path, *, resume: bool = False, **changes: Any) -> RunFolder:
+    folder = RunFolder(path)
+    folder.open(IDENTITY | changes, resume=resume)
+    return folder
+
+
+def names(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()}
+
+
+def test_a_new_folder_says_what_was_run(tmp_path: Path) -> None:
+    opened(tmp_path / "deep" / "run").close()
+    assert names(tmp_path / "deep" / "run") == {".lock", "run.json"}
+    written = json.loads((tmp_path / "deep" / "run" / "run.json").read_text())
+    assert written == IDENTITY | {"domains": ["a", "b"]}
+
+
+def test_an_empty_folder_and_resuming_nothing_are_a_new_run(tmp_path: Path) -> None:
+    opened(tmp_path, resume=True).close()
+    assert (tmp_path / "run.json").exists()
+
+
+def test_what_a_crash_left_before_the_description_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".run.json.x7").write_text("{half")
+    opened(tmp_path).close()
+    assert json.loads((tmp_path / "run.json").read_text())["data"] == "abc"
+
+
+def test_a_second_start_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(UserError, match="is not empty: choose another --out, or --resume"):
+        opened(tmp_path, seed=1)
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for resume, words in ((False, "is not empty"), (True, "holds no run to resume")):
+        with pytest.raises(UserError, match=words):
+            opened(tmp_path, resume=resume)
+    assert names(tmp_path) == {"thesis.txt"}
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UserError, match="cannot create the run folder"):
+            opened(path)
+
+
+def test_the_same_run_may_be_resumed_with_other_versions(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    opened(tmp_path, resume=True, versions={"torch": "2"}).close()
+    assert json.loads((tmp_path / "run.json").read_text())["versions"] == {"torch": "1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 1}, "its seed is 0, not 1"),
+        ({"data": "abd"}, "its data is 'abc', not 'abd'"),
+        ({"role": "target"}, "its role is 'source', not 'target'"),
+        ({"config": {"epsilon": 0.02, "batch_size": 64}}, "its config.epsilon is 0.01, not 0.02"),
+        ({"config": {"epsilon": 0.01}}, "its config.batch_size is 64, not None"),
+        ({"domains": ("a",)}, r"its domains is \['a', 'b'\], not \['a'\]"),
+        ({"labels": "f00"}, "its labels is None, not 'f00'"),
+    ],
+)
+def test_another_run_is_not_resumed(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(UserError, match=f"holds another run: {words}; choose another --out"):
+        opened(tmp_path, resume=True, **changes)
+
+
+@pytest.mark.parametrize("content", [b"", b"{half", b"[]", b"\xff"])
+def test_a_damaged_description_is_refused_in_words(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(UserError, match="run.json is damaged"):
+        opened(tmp_path, resume=True)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from ucds.training.run_folder import RunFolder
+folder = RunFolder(Path(sys.argv[1]))
+folder.open({}, resume=False)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_only_one_process_at_a_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        folder = RunFolder(tmp_path)
+        with pytest.raises(UserError, match="another process is training in"):
+            folder.open({}, resume=True)
+        other.kill()  # as a crash would
+        other.wait()
+    folder.open({}, resume=True)
+    folder.close()
+
+
+def test_closing_lets_go(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    with pytest.raises(UserError, match="another process"):
+        opened(tmp_path, resume=True)
+    first.close()
+    first.close()
+    opened(tmp_path, resume=True).close()
+
+
+def test_a_checkpoint_survives_and_can_be_dropped(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    assert folder.load_checkpoint() is None
+    checkpoint = {"stage": "s", "model": {"w": torch.arange(6.0).view(2, 3)}, "progress": {"step": 3}}
+    folder.save_checkpoint(checkpoint)
+    found = folder.load_checkpoint()
+    assert found is not None
+    assert torch.equal(found["model"].pop("w"), checkpoint["model"]["w"])
+    assert found == {"stage": "s", "model": {}, "progress": {"step": 3}}
+    folder.save_checkpoint({"stage": "t"})
+    assert folder.load_checkpoint() == {"stage": "t"}
+    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt"}
+    folder.drop_checkpoint()
+    folder.drop_checkpoint()
+    assert folder.load_checkpoint() is None
+
+
+def damaged(whole: bytes) -> dict[str, bytes]:
+    middle = len(whole) // 2
+    return {
+        "empty": b"",
+        "text": b"not a checkpoint\n",
+        "cut": whole[:middle],
+        "cut at the end": whole[:-10],
+        "json": b"{}",
+    }
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut", "cut at the end", "json"])
+def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    folder = opened(tmp_path)
+    folder.save_checkpoint({"model": {"w": torch.randn(500)}})
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(damaged(path.read_bytes())[kind])
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged \(.+\): delete it to start over"):
+        folder.load_checkpoint()
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code of a checkpoint was run",)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = opened(tmp_path)
+    torch.save({"stage": Trap()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match="is damaged"):
+        folder.load_checkpoint()
+    assert capsys.readouterr().out == ""
+
+
+def start(out: Path, **options: Any) -> Any:
+    return open_run(
+        RunOptions(out, accelerator="cpu", **options), Config(), Quiet(), identity={"role": "source"}
+    )
+
+
+def test_a_run_refused_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+    def refused(session: Session) -> None:
+        session.write("s", 1, "losses", {"transport": 1.0})
+        raise UserError("too few samples")
+
+    with pytest.raises(UserError, match="too few"), start(tmp_path / "run") as session:
+        refused(session)
+    assert names(tmp_path) == set()
+
+
+def test_a_run_refused_later_keeps_its_work(tmp_path: Path) -> None:
+    def refused(session: Session) -> None:
+        session.save("s", {}, {"step": 1})
+        raise UserError("no longer finite")
+
+    with pytest.raises(UserError, match="finite"), start(tmp_path / "run") as session:
+        refused(session)
+    assert {"run.json", "checkpoint.pt", "log.jsonl"} <= names(tmp_path / "run")
+
+
+def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
+    with start(tmp_path / "run"):
+        pass
+    before = names(tmp_path / "run")
+    with pytest.raises(UserError, match="no"), start(tmp_path / "run", resume=True):
+        raise UserError("no")
+    assert names(tmp_path / "run") == before
+
+
+def test_a_fault_of_ours_leaves_its_traces(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), start(tmp_path / "run"):
+        raise ZeroDivisionError
+    assert (tmp_path / "run" / "run.json").exists()
+
+
+def test_the_description_holds_seed_settings_precision_and_versions(tmp_path: Path) -> None:
+    with start(tmp_path / "run", seed=7):
+        pass
+    description = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert description["seed"] == 7
+    assert description["precision"] == "32-true"
+    assert description["config"] == Config().model_dump()
+    assert description["versions"]["torch"] == version("torch")
+    with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
+        pass
