@@ -29,6 +29,9 @@ def main() -> None:
     except Interrupted:
         say("stopped, with all work saved: go on with --resume")
         sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort):
+        say("stopped")
+        sys.exit(130)
     except UserError as error:
         _fail(str(error))
     except OSError as error:

@@ -60,6 +60,7 @@ def train_source_command(
     """Learn a clustering model from several unlabelled domains (stage 1)."""
     method = make_config(config, settings, tune)
     options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
+    from ucds.data.layouts import tell_layout
     from ucds.source.train import train_source
     from ucds.training.launch import already_finished, finish, open_for_training, open_run
     from ucds.training.progress import terminal_reporter
@@ -67,12 +68,14 @@ def train_source_command(
     if already_finished(options):
         return say(f"{out} is finished already")
     reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
+    names = domains.split(",") if domains else None
+    tell_layout(data, names, say)
     inputs = open_for_training(
         data,
         backbone=backbone,
         weights=weights,
         with_domains=True,
-        domains=domains.split(",") if domains else None,
+        domains=names,
         cache=places,
         reporter=reporter,
     )

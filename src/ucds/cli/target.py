@@ -135,14 +135,12 @@ def make_label_client(
     """A client of a label service, from the options.
 
     Raises:
-        UserError: there is no key, or the package for HTTP is not installed.
+        UserError: there is no key.
     """
     if not key:
         raise UserError("a service wants a key: set the environment variable UCDS_KEY, or give --key")
-    try:
-        from ucds.labels.client import LabelClient
-    except ModuleNotFoundError as error:
-        raise UserError(f"asking a service needs {error.name}: pip install 'ucds[serve]'") from None
+    from ucds.labels.client import LabelClient
+
     return LabelClient(url, key, parallel=parallel, batch_size=batch_size, allow_plain_http=plain_http)
 
 

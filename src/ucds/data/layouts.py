@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from ucds.data.folders import Scan
+from ucds.data.folders import Scan, scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.errors import UcdsWarning
 
@@ -79,6 +80,13 @@ def check_layout(scan: Scan) -> LayoutReport | None:
         message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
         warnings.warn(message, UcdsWarning, stacklevel=2)
     return LayoutReport(layout, tuple(lines), tuple(mismatches))
+
+
+def tell_layout(path: Path, domains: Sequence[str] | None, say: Callable[[str], None]) -> None:
+    """Say what was found in a folder, line by line, if it is a known data set."""
+    report = check_layout(scan_domains(path, domains)) if path.is_dir() else None
+    for line in report.lines if report is not None else ():
+        say(line)
 
 
 def _expected(found: int, wanted: int) -> str:

@@ -30,6 +30,7 @@ from ucds.backbones import build_backbone
 from ucds.choices import Accelerator, Precision
 from ucds.config import Config
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.layouts import tell_layout
 from ucds.data.samples import subset
 from ucds.errors import UserError
 from ucds.evaluation import best_snapshot
@@ -200,6 +201,7 @@ def _open(benchmark: Benchmark, place: Place, reporter: Reporter) -> TrainingDat
 
 def _fill_caches(benchmark: Benchmark, place: Place, reporter: Reporter) -> None:
     """Decode all images, and compute all features, before tasks run side by side."""
+    tell_layout(place.data, None, reporter.say)
     data = _open(benchmark, place, reporter)
     missing = set(benchmark.grid.targets) - set(data.samples.domain_names)
     if missing:

@@ -20,7 +20,6 @@ from ucds.config import Config
 from ucds.data.cache import default_cache_dir
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.images import ImageSamples
-from ucds.data.layouts import check_layout
 from ucds.data.samples import Samples, load_vectors, subset
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import UserError
@@ -102,9 +101,6 @@ def open_for_training(
         identity = identity_backbone(vectors.array.shape[1])
         return Inputs(TrainingData(_of_domains(vectors, domains, path), VectorView()), identity)
     scan = scan_domains(path, domains) if with_domains else scan_folder(path)
-    layout = check_layout(scan)
-    for line in layout.lines if layout is not None else ():
-        reporter.say(line)
     built = build_backbone(backbone or "resnet18", weights=weights)
     samples = _open_images(scan, built.spec, cache, reporter)
     return Inputs(TrainingData(samples, view_for(built.spec)), built)
