@@ -74,6 +74,8 @@ def test_images_are_read_one_step_ahead_and_never_past_the_end() -> None:
     with reader(samples, 4) as reading:
         for step in range(4):
             reading.take(step)
+        assert reading._ahead is not None
+        assert reading._ahead[0] == 3
     assert samples.log == [("now", 6), ("ahead", 6), ("ahead", 6), ("ahead", 6)]
 
 

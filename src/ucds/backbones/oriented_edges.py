@@ -43,10 +43,10 @@ class OrientedEdges(nn.Module):
         # Sharpened, so that an edge counts for its own direction more than for its neighbours'.
         energy = edges.abs() ** 2 / (edges.square().sum(1, keepdim=True).sqrt() + 1e-4)
         cells = functional.adaptive_avg_pool2d(energy, GRID)
-        cells = cells / (
-            cells.square().sum(1, keepdim=True).sqrt() + 0.25 * cells.square().mean() ** 0.5 + 1e-6
-        )
-        return cells.flatten(1)
+        length = cells.square().sum(1, keepdim=True).sqrt()
+        # An empty cell holds a short vector of noise; against the picture's mean length it stays short.
+        typical = length.mean((2, 3), keepdim=True)
+        return (cells / (length + 0.5 * typical + 1e-6)).flatten(1)
 
 
 def create(*, input_size: int | None = None) -> Network:

@@ -1,9 +1,15 @@
-"""The whole story on embedded data: three styles of handwriting teach a model to sort a fourth."""
+"""The whole story on embedded data: three styles of handwriting teach a model to sort a fourth.
+
+Provider and client stand on two sides of a real wall: the provider's model is served by a process of
+its own over HTTP on loopback, and the client holds a key with a budget.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +25,23 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.errors import UserError
 from ucds.experiments.digits import STYLES, write_digits
+from ucds.experiments.loopback import ask, label_service, make_key
 from ucds.experiments.methods import METHODS, Outcome, Setting, Task, run_methods
 from ucds.files import write_text_atomically
 from ucds.metrics import match_clusters, proportions_by_class, score
+from ucds.models import ClusteringModel
 from ucds.reports import figures
+from ucds.serving.ledger import Ledger
 from ucds.training.launch import stored_size, view_for
+from ucds.training.model_file import MODEL_FILE, ModelCard, save_model
 from ucds.training.prediction import encode
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
+from ucds.training.session import Session
 from ucds.training.stage import TrainingData
 
 TARGET = "neon"
+PROVIDER, LABELS = "provider", "labels.json"
 N_CLUSTERS = 10
 SETTINGS = Config(tune="head")
 
@@ -47,7 +59,8 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     """Draw the digits, run every method with ``neon`` as target, and write figures and metrics.
 
     Args:
-        out: folder for ``digits/`` (the pictures), ``metrics.json`` and ``figures/``. What an earlier
+        out: folder for ``digits/`` (the pictures), ``provider/`` (its model and ledger),
+            ``labels.json`` (what crossed the wall), ``metrics.json`` and ``figures/``. What an earlier
             demo left there is written again.
         seed: of every random choice but the drawing.
         reporter: whom to tell.
@@ -63,7 +76,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     data = open_digits(out)
     task = demo_task(data)
     setting = Setting(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
-    outcomes = list(run_methods(task, setting))
+    outcomes = list(run_methods(task, setting, ask=partial(_ask_service, out, task)))
     # Only here, when every method has given its answer, are the classes read.
     truth = read_ground_truth(data.samples)
     assert truth is not None
@@ -72,13 +85,13 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     reporter.say("drawing figures")
     _draw(out / "figures", data.samples, outcomes, classes, truth, seed)
-    return _table(metrics, out)
+    return "\n".join([*_table(metrics), "", *_ledger(out), f"Pictures, figures and metrics are in {out}."])
 
 
 def _check_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: choose another --out")
-    ours = {"digits", "cache", "metrics.json", "figures"}
+    ours = {"digits", "cache", "metrics.json", "figures", PROVIDER, LABELS}
     if out.exists() and any(entry.name not in ours for entry in out.iterdir()):
         raise UserError(f"{out} holds other things than a demo: choose another --out")
 
@@ -104,6 +117,32 @@ def demo_task(data: TrainingData) -> Task:
 def _is_target(samples: Samples) -> NDArray[np.bool_]:
     target: NDArray[np.bool_] = samples.domain == samples.domain_names.index(TARGET)
     return target
+
+
+def _ask_service(out: Path, task: Task, model: ClusteringModel, session: Session) -> NDArray[np.int64]:
+    """Serve the provider's model, and ask about each of the client's pictures over HTTP."""
+    run, answers = out / PROVIDER, out / LABELS
+    shutil.rmtree(run, ignore_errors=True)
+    answers.unlink(missing_ok=True)
+    backbone = task.backbone()
+    result = session.results[-1]
+    card = ModelCard(
+        role="source",
+        name="three styles",
+        n_clusters=task.n_clusters,
+        bottleneck_width=model.bottleneck_width,
+        backbone=backbone.spec,
+        weights=backbone.weights,
+        domains=task.source.samples.domain_names,
+        stages=(result.name,),
+        tune=SETTINGS.tune,
+    )
+    save_model(run / MODEL_FILE, model, result.state["proportions"], card)
+    key = make_key(run, "clinic", len(task.target.samples))
+    with label_service(run, key) as service:
+        labels = ask(service, out / "digits" / TARGET, answers)
+    asked = tuple(name.removeprefix(f"{TARGET}/") for name in task.target.samples.ids)
+    return labels.align(asked).labels
 
 
 def _metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int) -> dict[str, Any]:
@@ -168,7 +207,7 @@ def _some_of_each(samples: Samples, count: int = 12) -> dict[str, NDArray[np.uin
     return rows
 
 
-def _table(metrics: dict[str, Any], out: Path) -> str:
+def _table(metrics: dict[str, Any]) -> list[str]:
     sources = [style for style in STYLES if style != TARGET]
     lines = [
         f"Sorting {TARGET} digits into {N_CLUSTERS} clusters with help from {', '.join(sources)}, "
@@ -186,6 +225,19 @@ def _table(metrics: dict[str, Any], out: Path) -> str:
     lines += [
         "",
         f"PCD is {abs(gap):.1f} points {side} k-means on the same frozen features.",
-        f"Pictures, figures and metrics.json are in {out}.",
     ]
-    return "\n".join(lines)
+    return lines
+
+
+def _ledger(out: Path) -> list[str]:
+    """What the provider's books say of the client's questions."""
+    ledger = Ledger(str(out / PROVIDER))
+    try:
+        (holder,), verdict = ledger.list_keys(), ledger.verify()
+    finally:
+        ledger.close()
+    state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
+    return [
+        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.limit} samples; "
+        f"{verdict.head.entries} entries, all {state}."
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Precision
 from ucds.config import Config
-from ucds.data.samples import Samples, split_validation
 from ucds.errors import UserError
 from ucds.experiments.kmeans import frozen_kmeans
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
-from ucds.source.learn import learn_source
+from ucds.source.train import train_source
 from ucds.target.cluster import cluster_target
 from ucds.target.refine import refine_target
 from ucds.training.features import frozen_features
@@ -43,6 +42,10 @@ METHODS: dict[str, tuple[int, ...]] = {
     "pcd": (1, 2, 3),
 }
 """Stages of each method: pre-trained only, source only, target only, adaptation only, and all three."""
+
+
+Ask = Callable[[ClusteringModel, Session], NDArray[np.int64]]
+"""Gives the source model's labels of the target samples ``(n,)``, in their order."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,9 @@ class Outcome:
     data: TrainingData
 
 
-def run_methods(task: Task, setting: Setting, methods: Sequence[str] = tuple(METHODS)) -> Iterator[Outcome]:
+def run_methods(
+    task: Task, setting: Setting, methods: Sequence[str] = tuple(METHODS), ask: Ask | None = None
+) -> Iterator[Outcome]:
     """Run methods on a task, and yield what each makes of the target as soon as it is known.
 
     Ground truth has no part in it: who wants scores holds the labels against it afterwards.
@@ -120,6 +125,7 @@ def run_methods(task: Task, setting: Setting, methods: Sequence[str] = tuple(MET
         task: the data.
         setting: how to run.
         methods: names from :data:`METHODS`, in any order; those that need no source come first.
+        ask: how the target owner gets its labels; straight from the model if ``None``.
 
     Raises:
         UserError: a method is unknown.
@@ -132,7 +138,7 @@ def run_methods(task: Task, setting: Setting, methods: Sequence[str] = tuple(MET
     if {"po", "to"} & set(methods):
         yield from _without_source(task, setting, methods)
     if {"so", "ao", "pcd"} & set(methods):
-        yield from _with_source(task, setting, methods)
+        yield from _with_source(task, setting, methods, ask)
 
 
 def _kmeans(task: Task, setting: Setting) -> Outcome:
@@ -162,23 +168,17 @@ def _without_source(task: Task, setting: Setting, methods: Sequence[str]) -> Ite
         yield _outcome("to", session, target)
 
 
-def _with_source(task: Task, setting: Setting, methods: Sequence[str]) -> Iterator[Outcome]:
+def _with_source(task: Task, setting: Setting, methods: Sequence[str], ask: Ask | None) -> Iterator[Outcome]:
     provider = setting.session()
-    source = prepare(
-        provider, task.backbone(), task.source, task.n_clusters, side="source", cache=setting.cache
-    )
-    train, validation = _split(source.data.samples, setting)
-    learn_source(provider, source.trained, TrainingData(train, source.data.view), validation)
-    client = setting.session()
-    target = _target_training(task, setting, client)
-    # The source model sees the target's images through its own backbone, as behind the service.
-    queries = _queries(task, setting, provider)
-    answered = _outcome("so", provider, Training(source.model, source.trained, queries))
+    model = train_source(provider, task.backbone(), task.source, task.n_clusters, cache=setting.cache)
+    answered = _answer(task, setting, model, provider, ask)
     if "so" in methods:
         yield answered
     if not {"ao", "pcd"} & set(methods):
         return
-    labels = ClusterLabels(queries.samples.ids, answered.labels, task.n_clusters, "source")
+    client = setting.session()
+    target = _target_training(task, setting, client)
+    labels = ClusterLabels(target.data.samples.ids, answered.labels, task.n_clusters, "source")
     cluster_target(client, target.trained, target.data, labels)
     if "ao" in methods:
         yield _outcome("ao", client, target, provider.results)
@@ -187,20 +187,18 @@ def _with_source(task: Task, setting: Setting, methods: Sequence[str]) -> Iterat
         yield _outcome("pcd", client, target, provider.results)
 
 
-def _split(samples: Samples, setting: Setting) -> tuple[Samples, Samples]:
-    if setting.config.validation_fraction == 0:
-        return samples, samples
-    return split_validation(samples, setting.config.validation_fraction, setting.seed)
+def _answer(
+    task: Task, setting: Setting, model: ClusteringModel, provider: Session, ask: Ask | None
+) -> Outcome:
+    """What the source model says of the target's samples, which it sees through its own backbone."""
+    frozen = setting.config.tune == "head"
+    queries = _as_vectors(task, provider.runtime, setting) if frozen else task.target
+    outcome = _outcome("so", provider, Training(model, model.head() if frozen else model, queries))
+    return outcome if ask is None else replace(outcome, labels=ask(model, provider))
 
 
 def _target_training(task: Task, setting: Setting, session: Session) -> Training:
     return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=setting.cache)
-
-
-def _queries(task: Task, setting: Setting, provider: Session) -> TrainingData:
-    if setting.config.tune == "full":
-        return task.target
-    return _as_vectors(task, provider.runtime, setting)
 
 
 def _outcome(

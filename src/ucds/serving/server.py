@@ -125,7 +125,9 @@ def serve(
     with address.bind() as bound:
         server = make_server(app, address, bound, limits, ready)
         with _quiet_signals(), warnings.catch_warnings():
-            # Pillow warns of damaged files; a client could fill the log, and the memory of what was said.
+            # Libraries tell of every damaged file and form: a client could fill the log with them.
+            for name in ("PIL", "python_multipart"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             warnings.filterwarnings("ignore", module=r"PIL\.")
             server.run(sockets=[bound])
 

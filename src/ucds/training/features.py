@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,11 @@ def frozen_features(
         parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
         vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
         return TrainingData(vectors, VectorView())
-    what = {"backbone": backbone.spec.to_dict(), "weights": state_digest(backbone.module)}
+    what = {
+        "backbone": backbone.spec.to_dict(),
+        "weights": state_digest(backbone.module),
+        "package": version("ucds"),
+    }
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
     missing = _missing(samples, store)
