@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,export,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,postgres,export,dev]'
 	@touch $(STAMP)
 
 demo: setup  ## See the whole method on embedded data, in minutes on a laptop
@@ -25,7 +25,7 @@ test: setup  ## Run the fast tests
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2
 
 test-slow: setup  ## Run the slow tests
-	$(BIN)/python -m pytest -m 'slow'
+	$(BIN)/python -m pytest -m 'slow and not gpu'
 
 check: setup  ## Lint, types, import contracts
 	$(BIN)/ruff check .
@@ -37,6 +37,7 @@ bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/sinkhorn.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/serving.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -15,6 +15,7 @@ from ucds.errors import UserError
 from ucds.experiments.demo import _check_folder, _metrics, _table
 from ucds.experiments.digits import STYLES
 from ucds.experiments.methods import METHODS
+from ucds.metrics import clustering_accuracy
 
 ACCURACY = {"kmeans": 0.5, "po": 0.1, "so": 0.4, "to": 0.3, "ao": 0.6, "pcd": 0.712}
 
@@ -44,19 +45,18 @@ def test_files_and_folders_in_use_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_table_names_every_method_with_its_figures() -> None:
-    lines = _table(metrics(), Path("out")).splitlines()
+    lines = _table(metrics())
     assert lines[0].startswith("Sorting neon digits into 10 clusters with help from paper, chalk, blueprint")
     body = [line.split() for line in lines if line.endswith("1.5")]
     assert [row[-3:] for row in body] == [[f"{100 * ACCURACY[m]:.1f}", "25.0", "1.5"] for m in METHODS]
     assert [row[0] for row in body] == ["frozen", "PO", "SO", "TO", "AO", "PCD"]
-    assert lines[-1].endswith("metrics.json are in out.")
 
 
 @pytest.mark.parametrize(
     ("pcd", "words"), [(0.7, "20.0 points above"), (0.4, "10.0 points below"), (0.5, "0.0 points above")]
 )
 def test_the_distance_to_kmeans_is_printed_whatever_it_is(pcd: float, words: str) -> None:
-    assert f"PCD is {words} k-means on the same frozen features." in _table(metrics(pcd=pcd), Path("out"))
+    assert _table(metrics(pcd=pcd))[-1] == f"PCD is {words} k-means on the same frozen features."
 
 
 def test_metrics_of_a_method_that_did_not_run_are_not_invented() -> None:
@@ -87,7 +87,15 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     accuracy = {method: figures["accuracy"] for method, figures in found["methods"].items()}
     assert accuracy["pcd"] >= accuracy["so"] + 0.05
     assert accuracy["pcd"] >= accuracy["po"] + 0.20
-    assert done.stdout.rstrip("\n") == _table(found, out)
+    printed = done.stdout.splitlines()
+    assert printed[: len(_table(found))] == _table(found)
+    assert printed[-1].endswith(f"are in {out}.")
+    # What crossed the wall is what SO is scored on: one integer for each target picture.
+    crossed = json.loads((out / "labels.json").read_text())
+    assert crossed.keys() == {"format", "provider", "n_clusters", "ids", "labels"}
+    classes = [int(name.split("/")[-2]) for name in crossed["ids"]]
+    assert round(clustering_accuracy(crossed["labels"], classes), 4) == accuracy["so"]
+    assert len(classes) == len(list((out / "digits" / "neon").rglob("*.png")))
     drawn = {path.relative_to(out / "figures").as_posix() for path in (out / "figures").rglob("*.*")}
     assert drawn == {
         f"{name}.{kind}" for name in ("samples", "proportions", "tsne") for kind in ("png", "svg")
