@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from ucds.config import Config
+from ucds.data.samples import VectorSamples
 from ucds.errors import UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate_run, find_oracle
 from ucds.metrics import ClusteringScores, score
@@ -25,8 +26,20 @@ CLASSES = np.array([0, 0, 1, 1])
 GOOD, FAIR, BAD = [1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 0, 1]
 
 
+class Named(VectorSamples):
+    """Samples with ids and contents; the content is a function of the id and of ``salt``."""
+
+    @property
+    def key_rows(self) -> np.ndarray:
+        return np.frombuffer(b"".join(self.keys), np.uint8).reshape(len(self), -1)
+
+
+def named(ids: tuple[str, ...], salt: float = 0.0) -> Named:
+    return Named(np.array([[ord(name[0]) + salt] for name in ids], dtype=np.float32), ids=ids)
+
+
 def keep(run: Path, ids: tuple[str, ...] = ("a", "b", "c", "d"), **stages: list[list[int]]) -> None:
-    arrays: dict[str, Any] = {"ids": np.array(ids)}
+    arrays: dict[str, Any] = {"ids": np.array(ids), "keys": named(ids).key_rows}
     for stage, labels in stages.items():
         arrays[f"{stage}/labels"] = np.array(labels)
         arrays[f"{stage}/information"] = np.zeros(len(labels))
@@ -41,23 +54,25 @@ def test_the_best_snapshot_of_all_stages_by_hand() -> None:
 
 def test_finds_the_oracle_of_a_run(tmp_path: Path) -> None:
     keep(tmp_path, one=[BAD, GOOD], two=[FAIR])
-    assert find_oracle(tmp_path, ("a", "b", "c", "d"), CLASSES) == Oracle("one", 2, 1.0, 3)
+    assert find_oracle(tmp_path, named(("a", "b", "c", "d")), CLASSES) == Oracle("one", 2, 1.0, 3)
 
 
 def test_samples_are_matched_by_id_whatever_their_order_and_number(tmp_path: Path) -> None:
     keep(tmp_path, one=[FAIR, GOOD])
     mixed = ("d", "x", "a", "c", "b")
     classes = np.array([1, 9, 0, 1, 0])
-    assert find_oracle(tmp_path, mixed, classes) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, named(mixed), classes) == Oracle("one", 2, 1.0, 2)
     # Of a, b and c alone the first snapshot is perfect too; the later of equals is named.
-    assert find_oracle(tmp_path, ("a", "b", "c"), np.array([0, 0, 1])) == Oracle("one", 2, 1.0, 2)
-    assert find_oracle(tmp_path, ("c", "d"), np.array([1, 1])) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, named(("a", "b", "c")), np.array([0, 0, 1])) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, named(("c", "d")), np.array([1, 1])) == Oracle("one", 2, 1.0, 2)
 
 
 def test_without_common_samples_or_predictions_there_is_no_oracle(tmp_path: Path) -> None:
-    assert find_oracle(tmp_path, ("a",), np.array([0])) is None
+    assert find_oracle(tmp_path, named(("a",)), np.array([0])) is None
     keep(tmp_path, one=[GOOD])
-    assert find_oracle(tmp_path, ("x", "y"), np.array([0, 1])) is None
+    assert find_oracle(tmp_path, named(("x", "y")), np.array([0, 1])) is None
+    other_contents = named(("a", "b", "c", "d"), salt=0.5)
+    assert find_oracle(tmp_path, other_contents, CLASSES) is None
 
 
 @pytest.mark.parametrize("kind", ["empty", "text", "cut", "no ids"])
@@ -70,7 +85,7 @@ def test_damaged_predictions_are_an_error_in_words(tmp_path: Path, kind: str) ->
     else:
         path.write_bytes({"empty": b"", "text": b"junk", "cut": whole[: len(whole) // 2]}[kind])
     with pytest.raises(UserError, match=r"evaluations\.npz is damaged"):
-        find_oracle(tmp_path, ("a", "b", "c", "d"), CLASSES)
+        find_oracle(tmp_path, named(("a", "b", "c", "d")), CLASSES)
 
 
 def report(**changes: Any) -> Report:

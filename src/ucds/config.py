@@ -24,7 +24,9 @@ class Config(BaseModel):
     Names follow the field; the paper's symbol, where it has one, ends the description.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     # Model
     bottleneck_width: int = Field(256, ge=1, description="width of the features and prototypes, d_f")

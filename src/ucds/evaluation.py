@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.samples import Samples
 from ucds.errors import UserError
 from ucds.metrics import ClusteringScores, score
 from ucds.training.inference import cluster_probabilities
@@ -38,12 +39,12 @@ class Oracle:
     snapshots: int
 
 
-def find_oracle(run: Path, ids: tuple[str, ...], classes: NDArray[np.int64]) -> Oracle | None:
+def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Oracle | None:
     """Look through the predictions a run kept for the one that agrees best with ground truth.
 
     Args:
         run: the run folder.
-        ids: of the samples with known classes.
+        samples: with known classes.
         classes: ``(n,)`` their classes.
 
     Returns:
@@ -52,10 +53,12 @@ def find_oracle(run: Path, ids: tuple[str, ...], classes: NDArray[np.int64]) -> 
     path = run / "evaluations.npz"
     if not path.exists():
         return None
-    position = {name: i for i, name in enumerate(ids)}
+    # By content too: another data set may well have files of the same names.
+    position = {known: i for i, known in enumerate(zip(samples.ids, samples.keys, strict=True))}
     try:
         with np.load(path, allow_pickle=False) as stored:
-            rows = [(row, position[name]) for row, name in enumerate(stored["ids"]) if name in position]
+            seen = zip(stored["ids"].tolist(), map(bytes, stored["keys"]), strict=True)
+            rows = [(row, position[known]) for row, known in enumerate(seen) if known in position]
             snapshots = {key: stored[key] for key in stored.files if key.endswith("/labels")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise UserError(f"{path} is damaged") from None
@@ -156,5 +159,5 @@ def evaluate_run(run: Path, path: Path, runtime: Runtime, cache: CacheOptions, r
             name: score(labels[samples.domain == d], truth.classes[samples.domain == d])
             for d, name in enumerate(samples.domain_names)
         },
-        oracle=find_oracle(run, samples.ids, truth.classes),
+        oracle=find_oracle(run, samples, truth.classes),
     )

@@ -297,7 +297,7 @@ def mistakes(v: Path, pictures: Path, r: Path, tmp: Path) -> dict[str, tuple[lis
         "weights are junk": (source(images, "--weights", tmp / "junk.npy"), "junk.npy"),
         "out occupied": (source(npz, out=occupied), "is not empty: choose another --out"),
         "out occupied, resumed": (source(npz, "--resume", out=occupied), "holds no run to resume"),
-        "out is a file": (source(npz, out=labels), "cannot create the run folder"),
+        "out is a file": (source(npz, out=labels), "is a file: choose another --out"),
         "out below a file": (source(npz, out=labels / "run"), "cannot create the run folder"),
         "diverged": (
             source(npz, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20"),

@@ -33,6 +33,7 @@ def record(method: str, target: str, seed: int, accuracy: float, **more: Any) ->
         "ari": 0.25,
         "seconds": 2.0,
         "peak_memory_mib": 100,
+        "backbone": "net",
         "config": config.model_dump(),
         "config_hash": config.hash,
         "device": "cpu",
@@ -124,3 +125,11 @@ def test_every_method_has_a_name(method: str) -> None:
     grid = {"backbone": "net", "targets": ["a"], "methods": [method]}
     text = markdown_table(benchmark(grid=grid), [record(method, "a", 0, 0.5)])
     assert "| 50.0 (1) | 50.0 |" in text
+
+
+def test_records_of_other_encoders_and_seeds_do_not_count() -> None:
+    strange = [record("pcd", "b", 0, 0.9, backbone="other"), record("pcd", "b", 7, 0.9)]
+    row = next(
+        line for line in markdown_table(benchmark(), [*RECORDS, *strange]).splitlines() if "PCD" in line
+    )
+    assert row.count("missing") == 2  # target b, and therefore the mean

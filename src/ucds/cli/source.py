@@ -62,11 +62,10 @@ def train_source_command(
     options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
     from ucds.data.layouts import tell_layout
     from ucds.source.train import train_source
-    from ucds.training.launch import already_finished, finish, open_for_training, open_run
+    from ucds.training.launch import already_finished, finish, open_for_training, open_run, refuse_used_folder
     from ucds.training.progress import terminal_reporter
 
-    if already_finished(options):
-        return say(f"{out} is finished already")
+    refuse_used_folder(options)
     reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
     names = domains.split(",") if domains else None
     tell_layout(data, names, say)
@@ -80,6 +79,8 @@ def train_source_command(
         reporter=reporter,
     )
     identity = {"role": "source", "clusters": clusters} | inputs.identity
+    if already_finished(options, method, identity):
+        return say(f"{out} is finished already")
     with open_run(options, method, reporter, identity=identity) as session:
         model = train_source(session, inputs.backbone, inputs.data, clusters, cache=places.place)
         finish(session, model, inputs, "source")

@@ -182,11 +182,10 @@ def train_target_command(
     options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
     from ucds.labels.cluster_labels import ClusterLabels
     from ucds.target.train import train_target
-    from ucds.training.launch import already_finished, finish, open_for_training, open_run
+    from ucds.training.launch import already_finished, finish, open_for_training, open_run, refuse_used_folder
     from ucds.training.progress import terminal_reporter
 
-    if already_finished(options):
-        return say(f"{out} is finished already")
+    refuse_used_folder(options)
     client = None if url is None else make_label_client(url, key, plain_http=allow_plain_http)
     answers = None if labels is None else ClusterLabels.load(labels)
     reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
@@ -203,6 +202,8 @@ def train_target_command(
         "clusters": answers.n_clusters,
         "labels": answers.fingerprint,
     } | inputs.identity
+    if already_finished(options, method, identity):
+        return say(f"{out} is finished already")
     with open_run(options, method, reporter, identity=identity) as session:
         model = train_target(session, inputs.backbone, inputs.data, answers, cache=places.place)
         finish(session, model, inputs, "target")

@@ -13,6 +13,7 @@ import platform
 import resource
 import subprocess
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ from ucds.config import Config
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.layouts import tell_layout
 from ucds.data.samples import subset
-from ucds.errors import UserError
+from ucds.errors import UcdsWarning, UserError
 from ucds.evaluation import best_snapshot
 from ucds.experiments.methods import METHODS, Outcome, Setting, Task, run_methods
 from ucds.metrics import match_clusters, proportions_by_class, proportions_l1, score
-from ucds.training.launch import CacheOptions, open_for_training
-from ucds.training.progress import Reporter
+from ucds.training.features import frozen_features
+from ucds.training.launch import CacheOptions, Inputs, open_for_training
+from ucds.training.progress import Quiet, Reporter
+from ucds.training.runtime import Runtime
 from ucds.training.stage import TrainingData
 
 
@@ -116,10 +119,11 @@ def run_benchmark(
         The number of new records.
     """
     config = Config.from_mapping(benchmark.settings)
+    origin = _fill_caches(benchmark, place, reporter)
     done = {
         (record["target"], record["seed"], record["method"])
         for record in read_records(records)
-        if has_settings(record, config)
+        if has_settings(record, config) and origin.items() <= record.items()
     }
     todo = [
         (target, seed, missing)
@@ -127,19 +131,23 @@ def run_benchmark(
         for target in benchmark.grid.targets
         if (missing := [m for m in benchmark.grid.methods if (target, seed, m) not in done])
     ]
-    if not todo:
-        return 0
-    _fill_caches(benchmark, place, reporter)
-    run = partial(_run_task, benchmark, place)
-    count = 0
+    run = partial(_run_task, benchmark, place, origin)
+    count, failures = 0, []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         tasks = [pool.submit(run, target, seed, missing) for target, seed, missing in todo]
         for task in as_completed(tasks):
+            error = task.exception()
+            if error is not None:
+                failures.append(error)
+                continue
             lines = task.result()
             append_records(records, lines)
             count += len(lines)
             first = lines[0]
             reporter.say(f"{first['target']}, seed {first['seed']}: " + _accuracies(lines))
+    if failures:
+        # What the other tasks found is on the disk by now.
+        raise failures[0]
     return count
 
 
@@ -188,7 +196,7 @@ def _finished_bytes(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _open(benchmark: Benchmark, place: Place, reporter: Reporter) -> TrainingData:
+def _open(benchmark: Benchmark, place: Place, reporter: Reporter) -> Inputs:
     return open_for_training(
         place.data,
         backbone=benchmark.grid.backbone,
@@ -196,42 +204,44 @@ def _open(benchmark: Benchmark, place: Place, reporter: Reporter) -> TrainingDat
         with_domains=True,
         cache=place.cache,
         reporter=reporter,
-    ).data
+    )
 
 
-def _fill_caches(benchmark: Benchmark, place: Place, reporter: Reporter) -> None:
-    """Decode all images, and compute all features, before tasks run side by side."""
+def _fill_caches(benchmark: Benchmark, place: Place, reporter: Reporter) -> dict[str, str]:
+    """Decode all images, and compute all features, before tasks run side by side.
+
+    Returns:
+        What, beside the settings, tells records of other runs apart: encoder, weights and data.
+    """
     tell_layout(place.data, None, reporter.say)
-    data = _open(benchmark, place, reporter)
-    missing = set(benchmark.grid.targets) - set(data.samples.domain_names)
+    inputs = _open(benchmark, place, reporter)
+    missing = set(benchmark.grid.targets) - set(inputs.data.samples.domain_names)
     if missing:
         raise UserError(f"{place.data} has no domain {', '.join(sorted(missing))}")
     if Config.from_mapping(benchmark.settings).tune == "head":
-        _features(benchmark, place, data, reporter)
-
-
-def _features(
-    benchmark: Benchmark, place: Place, data: TrainingData, reporter: Reporter | None
-) -> TrainingData:
-    from ucds.training.features import frozen_features
-    from ucds.training.runtime import Runtime
-
-    backbone = build_backbone(benchmark.grid.backbone, weights=place.weights)
-    runtime = Runtime(accelerator=place.accelerator, reporter=reporter)
-    backbone.module.to(runtime.device)
-    return frozen_features(backbone, data, runtime, place.cache.place, batch_size=64)
+        runtime = Runtime(accelerator=place.accelerator, reporter=reporter)
+        inputs.backbone.module.to(runtime.device)
+        frozen_features(inputs.backbone, inputs.data, runtime, place.cache.place, batch_size=64)
+    return {
+        "backbone": inputs.backbone.spec.name,
+        "weights": inputs.backbone.weights,
+        "data": inputs.data.samples.fingerprint[:16],
+    }
 
 
 def _run_task(
-    benchmark: Benchmark, place: Place, target: str, seed: int, methods: Sequence[str]
+    benchmark: Benchmark,
+    place: Place,
+    origin: Mapping[str, str],
+    target: str,
+    seed: int,
+    methods: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Run the methods of one task with one seed; ground truth is read after each has given its labels."""
-    from ucds.training.progress import Quiet
-
     if place.threads is not None:
         torch.set_num_threads(place.threads)
     config = Config.from_mapping(benchmark.settings)
-    data = _open(benchmark, place, Quiet())
+    data = _open(benchmark, place, Quiet()).data
     truth = read_ground_truth(data.samples)
     if truth is None:
         raise UserError(f"{place.data} has no class folders to score against")
@@ -244,10 +254,14 @@ def _run_task(
     )
     setting = Setting(config, seed, place.accelerator, place.precision, place.cache.place)
     classes = truth.classes[is_target]
-    common = _provenance(config, place) | {"target": target, "seed": seed, "samples": int(is_target.sum())}
-    return [
-        common | measure(outcome, classes, truth.n_classes) for outcome in run_methods(task, setting, methods)
-    ]
+    common = _provenance(config, place) | dict(origin) | {"target": target, "seed": seed}
+    with warnings.catch_warnings():
+        # A record says how many clusters are in use; a terminal shared by several tasks need not.
+        warnings.simplefilter("ignore", UcdsWarning)
+        return [
+            common | measure(outcome, classes, truth.n_classes)
+            for outcome in run_methods(task, setting, methods)
+        ]
 
 
 def measure(outcome: Outcome, classes: np.ndarray[Any, np.dtype[np.int64]], n_classes: int) -> dict[str, Any]:
@@ -255,6 +269,8 @@ def measure(outcome: Outcome, classes: np.ndarray[Any, np.dtype[np.int64]], n_cl
     scores = score(outcome.labels, classes)
     record: dict[str, Any] = {
         "method": outcome.method,
+        "samples": len(classes),
+        "clusters_in_use": len(np.unique(outcome.labels)),
         "accuracy": scores.accuracy,
         "nmi": scores.nmi,
         "ari": scores.ari,

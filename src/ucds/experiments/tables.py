@@ -33,12 +33,14 @@ def write_table(benchmark: Benchmark, folder: Path) -> str:
 def markdown_table(benchmark: Benchmark, records: Sequence[Mapping[str, Any]]) -> str:
     """Write a benchmark's page: accuracy by method and target, then how it was measured.
 
-    A cell without a record is shown as missing. Only records of the benchmark's own settings count.
+    A cell without a record is shown as missing. Only records of the benchmark's own settings, encoder and
+    seeds count.
     """
     config = Config.from_mapping(benchmark.settings)
     cells: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for record in records:
-        if has_settings(record, config):
+        wanted = record["backbone"] == benchmark.grid.backbone and record["seed"] in benchmark.grid.seeds
+        if wanted and has_settings(record, config):
             cells[record["method"], record["target"]][record["seed"]] = record
     lines = [
         f"# {benchmark.title}",

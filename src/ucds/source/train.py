@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.backbones import Backbone
-from ucds.data.samples import split_validation
+from ucds.data.samples import Samples, split_validation, subset
 from ucds.models import ClusteringModel
 from ucds.source.learn import learn_source
 from ucds.training.prepare import prepare
@@ -30,11 +30,12 @@ def train_source(
     """
     training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
     samples = training.data.samples
-    train, validation = samples, samples
+    train: Samples = samples
+    validation: Samples = samples
+    evaluated: Samples = data.samples
     if session.config.validation_fraction > 0:
-        train, validation = split_validation(
-            samples, session.config.validation_fraction, session.runtime.seed
-        )
+        train, kept = split_validation(samples, session.config.validation_fraction, session.runtime.seed)
+        validation, evaluated = kept, subset(data.samples, kept.index, keep_domains=True)
     learn_source(session, training.trained, TrainingData(train, training.data.view), validation)
-    session.save_evaluations(validation.ids)
+    session.save_evaluations(evaluated)
     return training.model.eval()

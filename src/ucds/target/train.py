@@ -52,7 +52,7 @@ def train_target(
     cluster_target(session, training.trained, training.data, labels)
     if refine:
         refine_target(session, training.trained, training.data)
-    session.save_evaluations(data.samples.ids)
+    session.save_evaluations(data.samples)
     return training.model.eval()
 
 
@@ -73,5 +73,5 @@ def train_target_alone(
     """
     training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
     refine_target(session, training.trained, training.data)
-    session.save_evaluations(data.samples.ids)
+    session.save_evaluations(data.samples)
     return training.model.eval()

@@ -96,6 +96,8 @@ def open_for_training(
     if is_vector_file(path):
         if backbone is not None:
             raise UserError("--backbone is for images: embeddings are used as they are")
+        if weights != "default":
+            raise UserError("--weights is for images: embeddings are used as they are")
         vectors = load_vectors(path)
         _check_domains(vectors, with_domains, path)
         identity = identity_backbone(vectors.array.shape[1])
@@ -227,15 +229,9 @@ def open_run(
         checkpoint_seconds=options.checkpoint_seconds,
     )
     runtime.launch()
-    described = identity | {
-        "seed": options.seed,
-        "precision": options.precision,
-        "config": config.model_dump(),
-        "versions": _versions(),
-    }
     try:
         if runtime.rank == 0:
-            folder.open(described, resume=options.resume)
+            folder.open(_describe(options, config, identity), resume=options.resume)
         runtime.fabric.barrier()
         session = Session(runtime, config)
     except BaseException:
@@ -268,9 +264,34 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def already_finished(options: RunOptions) -> bool:
-    """Whether there is nothing left to resume."""
-    return options.resume and (options.out / MODEL_FILE).exists()
+def refuse_used_folder(options: RunOptions) -> None:
+    """Make sure, before any work, that the run's folder can be used.
+
+    Raises:
+        UserError: it is in use for something else.
+    """
+    RunFolder(options.out).refuse_other_use(resume=options.resume)
+
+
+def already_finished(options: RunOptions, config: Config, identity: dict[str, Any]) -> bool:
+    """Whether there is nothing left to resume.
+
+    Raises:
+        UserError: the finished run is another one.
+    """
+    if not options.resume or not (options.out / MODEL_FILE).exists():
+        return False
+    RunFolder(options.out).refuse_other_run(_describe(options, config, identity))
+    return True
+
+
+def _describe(options: RunOptions, config: Config, identity: dict[str, Any]) -> dict[str, Any]:
+    return identity | {
+        "seed": options.seed,
+        "precision": options.precision,
+        "config": config.model_dump(),
+        "versions": _versions(),
+    }
 
 
 def finish(session: Session, model: ClusteringModel, inputs: Inputs, role: Role) -> None:

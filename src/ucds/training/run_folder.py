@@ -1,11 +1,13 @@
 """The folder a training run leaves behind, safe against crashes, second starts and mix-ups.
 
-run.json            what was run: role, settings, data, versions
-log.jsonl           one line a logged step or evaluation
-tensorboard/        the same for TensorBoard
-checkpoint.pt       while the run is unfinished
-evaluations.npz     predictions at every evaluation, for the oracle that `ucds evaluate` prints apart
-model.safetensors   the result, written last
+| file | holds |
+| --- | --- |
+| `run.json` | what was run: role, settings, data, versions |
+| `log.jsonl` | one line a logged step or evaluation |
+| `tensorboard/<stage>/` | the same for TensorBoard |
+| `checkpoint.pt` | an unfinished run's state |
+| `evaluations.npz` | predictions at every evaluation, for the oracle that `ucds evaluate` prints apart |
+| `model.safetensors` | the result, written last |
 """
 
 from __future__ import annotations
@@ -51,19 +53,40 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create the run folder {self.path}: {error.strerror}") from None
-        # Hidden files are the lock, and what a crash left of a description never finished.
-        occupied = any(not entry.name.startswith(".") for entry in self.path.iterdir())
-        description = self.path / "run.json"
-        if occupied and not resume:
-            raise UserError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
-        if occupied and not description.exists():
-            raise UserError(f"{self.path} holds no run to resume: choose another --out")
+        occupied = self.refuse_other_use(resume=resume)
         self._take_lock()
         if occupied:
-            _refuse_differences(_read_description(description), identity, self.path)
+            self.refuse_other_run(identity)
         else:
-            write_text_atomically(description, json.dumps(identity, indent=2) + "\n")
+            write_text_atomically(self.path / "run.json", json.dumps(identity, indent=2) + "\n")
             self._fresh = True
+
+    def refuse_other_use(self, *, resume: bool) -> bool:
+        """Make sure, before any work, that the folder is free, or holds a run that may be resumed.
+
+        Returns:
+            Whether it holds a run.
+
+        Raises:
+            UserError: it holds anything else, or ``resume`` is not set.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file: choose another --out")
+        # Hidden files are the lock, and what a crash left of a description never finished.
+        occupied = self.path.exists() and any(not e.name.startswith(".") for e in self.path.iterdir())
+        if occupied and not resume:
+            raise UserError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
+        if occupied and not (self.path / "run.json").exists():
+            raise UserError(f"{self.path} holds no run to resume: choose another --out")
+        return occupied
+
+    def refuse_other_run(self, identity: dict[str, Any]) -> None:
+        """Make sure that the run in the folder is the one described.
+
+        Raises:
+            UserError: it differs; the message names the first difference.
+        """
+        _refuse_differences(_read_description(self.path / "run.json"), identity, self.path)
 
     def abandon(self) -> None:
         """Leave nothing behind of a run that was refused before its first checkpoint."""

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ucds.config import Config
+from ucds.data.samples import Samples
 from ucds.files import write_atomically
 from ucds.training.health import Evaluation
 from ucds.training.log import RunLog
@@ -112,16 +113,17 @@ class Session:
         if self._log is not None:
             self._log.close()
 
-    def save_evaluations(self, ids: tuple[str, ...]) -> None:
+    def save_evaluations(self, samples: Samples) -> None:
         """Keep the predictions of every evaluation beside the model, for a later look by the oracle.
 
         Args:
-            ids: of the evaluated samples.
+            samples: that were evaluated; they are known again by id and content.
         """
         folder = self.runtime.folder
         if folder is None or self.runtime.rank != 0:
             return
-        arrays: dict[str, Any] = {"ids": np.array(ids)}
+        keys = np.frombuffer(b"".join(samples.keys), np.uint8).reshape(len(samples), -1)
+        arrays: dict[str, Any] = {"ids": np.array(samples.ids), "keys": keys}
         for result in self.results:
             arrays[f"{result.name}/labels"] = np.stack([e.labels.numpy() for e in result.evaluations])
             arrays[f"{result.name}/information"] = np.array([e.information for e in result.evaluations])
