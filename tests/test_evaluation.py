@@ -48,23 +48,23 @@ def keep(run: Path, ids: tuple[str, ...] = ("a", "b", "c", "d"), **stages: list[
 
 def test_the_best_snapshot_of_all_stages_by_hand() -> None:
     snapshots = {"one/labels": np.array([BAD, FAIR]), "two/labels": np.array([BAD, GOOD, FAIR])}
-    assert best_snapshot(snapshots, CLASSES) == Oracle("two", 2, 1.0, 5)
-    assert best_snapshot({"one/labels": snapshots["one/labels"]}, CLASSES) == Oracle("one", 2, 0.75, 2)
+    assert best_snapshot(snapshots, CLASSES) == Oracle("two", 2, 1.0, 5, 4)
+    assert best_snapshot({"one/labels": snapshots["one/labels"]}, CLASSES) == Oracle("one", 2, 0.75, 2, 4)
 
 
 def test_finds_the_oracle_of_a_run(tmp_path: Path) -> None:
     keep(tmp_path, one=[BAD, GOOD], two=[FAIR])
-    assert find_oracle(tmp_path, named(("a", "b", "c", "d")), CLASSES) == Oracle("one", 2, 1.0, 3)
+    assert find_oracle(tmp_path, named(("a", "b", "c", "d")), CLASSES) == Oracle("one", 2, 1.0, 3, 4)
 
 
 def test_samples_are_matched_by_id_whatever_their_order_and_number(tmp_path: Path) -> None:
     keep(tmp_path, one=[FAIR, GOOD])
     mixed = ("d", "x", "a", "c", "b")
     classes = np.array([1, 9, 0, 1, 0])
-    assert find_oracle(tmp_path, named(mixed), classes) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, named(mixed), classes) == Oracle("one", 2, 1.0, 2, 4)
     # Of a, b and c alone the first snapshot is perfect too; the later of equals is named.
-    assert find_oracle(tmp_path, named(("a", "b", "c")), np.array([0, 0, 1])) == Oracle("one", 2, 1.0, 2)
-    assert find_oracle(tmp_path, named(("c", "d")), np.array([1, 1])) == Oracle("one", 2, 1.0, 2)
+    assert find_oracle(tmp_path, named(("a", "b", "c")), np.array([0, 0, 1])) == Oracle("one", 2, 1.0, 2, 3)
+    assert find_oracle(tmp_path, named(("c", "d")), np.array([1, 1])) == Oracle("one", 2, 1.0, 2, 2)
 
 
 def test_without_common_samples_or_predictions_there_is_no_oracle(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def report(**changes: Any) -> Report:
         "n_classes": 2,
         "overall": scores,
         "domains": {"a": scores, "longer": ClusteringScores(1.0, 1.0, 1.0)},
-        "oracle": Oracle("learn-source", 7, 0.8, 10),
+        "oracle": Oracle("learn-source", 7, 0.8, 10, 1234),
     }
     return Report(**values | changes)
 
@@ -108,7 +108,7 @@ def test_a_report_in_words() -> None:
         "  all     accuracy  75.0  NMI  50.0  ARI  25.0",
         "  a       accuracy  75.0  NMI  50.0  ARI  25.0",
         "  longer  accuracy 100.0  NMI 100.0  ARI 100.0",
-        "  oracle (not used): 80.0, which ground truth would have chosen from 10 snapshots: "
+        "  oracle (not used): 80.0 on 1,234 samples, which ground truth would have chosen from 10 snapshots: "
         "evaluation 7 of learn-source",
     ]
     one = report(domains={"a": ClusteringScores(0.75, 0.5, 0.25)}, oracle=None)

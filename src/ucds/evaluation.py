@@ -31,12 +31,14 @@ class Oracle:
         evaluation: its place among the stage's evaluations, from 1.
         accuracy: its clustering accuracy.
         snapshots: how many it was chosen from.
+        samples: on how many samples; of a source run those that were set aside.
     """
 
     stage: str
     evaluation: int
     accuracy: float
     snapshots: int
+    samples: int
 
 
 def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Oracle | None:
@@ -76,7 +78,8 @@ def best_snapshot(snapshots: Mapping[str, NDArray[np.int64]], classes: NDArray[n
         for place, labels in enumerate(stage, start=1)
     ]
     accuracy, stage, place = max(scored)
-    return Oracle(stage, place, accuracy, len(scored))
+    samples = next(iter(snapshots.values())).shape[1]
+    return Oracle(stage, place, accuracy, len(scored), samples)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Report:
         ]
         if self.oracle is not None:
             lines.append(
-                f"  oracle (not used): {100 * self.oracle.accuracy:.1f}, "
+                f"  oracle (not used): {100 * self.oracle.accuracy:.1f} on {self.oracle.samples:,} samples, "
                 f"which ground truth would have chosen from {self.oracle.snapshots} snapshots: "
                 f"evaluation {self.oracle.evaluation} of {self.oracle.stage}"
             )

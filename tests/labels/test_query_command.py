@@ -13,8 +13,10 @@ import pytest
 from fake_service import KEY, FakeService, label_of
 
 from ucds.cli import main
+from ucds.data.vectors import load_vectors
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
+from ucds.target.ask import labels_beside
 
 Run = Callable[..., int]
 QUICK = [
@@ -144,7 +146,8 @@ def test_training_asks_for_its_own_labels_and_pays_once(
     embeddings.limit, embeddings.forbidden = 60, set(embeddings.charged)
     assert run(*command) == 0
     assert Path("run/model.safetensors").exists()
-    labels = ClusterLabels.load(Path("run.labels.json"))
+    (beside,) = Path().glob("run.labels-*.json")
+    labels = ClusterLabels.load(beside)
     assert len(labels.ids) == 60
     assert embeddings.violations == 0
     requests = embeddings.requests
@@ -167,6 +170,7 @@ def test_training_on_a_few_queries_says_how_many(
 def test_labels_of_another_model_are_not_taken_for_this_ones(
     run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ClusterLabels(("0",), np.array([0]), 7, "beta").save(Path("run.labels.json"))
+    beside = labels_beside(Path("run"), load_vectors(vectors))
+    ClusterLabels(("0",), np.array([0]), 7, "beta").save(beside)
     assert run("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK) == 2
     assert "holds labels of model 'beta'" in capsys.readouterr().err

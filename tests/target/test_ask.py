@@ -57,9 +57,12 @@ def test_only_samples_that_can_be_sent_are(data: TrainingData) -> None:
 
 
 def test_labels_lie_beside_the_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert labels_beside(tmp_path / "run") == tmp_path / "run.labels.json"
-    assert labels_beside(tmp_path / "run" / ".").name == "run.labels.json"
+    samples = VectorSamples(np.ones((2, 3), dtype=np.float32))
+    name = f"labels-{samples.fingerprint[:8]}.json"
+    assert labels_beside(tmp_path / "run", samples) == tmp_path / f"run.{name}"
+    assert labels_beside(tmp_path / "run" / ".", samples).name == f"run.{name}"
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert labels_beside(Path()).resolve() == tmp_path / "here.labels.json"
+    assert labels_beside(Path(), samples).resolve() == tmp_path / f"here.{name}"
+    others = VectorSamples(np.zeros((2, 3), dtype=np.float32))  # of the same names
+    assert labels_beside(Path(), others) != labels_beside(Path(), samples)

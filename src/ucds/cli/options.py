@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,13 +50,14 @@ CacheOption = Annotated[
 ]
 CacheLimitOption = Annotated[
     float | None,
-    typer.Option(min=0, help="Bound on decoded images in the cache, in GB.", show_default="none"),
+    typer.Option(min=0, help="Bound on decoded images in the cache, in GB.", show_default="8.6"),
 ]
 
 
 def say(message: str) -> None:
-    """Tell the user something, apart from a command's output."""
-    print(message, file=sys.stderr, flush=True)
+    """Tell the user something, apart from a command's output; of several processes one speaks."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(message, file=sys.stderr, flush=True)
 
 
 def make_config(path: Path | None, settings: list[str] | None, tune: Tune | None) -> Config:

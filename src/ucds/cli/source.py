@@ -68,7 +68,7 @@ def train_source_command(
     refuse_used_folder(options)
     reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
     names = domains.split(",") if domains else None
-    tell_layout(data, names, say)
+    tell_layout(data, names, say, with_classes=False)
     inputs = open_for_training(
         data,
         backbone=backbone,

@@ -54,8 +54,12 @@ def recognise(domain_names: Sequence[str]) -> Layout | None:
     return None
 
 
-def check_layout(scan: Scan) -> LayoutReport | None:
+def check_layout(scan: Scan, *, with_classes: bool = True) -> LayoutReport | None:
     """Compare the files found with the published counts of the data set they seem to be.
+
+    Args:
+        scan: the files.
+        with_classes: whether to count class folders too; who trains does not look at them.
 
     Returns:
         `None` if the domains are of no known data set.
@@ -72,19 +76,23 @@ def check_layout(scan: Scan) -> LayoutReport | None:
         found, wanted = int((scan.domain == d).sum()), expected[_plain(name)]
         lines.append(f"{layout.name}: {name} {found:,} images, {_expected(found, wanted)}")
         mismatches += lines[-1:] if found != wanted else []
-    truth = read_ground_truth(scan)
-    n_classes = truth.n_classes if truth is not None else 0
-    lines.append(f"{layout.name}: {n_classes} classes, {_expected(n_classes, layout.n_classes)}")
-    mismatches += lines[-1:] if n_classes != layout.n_classes else []
+    if with_classes:
+        truth = read_ground_truth(scan)
+        n_classes = truth.n_classes if truth is not None else 0
+        lines.append(f"{layout.name}: {n_classes} classes, {_expected(n_classes, layout.n_classes)}")
+        mismatches += lines[-1:] if n_classes != layout.n_classes else []
     if mismatches:
         message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
         warnings.warn(message, UcdsWarning, stacklevel=2)
     return LayoutReport(layout, tuple(lines), tuple(mismatches))
 
 
-def tell_layout(path: Path, domains: Sequence[str] | None, say: Callable[[str], None]) -> None:
-    """Say what was found in a folder, line by line, if it is a known data set."""
-    report = check_layout(scan_domains(path, domains)) if path.is_dir() else None
+def tell_layout(
+    path: Path, domains: Sequence[str] | None, say: Callable[[str], None], *, with_classes: bool
+) -> None:
+    """Say what was found in a folder, line by line, if it is a known data set; see :func:`check_layout`."""
+    scan = scan_domains(path, domains) if path.is_dir() else None
+    report = check_layout(scan, with_classes=with_classes) if scan is not None else None
     for line in report.lines if report is not None else ():
         say(line)
 

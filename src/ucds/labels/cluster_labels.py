@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.errors import UserError
+from ucds.errors import UcdsWarning, UserError
 from ucds.files import write_text_atomically
 
 FORMAT = "ucds-labels/1"
@@ -87,6 +88,9 @@ class ClusterLabels:
 
         Raises:
             UserError: none of the samples has a label.
+
+        Warns:
+            UcdsWarning: there are labels of samples that are not among these.
         """
         position = {name: i for i, name in enumerate(self.ids)}
         found = tuple(name for name in ids if name in position)
@@ -95,6 +99,10 @@ class ClusterLabels:
                 f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
                 f"with {self.ids[0]!r}): label the same folder that you train on"
             )
+        strangers = len(self.ids) - len(found)
+        if strangers:
+            message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
+            warnings.warn(message, UcdsWarning, stacklevel=2)
         rows = np.array([position[name] for name in found], dtype=np.int64)
         return ClusterLabels(found, self.labels[rows], self.n_clusters, self.provider)
 

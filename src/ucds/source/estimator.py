@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
@@ -21,7 +20,7 @@ class SourceClustering(ClusteringEstimator):
     """Cluster unlabelled samples of several domains with shared prototypes (stage 1 of PCD).
 
     Args:
-        n_clusters: the paper's ``K``, at least 2.
+        n_clusters: the paper's ``K``.
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
             nothing, or a :class:`ucds.backbones.Backbone` that takes them.
         weights: where the named encoder's weights come from: ``"default"``, ``"none"`` or a file.
@@ -83,5 +82,5 @@ class SourceClustering(ClusteringEstimator):
         return ClusterLabels(data.samples.ids, self._assign(data), self.n_clusters, provider)
 
     def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
-        cache = Path(self.cache) if self.cache is not None else None
+        cache = self._feature_cache(data)
         return train_source(session, backbone, data, self.n_clusters, cache=cache)

@@ -77,10 +77,14 @@ def choose_spread(
 _BATCH_SIZE = 256
 
 
-def labels_beside(out: Path) -> Path:
-    """Where ``train-target --url`` keeps its labels: beside the run folder, which must start empty."""
+def labels_beside(out: Path, samples: Samples) -> Path:
+    """Where ``train-target --url`` keeps its labels: beside the run folder, which must start empty.
+
+    The name holds the fingerprint of the samples: another folder's labels are never taken for theirs,
+    though its files may have the same names.
+    """
     place = out.resolve()
-    return place.with_name(place.name + ".labels.json")
+    return place.with_name(f"{place.name}.labels-{samples.fingerprint[:8]}.json")
 
 
 def ask_for_run(
@@ -106,7 +110,7 @@ def ask_for_run(
         UserError: see :func:`ucds.labels.query.query_labels`; or the labels beside the run folder are
             another model's.
     """
-    place = labels_beside(out)
+    place = labels_beside(out, samples)
     if not place.exists():
         try:
             progress = told_to(reporter, "ask for labels")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -72,7 +71,7 @@ class TargetClustering(ClusteringEstimator):
         return source_labels
 
     def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
-        cache = Path(self.cache) if self.cache is not None else None
+        cache = self._feature_cache(data)
         if self._answers is None:
             return train_target_alone(session, backbone, data, self.n_clusters, cache=cache)
         return train_target(session, backbone, data, self._answers, cache=cache)

@@ -60,6 +60,8 @@ def refuse_used_folder(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not an empty folder: choose another --sort-into")
+    if folder.resolve() == Path.cwd():
+        raise UserError("the current folder cannot be sorted into: name a new one")
 
 
 def sort_into_folders(

@@ -144,6 +144,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             reporter=self._runtime().reporter,
         )
 
+    def _feature_cache(self, data: TrainingData) -> Path | None:
+        """Features of images are worth keeping; those of vectors in memory stay there."""
+        images = len(data.view.input_shape) > 1
+        return self._cache_options().place if images or self.cache is not None else None
+
     def _cache_options(self) -> CacheOptions:
         return CacheOptions(Path(self.cache) if self.cache is not None else None)
 

@@ -21,6 +21,7 @@ from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.samples import FloatArray, IntArray, Samples, VectorSamples
 from ucds.data.views import VectorView
+from ucds.errors import Interrupted
 from ucds.training.model_file import state_digest
 from ucds.training.prediction import evaluation_mode
 from ucds.training.progress import told_to
@@ -84,6 +85,8 @@ def _extract(
     progress = told_to(runtime.reporter, "compute features")
     with evaluation_mode(backbone.module), torch.no_grad():
         for start in range(0, len(positions), batch_size):
+            if runtime.stop_requested:
+                raise Interrupted
             index = positions[start : start + batch_size]
             inputs = data.view.test(data.samples.read(index).to(runtime.device))
             yield index, backbone.module(inputs).float().cpu().numpy()

@@ -13,6 +13,9 @@ from ucds.precision import at_least_single
 COLLAPSED_SHARE = 0.5
 """A run whose predictions use fewer than this share of its clusters is called collapsed."""
 
+SAMPLES_TO_TELL = 8
+"""Samples a cluster from which on an empty cluster means something: by chance it is e^-8."""
+
 SELECTION_SLACK = 0.05
 """Two evaluations count as equally informative when they differ by less than this share of log K."""
 
@@ -47,6 +50,8 @@ class Evaluation:
         """One sentence when the clustering is unhealthy, else ``None``.
 
         A set with fewer samples than clusters cannot fill them all, and is judged by what it could fill.
+        In a set of a few samples a cluster a living cluster may be empty by chance, so empty clusters
+        are told of larger sets only.
         """
         fillable = min(self.n_clusters, len(self.labels))
         if self.active_clusters < COLLAPSED_SHARE * fillable:
@@ -54,7 +59,7 @@ class Evaluation:
                 f"the clustering has collapsed: only {self.active_clusters} of {self.n_clusters} "
                 "clusters are in use; try a lower learning rate, fewer clusters or another seed"
             )
-        if self.active_clusters < fillable:
+        if self.active_clusters < fillable and len(self.labels) >= SAMPLES_TO_TELL * self.n_clusters:
             return f"{self.n_clusters - self.active_clusters} of {self.n_clusters} clusters are empty"
         return None
 

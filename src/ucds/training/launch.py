@@ -18,7 +18,7 @@ from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_back
 from ucds.choices import Accelerator, Precision
 from ucds.config import Config
 from ucds.data.cache import default_cache_dir
-from ucds.data.folders import scan_domains, scan_folder
+from ucds.data.folders import Scan, scan_domains, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, load_vectors, subset
 from ucds.data.views import ImageView, VectorView, View
@@ -160,7 +160,7 @@ def stored_size(spec: BackboneSpec) -> int:
     return round(spec.input_size * 256 / 224)
 
 
-def _open_images(scan: Any, spec: BackboneSpec, cache: CacheOptions, reporter: Reporter) -> ImageSamples:
+def _open_images(scan: Scan, spec: BackboneSpec, cache: CacheOptions, reporter: Reporter) -> ImageSamples:
     return ImageSamples.open(
         scan,
         cache.place,
@@ -230,9 +230,16 @@ def open_run(
     )
     runtime.launch()
     try:
+        refusal = None
         if runtime.rank == 0:
-            folder.open(_describe(options, config, identity), resume=options.resume)
-        runtime.fabric.barrier()
+            try:
+                folder.open(_describe(options, config, identity), resume=options.resume)
+            except UserError as error:
+                refusal = str(error)
+        # All processes learn of it: none waits for one that has gone.
+        refusal = runtime.fabric.broadcast(refusal)
+        if refusal is not None:
+            raise UserError(refusal)
         session = Session(runtime, config)
     except BaseException:
         folder.close()
@@ -255,6 +262,7 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
         if runtime.stop_requested:
             raise KeyboardInterrupt
         runtime.stop_requested = True
+        runtime.reporter.say("stopping as soon as all work is saved; once more to stop at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

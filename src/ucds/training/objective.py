@@ -32,6 +32,7 @@ class PrototypeTransport:
 
     def __init__(self, n_domains: int, n_clusters: int, config: Config, device: torch.device) -> None:
         self.proportions = uniform_proportions(n_domains, n_clusters, device)
+        self._worst_error = torch.zeros((), device=device)
         self._config = config
 
     def update_proportions(
@@ -71,7 +72,19 @@ class PrototypeTransport:
             if bool(cost.isfinite().all() & self.proportions.isfinite().all()):
                 raise
             raise UserError("the features are no longer finite: lower the learning rate") from None
+        self._worst_error = torch.maximum(self._worst_error, solution.marginal_error.max().float())
         return transport_loss(cost, solution.plan)
+
+    @property
+    def warning(self) -> str | None:
+        """One sentence when a transport was left further from its marginals than asked, else ``None``."""
+        worst = float(self._worst_error)
+        if worst <= self._config.transport_tolerance:
+            return None
+        return (
+            f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
+            f"{self._config.transport_tolerance:g}): raise transport_max_iterations or epsilon"
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """State by name, for checkpoints."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -125,7 +126,9 @@ def told_to(reporter: Reporter, title: str) -> Callable[[int, int], None]:
 
 
 def terminal_reporter() -> Reporter:
-    """A bar where a person watches, plain lines where none does."""
+    """A bar where a person watches, plain lines where none does; of several processes one speaks."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
 
 

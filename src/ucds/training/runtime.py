@@ -96,6 +96,13 @@ class Runtime:
         """The precision of forward passes."""
         return self.fabric.autocast()
 
+    def asked_to_stop(self) -> bool:
+        """Whether any process was asked to stop; all of them learn it at the same step."""
+        if self.processes == 1:
+            return self.stop_requested
+        asked = torch.tensor(float(self.stop_requested), device=self.device)
+        return bool(self.fabric.all_reduce(asked, reduce_op="sum"))
+
     def share(self, n: int) -> slice:
         """Rows of a pooled batch of ``n`` that this process works on."""
         size = n // self.processes
@@ -120,5 +127,5 @@ def _check_devices(accelerator: Accelerator, devices: int) -> None:
     available = torch.cuda.device_count()
     if accelerator == "cuda" and not available:
         raise UserError("no CUDA device found: use --accelerator cpu")
-    if accelerator == "cuda" and devices > available:
+    if accelerator != "cpu" and 0 < available < devices:
         raise UserError(f"asked for {devices} CUDA devices, but this machine has {available}")

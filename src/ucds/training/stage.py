@@ -47,6 +47,10 @@ class StageState(Protocol):
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over tensors that :meth:`tensors` gave before."""
 
+    @property
+    def warning(self) -> str | None:
+        """One sentence about what went wrong on the way, at the end of the stage."""
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -283,7 +287,7 @@ class Stage:
         return predictions
 
     def _heed_stop(self) -> None:
-        if self.runtime.stop_requested:
+        if self.runtime.asked_to_stop():
             self._save()
             raise Interrupted
 
@@ -295,9 +299,9 @@ class Stage:
         self._session.conclude(result, self.model.state_dict())
         if self.runtime.rank == 0:
             self.runtime.reporter.end()
-            warning = result.evaluations[selected].warning
-            if warning is not None:
-                warnings.warn(f"stage {self.name}: {warning}", UcdsWarning, stacklevel=3)
+            for warning in (result.evaluations[selected].warning, self._state.warning):
+                if warning is not None:
+                    warnings.warn(f"stage {self.name}: {warning}", UcdsWarning, stacklevel=3)
 
     def _save(self) -> None:
         record = asdict(self._record)
