@@ -1,4 +1,4 @@
-"""Scores clusterings against ground truth: the only code that sees it, and only after training."""
+"""Scores clusterings against ground truth, which is read here and in experiments, and only after training."""
 
 from __future__ import annotations
 

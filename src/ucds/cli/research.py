@@ -38,7 +38,7 @@ def evaluate(
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
 ) -> None:
-    """Score a model against class folders; nothing else ever reads them."""
+    """Score a model against class folders, which training never reads."""
     from ucds.evaluation import evaluate_run
     from ucds.files import write_text_atomically
     from ucds.training.progress import terminal_reporter

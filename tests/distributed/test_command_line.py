@@ -1,0 +1,56 @@
+"""The command line on two devices: it speaks with one voice, stops together, refuses together, resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "source.npz"
+    np.savez(path, one=rng.normal(size=(60, 8)).astype("f4"), two=rng.normal(size=(50, 8)).astype("f4"))
+    return path
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    settings = ["--set", "source_epochs=400", "--set", "batch_size=32", "--checkpoint-seconds", "0"]
+    devices = ["--accelerator", "cpu", "--devices", "2"]
+    arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), *devices, *settings, *more]
+    return [sys.executable, "-m", "ucds", *arguments]
+
+
+def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(vectors, out), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoint.pt").exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)  # to the first process alone, as a service manager would
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.count("stopped, with all work saved") == 1
+
+    other = command(vectors, out, "--resume", "--seed", "1")
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.count("error: ") == 1
+    assert "its seed is 0, not 1" in refused.stderr
+
+    done = subprocess.run(command(vectors, out, "--resume"), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("source model written") == 1
+    assert (out / "model.safetensors").exists()
+    assert not (out / "checkpoint.pt").exists()
