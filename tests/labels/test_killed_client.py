@@ -47,7 +47,7 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
     service: FakeService, make_images: Callable[..., Path], tmp_path: Path
 ) -> None:
     images, out = make_images(IMAGES), tmp_path / "labels.json"
-    service.delay = 0.05
+    service.delay = 0.3  # so that the signal comes long before the end, however busy the machine
     client = _start(service, images, out)
     while service.requests < 10:
         time.sleep(0.001)
