@@ -93,7 +93,7 @@ def test_wrong_use_is_told_in_one_line(
         assert word in told or "401" in told
     monkeypatch.delenv("UCDS_KEY")
     assert run("query", images, *address, "--out", "o") == 2
-    assert "set the environment variable UCDS_KEY" in capsys.readouterr().err
+    assert "environment variable UCDS_KEY, or --key" in capsys.readouterr().err
     assert not Path("o").exists()
 
 

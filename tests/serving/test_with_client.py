@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from serving_kit import Service, picture, vector
+from serving_kit import FakeLabeller, Service, picture, running, vector
 
 from ucds.data.vectors import load_vectors
 from ucds.errors import UcdsWarning, UserError
@@ -16,10 +16,10 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 from ucds.labels.query import Choice, query_labels
 from ucds.labels.questions import open_questions
+from ucds.serving.ledger import Ledger
 
 
 def _query(service: Service, samples: Path, out: Path, choose: Choice | None = None) -> ClusterLabels:
-    assert service.key is not None
     with LabelClient(service.url, service.key, patience=10, first_wait=0.01) as client:
         return query_labels(client, open_questions(samples), out, choose=choose)
 
@@ -47,3 +47,13 @@ def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_pat
     labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
     assert len(labels.ids) == 100
     assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]
+
+
+def test_an_open_service_wants_no_key_until_one_is_made(ledger: Ledger, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(8)], np.float32))
+    with running(FakeLabeller(), ledger, open_without_keys=True) as service:
+        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+        assert labels.labels.tolist() == [int(name) for name in labels.ids]
+        ledger.add_key("first", 10)
+        with pytest.raises(UserError, match="UCDS_KEY"):
+            _query(service, tmp_path / "x.npy", tmp_path / "again.json")

@@ -132,16 +132,10 @@ def query(
 def make_label_client(
     url: str, key: str | None, parallel: int = 4, batch_size: int | None = None, plain_http: bool = False
 ) -> LabelClient:
-    """A client of a label service, from the options.
-
-    Raises:
-        UserError: there is no key.
-    """
-    if not key:
-        raise UserError("a service wants a key: set the environment variable UCDS_KEY, or give --key")
+    """A client of a label service, from the options; an empty key is none."""
     from ucds.labels.client import LabelClient
 
-    return LabelClient(url, key, parallel=parallel, batch_size=batch_size, allow_plain_http=plain_http)
+    return LabelClient(url, key or None, parallel=parallel, batch_size=batch_size, allow_plain_http=plain_http)
 
 
 @app.command("train-target", rich_help_panel=PANEL)

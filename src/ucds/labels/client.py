@@ -53,7 +53,7 @@ class _Reply:
 
 @dataclass
 class LabelClient:
-    """A connection to a label service with one key; usable from several threads.
+    """A connection to a label service, with a key or none; usable from several threads.
 
     What can be better at the next try is tried again, after waits that double from ``first_wait`` and
     are spread at random, or as long as the service asks: lost connections, 429 with ``Retry-After``,
@@ -61,7 +61,8 @@ class LabelClient:
 
     Attributes:
         url: of the service, without ``/v1``.
-        key: sent as a bearer token; in no message, representation or file.
+        key: sent as a bearer token; in no message, representation or file. ``None`` for a service that
+            is open to everybody, on one's own machine.
         parallel: requests under way at a time, for those who ask in a loop.
         batch_size: most samples in one request, within the service's own limit; 64 if ``None``.
         timeout: seconds without a byte after which a connection is given up.
@@ -74,7 +75,7 @@ class LabelClient:
     """
 
     url: str
-    key: str = field(repr=False)
+    key: str | None = field(default=None, repr=False)
     parallel: int = 4
     batch_size: int | None = None
     timeout: float = 60.0
@@ -87,14 +88,11 @@ class LabelClient:
     def __post_init__(self) -> None:
         """Refuse what cannot be used, and what would give the key away."""
         self.url = self.url.rstrip("/")
-        self.key = self.key.strip()
         local = _check_url(self.url, self.allow_plain_http)
-        if not self.key or not self.key.isascii() or not self.key.isprintable() or " " in self.key:
-            raise UserError("the key is not one line of plain letters and digits: copy it again")
         if self.parallel < 1 or (self.batch_size is not None and self.batch_size < 1):
             raise UserError("parallel and batch_size must be at least 1")
         self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {self.key}", "Accept-Encoding": "identity"},
+            headers={"Accept-Encoding": "identity"} | _authorization(self.key),
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
             limits=httpx.Limits(max_connections=self.parallel),
             trust_env=not local,  # a proxy has no business between us and our own machine
@@ -199,10 +197,20 @@ class LabelClient:
     def _refusal(self, reply: _Reply) -> str:
         problem = _problem_of(reply)
         if problem is not None:
-            return f"{self.url} answers {reply.status}: {problem.detail}"
+            hint = " (environment variable UCDS_KEY, or --key)" if reply.status == 401 and not self.key else ""
+            return f"{self.url} answers {reply.status}: {problem.detail}{hint}"
         if 300 <= reply.status < 400:
             return f"{self.url} sends us on to {reply.headers.get('Location')}: give that address yourself"
         return f"{self.url} answers {reply.status}: is that the address of a label service?"
+
+
+def _authorization(key: str | None) -> dict[str, str]:
+    if key is None:
+        return {}
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UserError("the key is not one line of plain letters and digits: copy it again")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _problem_of(reply: _Reply) -> Problem | None:
