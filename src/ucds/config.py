@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,15 +18,38 @@ from ucds.choices import Tune
 from ucds.errors import UserError
 
 
-class Config(BaseModel):
-    """All settings of a run, immutable; unknown names and impossible values are refused.
-
-    Names follow the field; the paper's symbol, where it has one, ends the description.
-    """
+class Settings(BaseModel):
+    """Named values, immutable; unknown names and impossible values are refused."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Build settings, saying in one line what is wrong with them.
+
+        Raises:
+            UserError: an unknown name, a wrong type or an impossible value.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problems = "; ".join(_in_words(problem) for problem in error.errors())
+            raise UserError(f"bad configuration: {problems}") from None
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits that change with any setting."""
+        canonical = json.dumps(self.model_dump(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+class Config(Settings):
+    """All settings of a run.
+
+    Names follow the field; the paper's symbol, where it has one, ends the description.
+    """
 
     # Model
     bottleneck_width: int = Field(256, ge=1, description="width of the features and prototypes, d_f")
@@ -67,25 +90,6 @@ class Config(BaseModel):
     evaluations_per_stage: int = Field(10, ge=1, description="whole-set predictions a stage")
     validation_fraction: float = Field(0.1, ge=0, lt=1, description="source samples kept to choose a model")
     prediction_batch_size: int = Field(64, ge=1, description="larger ones only cost memory on a CPU")
-
-    @classmethod
-    def from_mapping(cls, values: dict[str, Any]) -> Config:
-        """Build a configuration, saying in one line what is wrong with it.
-
-        Raises:
-            UserError: an unknown name, a wrong type or an impossible value.
-        """
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            problems = "; ".join(_in_words(problem) for problem in error.errors())
-            raise UserError(f"bad configuration: {problems}") from None
-
-    @property
-    def hash(self) -> str:
-        """Twelve hexadecimal digits that change with any setting."""
-        canonical = json.dumps(self.model_dump(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def read_config(path: Path | None, settings: Sequence[str] = ()) -> Config:

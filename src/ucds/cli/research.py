@@ -16,7 +16,6 @@ from ucds.cli.options import (
     PrecisionOption,
     RunArgument,
     SeedOption,
-    WeightsOption,
     make_cache_options,
     say,
 )
@@ -70,10 +69,21 @@ def demo(
 @app.command(rich_help_panel=PANEL)
 def benchmark(
     config: Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")],
-    data: Annotated[Path, typer.Option(help="Folder with one folder a domain, each with class folders.")],
-    weights: WeightsOption = "default",
+    data: Annotated[
+        Path, typer.Option(help="Folder of a data set (class folders in domain folders), or of several.")
+    ],
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="As for training; NAME=FILE is for the encoder NAME alone; may be repeated.",
+            show_default="default",
+        ),
+    ] = None,
     results: ResultsOption = Path("results"),
-    jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time, each in a process of its own.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Processor threads of each task.", show_default="torch's choice")
     ] = None,
@@ -82,15 +92,18 @@ def benchmark(
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
 ) -> None:
-    """Run the cells of a benchmark that have no record yet, and write its table."""
-    from ucds.experiments.benchmark import Place, read_benchmark, run_benchmark
+    """Run the cells of a benchmark that have no record yet, and write its table and figures."""
+    from ucds.experiments.benchmark import run_benchmark
+    from ucds.experiments.grid import read_benchmark
+    from ucds.experiments.preflight import Place, read_weights
     from ucds.experiments.tables import write_table
     from ucds.training.progress import terminal_reporter
 
     asked = read_benchmark(config)
-    place = Place(data, weights, make_cache_options(cache, cache_limit), accelerator, precision, threads)
+    options = make_cache_options(cache, cache_limit)
+    place = Place(data, read_weights(weights or []), options, accelerator, precision, threads)
     folder = results / config.stem
-    count = run_benchmark(asked, folder / "runs.jsonl", place, terminal_reporter(), jobs=jobs)
+    count = run_benchmark(asked, folder, place, terminal_reporter(), jobs=jobs)
     say(f"{count} new records in {folder}")
     print(write_table(asked, folder))
 
@@ -100,8 +113,8 @@ def table(
     config: Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")],
     results: ResultsOption = Path("results"),
 ) -> None:
-    """Write a benchmark's table again from its records."""
-    from ucds.experiments.benchmark import read_benchmark
+    """Write a benchmark's table and figures again from its records."""
+    from ucds.experiments.grid import read_benchmark
     from ucds.experiments.tables import write_table
 
     print(write_table(read_benchmark(config), results / config.stem))

@@ -24,13 +24,14 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.errors import UserError
+from ucds.experiments.bench import Outcome, Setting, Task
 from ucds.experiments.digits import STYLES, write_digits
 from ucds.experiments.loopback import ask, label_service, make_key
-from ucds.experiments.methods import METHODS, Outcome, Setting, Task, run_methods
+from ucds.experiments.methods import PAPER_METHODS, run_methods
 from ucds.files import write_text_atomically
 from ucds.metrics import match_clusters, proportions_by_class, score
 from ucds.models import ClusteringModel
-from ucds.reports import figures
+from ucds.reports import figures, tsne
 from ucds.serving.ledger import Ledger
 from ucds.training.launch import stored_size, view_for
 from ucds.training.model_file import MODEL_FILE, ModelCard, save_model
@@ -160,7 +161,7 @@ def _metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int)
         "target": TARGET,
         "n_clusters": N_CLUSTERS,
         "seed": seed,
-        "methods": {method: methods[method] for method in METHODS},
+        "methods": {method: methods[method] for method in PAPER_METHODS},
     }
 
 
@@ -186,7 +187,7 @@ def _draw(
         folder / "proportions",
     )
     runtime = Runtime(accelerator="cpu")
-    figures.tsne_before_after(
+    tsne.tsne_before_after(
         encode(before.model, before.data.samples, before.data.view, runtime).numpy(),
         encode(after.model, after.data.samples, after.data.view, runtime).numpy(),
         after.model.prototypes.detach().numpy(),

@@ -1,121 +1,53 @@
-"""Runs every method of the paper on one task, both sides of the wall in one process.
+"""The methods by name: the paper's, which are lists of stages, and the baselines.
 
-A method is a list of stages. Methods that begin with the same stages share their computation; that
-changes no result, because a stage is a function of its inputs and the seed.
+A method is a function of a :class:`ucds.experiments.bench.Bench`. To add one, write that function and
+enter it in :data:`METHODS`.
 """
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel
 
-from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Precision
-from ucds.config import Config
+from ucds.baselines.kmeans import frozen_kmeans
 from ucds.errors import UserError
-from ucds.experiments.kmeans import frozen_kmeans
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.models import ClusteringModel
-from ucds.source.train import train_source
-from ucds.target.cluster import cluster_target
+from ucds.experiments import baseline_methods
+from ucds.experiments.bench import Ask, Bench, LearnedSource, Outcome, Setting, Task
 from ucds.target.refine import refine_target
-from ucds.training.features import frozen_features
-from ucds.training.prediction import predict
-from ucds.training.prepare import Training, prepare
-from ucds.training.progress import Reporter
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session, StageResult
-from ucds.training.stage import TrainingData
+from ucds.training.prepare import prepare
 
-METHODS: dict[str, tuple[int, ...]] = {
-    "kmeans": (),
-    "po": (),
-    "so": (1,),
-    "to": (3,),
-    "ao": (1, 2),
-    "pcd": (1, 2, 3),
-}
-"""Stages of each method: pre-trained only, source only, target only, adaptation only, and all three."""
-
-
-Ask = Callable[[ClusteringModel, Session], NDArray[np.int64]]
-"""Gives the source model's labels of the target samples ``(n,)``, in their order."""
+Encoders = Literal["target", "source", "both", "none"]
 
 
 @dataclass(frozen=True)
-class Task:
-    """One target domain and the source domains that help it.
+class Method:
+    """A way to cluster the target.
 
     Attributes:
-        source: samples and views of the source owner.
-        target: samples and views of the target owner, one domain.
-        backbone: makes the pre-trained encoder, anew for every model.
-        n_clusters: the paper's ``K``.
+        title: what tables call it.
+        run: does it; ground truth has no part in it.
+        encoders: whose pre-trained encoder it needs.
+        section: where its own settings stand in a benchmark's ``[baselines]``, if it has any.
+        settings: reads them.
     """
 
-    source: TrainingData
-    target: TrainingData
-    backbone: Callable[[], Backbone]
-    n_clusters: int
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How to run a task.
-
-    Attributes:
-        config: the method's settings.
-        seed: of every random choice.
-        accelerator: "auto", "cpu" or "cuda".
-        precision: of forward passes.
-        cache: folder for frozen features.
-        reporter: whom to tell.
-    """
-
-    config: Config
-    seed: int
-    accelerator: Accelerator = "auto"
-    precision: Precision = "32-true"
-    cache: Path | None = None
-    reporter: Reporter | None = None
-
-    def session(self) -> Session:
-        """A session that keeps nothing on disk."""
-        runtime = Runtime(
-            accelerator=self.accelerator, precision=self.precision, seed=self.seed, reporter=self.reporter
-        )
-        return Session(runtime, self.config)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a method makes of the target.
-
-    Attributes:
-        method: its name.
-        labels: ``(n,)`` cluster of each target sample.
-        seconds: of its stages, or of the clustering; cached features are not counted.
-        stages: results of its stages.
-        model: what was trained, as it was then; ``None`` for k-means.
-        data: the inputs that ``model`` takes.
-    """
-
-    method: str
-    labels: NDArray[np.int64]
-    seconds: float
-    stages: tuple[StageResult, ...]
-    model: ClusteringModel | None
-    data: TrainingData
+    title: str
+    run: Callable[[Bench], Outcome]
+    encoders: Encoders = "target"
+    section: str | None = None
+    settings: Callable[[Mapping[str, Any]], BaseModel] | None = None
 
 
 def run_methods(
-    task: Task, setting: Setting, methods: Sequence[str] = tuple(METHODS), ask: Ask | None = None
+    task: Task,
+    setting: Setting,
+    methods: Sequence[str] | None = None,
+    ask: Ask | None = None,
+    sources: dict[str, LearnedSource] | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield what each makes of the target as soon as it is known.
 
@@ -124,96 +56,128 @@ def run_methods(
     Args:
         task: the data.
         setting: how to run.
-        methods: names from :data:`METHODS`, in any order; those that need no source come first.
+        methods: names from :data:`METHODS`, the paper's if ``None``; they come in the order of that table.
         ask: how the target owner gets its labels; straight from the model if ``None``.
+        sources: see :class:`ucds.experiments.bench.Bench`.
 
     Raises:
         UserError: a method is unknown.
     """
-    unknown = sorted(set(methods) - METHODS.keys())
+    asked = PAPER_METHODS if methods is None else methods
+    unknown = sorted(set(asked) - METHODS.keys())
     if unknown:
         raise UserError(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
-    if "kmeans" in methods:
-        yield _kmeans(task, setting)
-    if {"po", "to"} & set(methods):
-        yield from _without_source(task, setting, methods)
-    if {"so", "ao", "pcd"} & set(methods):
-        yield from _with_source(task, setting, methods, ask)
+    bench = Bench(task, setting, ask, sources)
+    for name, method in METHODS.items():
+        if name in asked:
+            yield method.run(bench)
 
 
-def _kmeans(task: Task, setting: Setting) -> Outcome:
-    runtime = setting.session().runtime
-    features = _as_vectors(task, runtime, setting)
+def settings_of(method: str, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """All settings of a baseline, with its defaults for what is not given; ``None`` for other methods.
+
+    Raises:
+        UserError: one is unknown or impossible.
+    """
+    entry = METHODS[method]
+    if entry.section is None or entry.settings is None:
+        return None
+    return entry.settings(baselines.get(entry.section, {})).model_dump(mode="json")
+
+
+def _kmeans(bench: Bench) -> Outcome:
+    features = bench.target_vectors()
     start = time.monotonic()
-    labels = frozen_kmeans(features.samples, task.n_clusters, setting.seed)
+    labels = frozen_kmeans(features.samples, bench.task.n_clusters, bench.setting.seed)
     return Outcome("kmeans", labels, time.monotonic() - start, (), None, features)
 
 
-def _as_vectors(task: Task, runtime: Runtime, setting: Setting) -> TrainingData:
-    if len(task.target.view.input_shape) == 1:
-        return task.target
-    backbone = task.backbone()
-    backbone.module.to(runtime.device)
-    batch_size = setting.config.prediction_batch_size
-    return frozen_features(backbone, task.target, runtime, setting.cache, batch_size=batch_size)
+def _pretrained_only(bench: Bench) -> Outcome:
+    session = bench.setting.session()
+    training = bench.new_target(session)
+    return bench.outcome("po", bench.extended(None, training, session, training.data))
 
 
-def _without_source(task: Task, setting: Setting, methods: Sequence[str]) -> Iterator[Outcome]:
-    session = setting.session()
-    target = _target_training(task, setting, session)
-    if "po" in methods:
-        yield _outcome("po", session, target)
-    if "to" in methods:
-        refine_target(session, target.trained, target.data)
-        yield _outcome("to", session, target)
-
-
-def _with_source(task: Task, setting: Setting, methods: Sequence[str], ask: Ask | None) -> Iterator[Outcome]:
-    provider = setting.session()
-    model = train_source(provider, task.backbone(), task.source, task.n_clusters, cache=setting.cache)
-    answered = _answer(task, setting, model, provider, ask)
-    if "so" in methods:
-        yield answered
-    if not {"ao", "pcd"} & set(methods):
-        return
-    client = setting.session()
-    target = _target_training(task, setting, client)
-    labels = ClusterLabels(target.data.samples.ids, answered.labels, task.n_clusters, "source")
-    cluster_target(client, target.trained, target.data, labels)
-    if "ao" in methods:
-        yield _outcome("ao", client, target, provider.results)
-    if "pcd" in methods:
-        refine_target(client, target.trained, target.data)
-        yield _outcome("pcd", client, target, provider.results)
-
-
-def _answer(
-    task: Task, setting: Setting, model: ClusteringModel, provider: Session, ask: Ask | None
-) -> Outcome:
-    """What the source model says of the target's samples, which it sees through its own backbone."""
-    frozen = setting.config.tune == "head"
-    queries = _as_vectors(task, provider.runtime, setting) if frozen else task.target
-    outcome = _outcome("so", provider, Training(model, model.head() if frozen else model, queries))
-    return outcome if ask is None else replace(outcome, labels=ask(model, provider))
-
-
-def _target_training(task: Task, setting: Setting, session: Session) -> Training:
-    return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=setting.cache)
-
-
-def _outcome(
-    method: str, session: Session, training: Training, earlier: Sequence[StageResult] = ()
-) -> Outcome:
-    data, config = training.data, session.config
-    probabilities = predict(
-        training.trained, data.samples, data.view, session.runtime, config.prediction_batch_size
+def _pretrained_source_only(bench: Bench) -> Outcome:
+    """PO with the source's encoder, which the paper prints beside the target's where the two differ."""
+    task, session = bench.task, bench.setting.session()
+    training = prepare(
+        session,
+        task.make_source_backbone(),
+        task.seen_by_source,
+        task.n_clusters,
+        side="target",
+        cache=bench.setting.cache,
     )
-    stages = (*earlier, *session.results)
-    return Outcome(
-        method,
-        probabilities.argmax(-1).cpu().numpy(),
-        sum((stage.seconds for stage in stages), 0.0),
-        stages,
-        copy.deepcopy(training.trained),
-        data,
-    )
+    return bench.outcome("po-source", bench.extended(None, training, session, training.data))
+
+
+def _target_only(bench: Bench) -> Outcome:
+    session = bench.setting.session()
+    training = bench.new_target(session)
+    refine_target(session, training.trained, training.data)
+    return bench.outcome("to", bench.extended(None, training, session, training.data))
+
+
+def _source_only(bench: Bench) -> Outcome:
+    return bench.outcome("so", bench.source.learned, bench.source.answers)
+
+
+def _adaptation_only(bench: Bench) -> Outcome:
+    return bench.outcome("ao", bench.adapted)
+
+
+def _all_three(bench: Bench) -> Outcome:
+    session, before = bench.setting.session(), bench.adapted.copied()
+    refine_target(session, before.training.trained, before.training.data)
+    return bench.outcome("pcd", bench.extended(before, before.training, session, before.training.data))
+
+
+PAPER_METHODS = ("kmeans", "po", "to", "so", "ao", "pcd")
+"""k-means on frozen features, and the paper's own: pre-trained, target, source and adaptation only, PCD."""
+
+METHODS: dict[str, Method] = {
+    "kmeans": Method("frozen k-means", _kmeans),
+    "deepcluster": Method(
+        "DeepCluster",
+        baseline_methods.deepcluster,
+        section="deepcluster",
+        settings=baseline_methods.deepcluster_settings,
+    ),
+    "iic": Method("IIC", baseline_methods.iic, section="iic", settings=baseline_methods.iic_settings),
+    "acids": Method(
+        "ACIDS",
+        baseline_methods.acids,
+        encoders="source",
+        section="acids",
+        settings=baseline_methods.acids_settings,
+    ),
+    "deepcluster-original": Method(
+        "DeepCluster, from scratch",
+        baseline_methods.deepcluster_original,
+        encoders="none",
+        section="deepcluster",
+        settings=baseline_methods.deepcluster_settings,
+    ),
+    "iic-original": Method(
+        "IIC, from scratch",
+        baseline_methods.iic_original,
+        encoders="none",
+        section="iic",
+        settings=baseline_methods.iic_settings,
+    ),
+    "acids-original": Method(
+        "ACIDS, from scratch",
+        baseline_methods.acids_original,
+        encoders="none",
+        section="acids",
+        settings=baseline_methods.acids_settings,
+    ),
+    "po": Method("PO", _pretrained_only),
+    "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
+    "to": Method("TO", _target_only),
+    "so": Method("SO", _source_only, encoders="source"),
+    "ao": Method("AO", _adaptation_only, encoders="both"),
+    "pcd": Method("PCD", _all_three, encoders="both"),
+}
+"""Every method by the name that benchmarks use."""

@@ -1,0 +1,173 @@
+"""ACIDS: IIC over several source domains, aligned by batch normalisation, and then on the target.
+
+Unlike PCD it hands the source weights to the target, and needs batch normalisation. Source: Menapace,
+Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from ucds.backbones import Backbone
+from ucds.baselines.clustering import Clustering
+from ucds.baselines.domain_norm import estimate_statistics, merge_norms, split_norms
+from ucds.baselines.joint_information import (
+    RunningJoint,
+    domain_joint,
+    harden,
+    mutual_information,
+    view_joint,
+)
+from ucds.baselines.loop import Loop, seeds_of
+from ucds.baselines.sub_heads import (
+    Networks,
+    PairSettings,
+    conclude,
+    in_pairs,
+    optimise,
+    pair_probabilities,
+    prepare_networks,
+)
+from ucds.data.sampler import DomainBalancedSampler
+from ucds.training.features import frozen_features
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+HEADS = (True, False)
+"""Each epoch passes over the samples with the over-clustering head, and then with the other."""
+
+
+class ACIDSSettings(PairSettings):
+    """Settings of ACIDS; the defaults are the authors' for Office-31, else those they released for PACS."""
+
+    source_epochs: int = Field(200, ge=1, description="passes over the source with each of the two heads")
+    target_epochs: int = Field(100, ge=1, description="passes over the target with each of the two heads")
+    batch_size: int = Field(162, ge=2, description="samples a step, over all domains")
+    joint_weight: float = Field(0.2, gt=0, le=1, description="of a batch in the running joint, alpha")
+    domain_weight: float = Field(10.0, ge=0, description="of the information about the domain, lambda")
+    domain_warm_up: int = Field(8, ge=0, description="epochs in which that weight rises from zero")
+    confidence: float = Field(0.95, gt=0, description="target predictions as sure as this become certain")
+
+
+@dataclass(frozen=True, eq=False)
+class AcidsModel:
+    """What the source owner hands over: a network with all its weights.
+
+    Attributes:
+        backbone: the encoder without the layers above it.
+        networks: with one batch normalisation a source domain.
+        seconds: of the training; frozen features are not counted.
+        images_seen: samples that went through the network in it, every view counted.
+    """
+
+    backbone: Backbone
+    networks: Networks
+    seconds: float
+    images_seen: int
+
+
+def learn_acids(
+    session: Session,
+    backbone: Backbone,
+    source_data: TrainingData,
+    n_clusters: int,
+    settings: ACIDSSettings,
+    *,
+    cache: Path | None = None,
+) -> AcidsModel:
+    """Learn clusters that say much about a sample and nothing about its domain.
+
+    Args:
+        session: the run; with ``tune = "head"`` the backbone stays frozen.
+        backbone: encoder; the original starts from random weights.
+        source_data: samples of several domains. Images are cropped as the settings say.
+        n_clusters: the paper's ``C``.
+        settings: of the method.
+        cache: folder for frozen features; ``None`` keeps them in memory.
+
+    Raises:
+        UserError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
+            or the loss is no longer finite.
+    """
+    name = "acids-source"
+    networks, usual = prepare_networks(
+        session, backbone, source_data, n_clusters, settings, name=name, cache=cache
+    )
+    pairs, heads = in_pairs(backbone, usual, settings), networks.heads
+    sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
+    split_norms(heads.encoder, sampler.counts)
+    total = 2 * settings.source_epochs * sampler.steps_per_epoch
+    loop = Loop(session, name, heads, optimise(heads, settings), pairs, total)
+    joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
+    domain_joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
+    for epoch in range(settings.source_epochs):
+        weight = settings.domain_weight
+        if epoch < settings.domain_warm_up:
+            weight *= epoch / settings.domain_warm_up
+        for over in HEADS:
+            for batch in loop.epoch(sampler):
+                first, second = pair_probabilities(loop.forward, batch.inputs, over)
+                joint = joints[over](view_joint(first, second))
+                of_domain = domain_joints[over](domain_joint((first + second) / 2, sampler.counts))
+                loop.update(
+                    information=-mutual_information(joint).mean(),
+                    domain=weight * mutual_information(of_domain).mean(),
+                )
+    session.runtime.reporter.end()
+    return AcidsModel(backbone, networks, loop.seconds, loop.images_seen)
+
+
+def adapt_acids(
+    session: Session,
+    model: AcidsModel,
+    target_data: TrainingData,
+    settings: ACIDSSettings,
+    *,
+    cache: Path | None = None,
+) -> Clustering:
+    """Cluster target samples with the source weights: align the statistics, then train on the target.
+
+    Args:
+        session: the run, with the same ``tune`` as the source's.
+        model: from :func:`learn_acids`; it stays as it is.
+        target_data: samples of one domain.
+        settings: of the method.
+        cache: folder for frozen features; ``None`` keeps them in memory.
+
+    Returns:
+        The clustering; what it cost includes the source model.
+
+    Raises:
+        UserError: there are fewer than 2 samples, or the loss is no longer finite.
+    """
+    name, runtime = "acids-target", session.runtime
+    size = session.config.prediction_batch_size
+    networks = copy.deepcopy(model.networks)
+    merge_norms(networks.heads.encoder)
+    if session.config.tune == "head":
+        target_data = frozen_features(model.backbone, target_data, runtime, cache, batch_size=size)
+    pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
+    sampler = DomainBalancedSampler(
+        np.zeros(len(pairs.samples), dtype=np.int64), settings.batch_size, runtime.seed
+    )
+    total = 2 * settings.target_epochs * sampler.steps_per_epoch
+    loop = Loop(session, name, heads, optimise(heads, settings), pairs, total)
+    order = np.random.default_rng(seeds_of(runtime.seed, name, "statistics"))
+    estimate_statistics(heads.encoder, pairs, runtime, size, order)
+    joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
+    for _ in range(settings.target_epochs):
+        for over in HEADS:
+            for batch in loop.epoch(sampler):
+                first, second = pair_probabilities(loop.forward, batch.inputs, over)
+                joint = joints[over](view_joint(harden(first, settings.confidence), second))
+                loop.update(information=-mutual_information(joint).mean())
+    estimate_statistics(heads.encoder, pairs, runtime, size, order)
+    found = conclude(session, loop, networks, pairs, name=name)
+    return replace(
+        found, seconds=model.seconds + found.seconds, images_seen=model.images_seen + found.images_seen
+    )

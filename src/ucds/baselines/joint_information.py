@@ -1,0 +1,96 @@
+"""Mutual information of two discrete variables, from their joint distribution, for IIC and ACIDS.
+
+All functions take any number of leading axes, so that the sub-heads of a network are one batch.
+Sources: Ji et al., Invariant information clustering, ICCV 2019, Eq. 2 and 3; Menapace et al., Learning
+to cluster under domain shift, ECCV 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ucds.precision import at_least_single
+
+
+def view_joint(first: Tensor, second: Tensor) -> Tensor:
+    """Estimate how often two views of a sample fall into clusters ``k`` and ``l``.
+
+    Which view is called the first is of no meaning, so the estimate is made symmetric.
+
+    Args:
+        first: ``(..., n, K)`` cluster probabilities of one view of each sample.
+        second: ``(..., n, K)`` of another view, in the same order.
+
+    Returns:
+        ``(..., K, K)``, symmetric, sums to one.
+    """
+    first, second = at_least_single(first), at_least_single(second)
+    joint = first.mT @ second / first.shape[-2]
+    return (joint + joint.mT) / 2
+
+
+def domain_joint(probabilities: Tensor, counts: Sequence[int]) -> Tensor:
+    """Estimate how often a sample of the batch is of domain ``d`` and falls into cluster ``k``.
+
+    Args:
+        probabilities: ``(..., n, K)`` cluster probabilities, grouped by domain.
+        counts: samples of each of the ``D`` domains; they add up to ``n``.
+
+    Returns:
+        ``(..., D, K)``, sums to one.
+    """
+    parts = torch.split(at_least_single(probabilities), list(counts), dim=-2)
+    return torch.stack([part.sum(-2) for part in parts], dim=-2) / sum(counts)
+
+
+def mutual_information(joint: Tensor) -> Tensor:
+    """Information that either variable gives about the other, in nats.
+
+    ``sum_kl P_kl (log P_kl - log P_k - log P_l)``: zero when the variables are independent, ``log K``
+    when each of K equally frequent values of one goes with one value of the other.
+
+    Args:
+        joint: ``(..., R, C)``, sums to one; zeros are allowed.
+
+    Returns:
+        ``(...)``.
+    """
+    rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
+    return (joint * (_log(joint) - _log(rows) - _log(columns))).sum((-2, -1))
+
+
+def harden(probabilities: Tensor, confidence: float) -> Tensor:
+    """Make rows of ``(..., K)`` certain, as constants, whose largest probability reaches ``confidence``."""
+    certain = functional.one_hot(probabilities.argmax(-1), probabilities.shape[-1]).to(probabilities)
+    return torch.where(probabilities.amax(-1, keepdim=True) >= confidence, certain, probabilities)
+
+
+class RunningJoint:
+    """Averages the joint distributions of successive batches, which alone are too small to fill one.
+
+    ``P <- alpha P_batch + (1 - alpha) P``, from a uniform start; the gradient flows through the batch only.
+
+    Args:
+        weight: of the latest batch, the paper's ``alpha``.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self._weight = weight
+        self._past: Tensor | None = None
+
+    def __call__(self, joint: Tensor) -> Tensor:
+        """Take in the joint distribution ``(..., R, C)`` of a batch, and return the average."""
+        if self._past is None:
+            self._past = torch.full_like(joint, 1 / (joint.shape[-2] * joint.shape[-1]))
+        average = torch.lerp(self._past, joint, self._weight)
+        self._past = average.detach()
+        return average
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    # p log p has limit 0 at 0, but log has none.
+    return probabilities.clamp_min(1e-30).log()

@@ -1,0 +1,177 @@
+"""The views on which DeepCluster, IIC and ACIDS train: crops brought to size, in pairs where asked.
+
+Random numbers are drawn on the CPU, and applied where the samples are, a batch at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ucds.backbones import BackboneSpec
+from ucds.data.views import ImageView, VectorView, View
+
+_JITTER, _HUE = 0.4, 0.125
+"""Strength of the originals' colour changes: brightness, contrast and saturation; and share of a turn."""
+
+_TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
+_FROM_YIQ = torch.linalg.inv(_TO_YIQ)
+LUMA = _TO_YIQ[0]
+"""Weights of red, green and blue in the grey value of a pixel."""
+
+
+class ResizedImageView:
+    """A square crop of a given share of the image, brought to the network's size; flipped half the time.
+
+    Args:
+        size: side of the network's input in pixels.
+        crop: side of the crop, as a share of the image's side.
+        mean: per colour, of pixel values between 0 and 1.
+        std: per colour, likewise.
+    """
+
+    def __init__(self, size: int, crop: float, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.size, self.crop = size, crop
+        self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """`(3, size, size)`."""
+        return 3, self.size, self.size
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """`(n, 3)` uniform in [0, 1): the crop's place and the flip."""
+        return torch.rand(n, 3, generator=generator)
+
+    def train(self, raw: Tensor, draws: Tensor) -> Tensor:
+        """Crops `(b, 3, size, size)` of `(b, 3, S, S)` uint8 images, each its own way."""
+        return self._normalise(self._resize(self._crops(raw).train(raw, draws)))
+
+    def test(self, raw: Tensor) -> Tensor:
+        """The centre crop of each image, brought to size."""
+        return self._normalise(self._resize(self._crops(raw).test(raw)))
+
+    def _crops(self, raw: Tensor) -> ImageView:
+        return ImageView(round(self.crop * raw.shape[-1]), mean=(0, 0, 0), std=(1, 1, 1))
+
+    def _resize(self, images: Tensor) -> Tensor:
+        if images.shape[-1] == self.size:
+            return images
+        size = (self.size, self.size)
+        return functional.interpolate(images, size, mode="bilinear", antialias=True)
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        return (images - self._mean.to(images.device)) / self._std.to(images.device)
+
+
+class PairedImageView(ResizedImageView):
+    """A plain crop of each image, and others that are flipped half the time and changed in colour.
+
+    Args:
+        size: side of the network's input in pixels.
+        crop: side of the crops, as a share of the image's side.
+        mean: per colour, of pixel values between 0 and 1.
+        std: per colour, likewise.
+        repeats: changed crops of each image.
+    """
+
+    def __init__(
+        self, size: int, crop: float, mean: Sequence[float], std: Sequence[float], repeats: int = 1
+    ) -> None:
+        super().__init__(size, crop, mean, std)
+        self.repeats = repeats
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """`(n, 2 + 7 repeats)`: the plain crop's place; place, flip and four colour changes of the others."""
+        return torch.rand(n, 2 + 7 * self.repeats, generator=generator)
+
+    def train(self, raw: Tensor, draws: Tensor) -> Tensor:
+        """Views `(b, 1 + repeats, 3, size, size)` of `(b, 3, S, S)` uint8 images, the plain one first."""
+        crops = self._crops(raw)
+        unflipped = functional.pad(draws[:, :2], (0, 1), value=1.0)
+        views = [self._resize(crops.train(raw, unflipped))]
+        for own in torch.split(draws[:, 2:], 7, dim=1):
+            changed = self._resize(crops.train(raw, own[:, :3]))
+            views.append(change_colours(changed, own[:, 3:].to(raw.device)))
+        return self._normalise(torch.stack(views, dim=1))
+
+
+class PairedVectorView(VectorView):
+    """Vectors as they are, and others with features dropped: for networks on frozen features.
+
+    Args:
+        width: length of the vectors.
+        dropout: share of the features that is dropped.
+        repeats: changed views of each vector.
+    """
+
+    def __init__(self, width: int, dropout: float, repeats: int = 1) -> None:
+        self.width, self.dropout, self.repeats = width, dropout, repeats
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """`(n, repeats * width)` uniform in [0, 1)."""
+        return torch.rand(n, self.repeats * self.width, generator=generator)
+
+    def train(self, raw: Tensor, draws: Tensor) -> Tensor:
+        """Views `(b, 1 + repeats, width)` of vectors `(b, width)`; the first is the vector itself."""
+        plain = raw.float().unsqueeze(1)
+        draws = draws.to(raw.device).view(len(raw), self.repeats, self.width)
+        return torch.cat([plain, drop_features(plain, draws, self.dropout)], dim=1)
+
+
+def change_colours(images: Tensor, draws: Tensor) -> Tensor:
+    """Change brightness, contrast, saturation and hue of each image, in this order.
+
+    Saturation and hue are a scaling and a rotation of the colour plane of YIQ, which keep the grey value.
+
+    Args:
+        images: `(n, 3, h, w)` between 0 and 1.
+        draws: `(n, 4)` uniform in [0, 1): one half changes nothing.
+
+    Returns:
+        Images of the same shape, between 0 and 1.
+    """
+    signed = 2 * draws - 1
+    brightness, contrast, saturation = (1 + _JITTER * signed[:, :3]).T.reshape(3, -1, 1, 1, 1)
+    images = (brightness * images).clamp(0, 1)
+    grey = torch.einsum("c,nchw->n", LUMA.to(images.device), images).view(-1, 1, 1, 1)
+    grey = grey / (images.shape[-1] * images.shape[-2])
+    images = torch.lerp(grey, images, contrast).clamp(0, 1)
+    angle = 2 * math.pi * _HUE * signed[:, 3]
+    turn = torch.zeros(len(images), 3, 3, device=images.device)
+    turn[:, 0, 0] = 1
+    turn[:, 1, 1] = turn[:, 2, 2] = saturation.flatten() * angle.cos()
+    turn[:, 2, 1] = saturation.flatten() * angle.sin()
+    turn[:, 1, 2] = -turn[:, 2, 1]
+    colours = _FROM_YIQ.to(images.device) @ turn @ _TO_YIQ.to(images.device)
+    return torch.einsum("nij,njhw->nihw", colours, images).clamp(0, 1)
+
+
+def drop_features(vectors: Tensor, draws: Tensor, share: float) -> Tensor:
+    """Set each feature whose draw lies below ``share`` to zero, and scale the others up in return."""
+    return vectors * (draws >= share) / (1 - share)
+
+
+def resized_view(spec: BackboneSpec, view: View, crop: float) -> View:
+    """What a backbone sees of samples whose usual view is ``view``: vectors as they are, images resized."""
+    if len(view.input_shape) == 1:
+        return view
+    return ResizedImageView(*_inputs_of(spec, view, crop))
+
+
+def paired_view(spec: BackboneSpec, view: View, crop: float, dropout: float, repeats: int) -> View:
+    """Pairs of what a backbone sees of samples whose usual view is ``view``."""
+    if len(view.input_shape) == 1:
+        return PairedVectorView(spec.width, dropout, repeats)
+    return PairedImageView(*_inputs_of(spec, view, crop), repeats)
+
+
+def _inputs_of(
+    spec: BackboneSpec, view: View, crop: float
+) -> tuple[int, float, Sequence[float], Sequence[float]]:
+    size = spec.input_size or view.input_shape[-1]
+    return size, crop, spec.mean or (0.0, 0.0, 0.0), spec.std or (1.0, 1.0, 1.0)

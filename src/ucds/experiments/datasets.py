@@ -1,0 +1,109 @@
+"""Finds the data sets of a benchmark below ``--data``, under the names their publishers gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ucds.data.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout
+from ucds.errors import UserError
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set of the paper: what it consists of, and what its folder is usually called."""
+
+    layout: Layout
+    folders: tuple[str, ...]
+    form: str
+
+
+KNOWN = {
+    "office31": Known(OFFICE_31, ("office31", "Office-31"), "<domain>[/images]/<class>/*"),
+    "officehome": Known(OFFICE_HOME, ("OfficeHome", "OfficeHomeDataset_10072016"), "<domain>/<class>/*"),
+    "pacs": Known(PACS, ("PACS",), "[kfold/]<domain>/<class>/*"),
+}
+"""Data sets by the name that benchmarks give them."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """A data set on this machine.
+
+    Attributes:
+        path: its folder.
+        folders: name of each domain's folder, by the name that the benchmark uses; unknown data sets may
+            have further ones, which take part too.
+        whole: whether these are all that take part.
+    """
+
+    path: Path
+    folders: dict[str, str]
+    whole: bool
+
+    @property
+    def domains(self) -> list[str] | None:
+        """Folders of the domains that take part; all if ``None``."""
+        return sorted(self.folders.values()) if self.whole else None
+
+
+def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
+    """Find a data set: ``data`` itself, or a folder of its name in there.
+
+    Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
+    must be there, for all take part; folders of other names are left alone.
+
+    Args:
+        data: what the user gave.
+        name: of the data set; ``""`` for the one that ``data`` is.
+        targets: its domains that the benchmark asks for.
+
+    Raises:
+        UserError: it is not there, or not whole; the message says what to put where.
+    """
+    known = KNOWN.get(name)
+    wanted = tuple(known.layout.counts) if known is not None else tuple(targets)
+    places = [_unwrapped(place, wanted) for place in [data, *_named(data, name, known)]]
+    best = max(places, key=lambda place: len(_matching(place, wanted)))
+    found = _matching(best, wanted)
+    missing = [domain for domain in wanted if domain not in found]
+    if missing and known is not None:
+        folder = known.folders[0]
+        raise UserError(
+            f"{known.layout.name} is not whole below {data}: no domain {', '.join(missing)}; put it at "
+            f"{data / folder}/{known.form}"
+        )
+    if missing and not found:
+        raise UserError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
+    return Located(best, found, whole=known is not None)
+
+
+def _named(data: Path, name: str, known: Known | None) -> list[Path]:
+    names = {_plain(folder) for folder in (name, *(known.folders if known is not None else ())) if folder}
+    return [data / folder for folder in _folders(data) if _plain(folder) in names]
+
+
+def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
+    """The folder that holds the domains: the place, or its only sub-folder (``PACS/kfold``)."""
+    inner = _folders(place)
+    if len(inner) == 1 and not _matching(place, wanted) and _matching(place / inner[0], wanted):
+        return place / inner[0]
+    return place
+
+
+def _matching(place: Path, wanted: Sequence[str]) -> dict[str, str]:
+    folders = {_plain(folder): folder for folder in _folders(place)}
+    return {domain: folders[_plain(domain)] for domain in wanted if _plain(domain) in folders}
+
+
+def _folders(place: Path) -> list[str]:
+    if not place.is_dir():
+        return []
+    return sorted(
+        entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character not in " _-")

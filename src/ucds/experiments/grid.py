@@ -1,0 +1,282 @@
+"""What a benchmark consists of, as read from a TOML file: data sets, targets, seeds and rows."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ucds.backbones.build import DEFAULT_WEIGHTS, NO_WEIGHTS
+from ucds.config import Config
+from ucds.errors import UserError
+from ucds.experiments.bench import Start
+from ucds.experiments.methods import METHODS, PAPER_METHODS, settings_of
+
+Subset = Literal["full", "imbalanced"]
+Published = float | tuple[float, float]
+"""A figure of the paper: its mean, or mean and standard deviation."""
+PublishedRows = dict[str, dict[str, Published]]
+"""By method, then by target (or by measure, in a table of costs)."""
+
+_CLOSED = ConfigDict(frozen=True, extra="forbid")
+
+
+class Grid(BaseModel):
+    """The cells of a benchmark: every target with every seed and every method.
+
+    ``targets`` is a list of domains of the one data set, or a table of such lists by data set. The other
+    domains of a data set are the sources.
+    """
+
+    model_config = _CLOSED
+
+    dataset: str = Field("", description="name, so that --data may hold several data sets")
+    targets: dict[str, tuple[str, ...]] = Field(description="by data set")
+    methods: tuple[str, ...] = PAPER_METHODS
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)
+    subset: Subset = "full"
+    backbone: str | None = Field(None, description="encoder of both sides; without one, only variants run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_data_set(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("targets"), list):
+            return values | {"targets": {values.get("dataset", ""): values["targets"]}}
+        return values
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> Grid:
+        if not self.targets or not all(self.targets.values()):
+            raise ValueError("targets must name at least one domain of each data set")
+        return self
+
+
+class Variant(BaseModel):
+    """A way to run methods that differs from the grid's in what it names.
+
+    A variant without a name of its own, which no file can make, is the grid as it stands.
+    """
+
+    model_config = _CLOSED
+
+    name: str = Field(min_length=1)
+    methods: tuple[str, ...] | None = Field(None, description="the grid's if left out")
+    settings: dict[str, Any] = Field(default_factory=dict, description="see ucds.config.Config")
+    pooled_source: bool = Field(False, description="all source domains as one, D = 1")
+    start: Start = Field("pre-trained", description="what the target's model starts from")
+    backbone: str | None = None
+    source_backbone: str | None = None
+    target_backbone: str | None = None
+    weights: Literal["default", "none"] = Field("default", description="'none' for a random start")
+    subset: Subset | None = Field(None, description="the grid's if left out")
+    paper: PublishedRows = Field(default_factory=dict)
+
+
+class Sweep(BaseModel):
+    """One variant for each value of a setting."""
+
+    model_config = _CLOSED
+
+    setting: str
+    values: tuple[float, ...] = Field(min_length=1)
+
+    def name_of(self, value: float) -> str:
+        """The name of the variant with this value."""
+        return f"{self.setting} = {value:g}"
+
+
+class Figure(BaseModel):
+    """A picture to derive from the records."""
+
+    model_config = _CLOSED
+
+    kind: Literal["proportions", "tsne", "sensitivity"]
+    name: str = Field("", description="of its files; the kind if left out")
+    target: str = Field("", description="the first of the grid if left out")
+    seed: int = Field(0, ge=0, description="whose run is drawn")
+    methods: tuple[str, ...] = Field(("pcd",), min_length=1)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its files, without suffix."""
+        return self.name or self.kind
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A pre-trained encoder by name, and whether it starts from random weights on purpose."""
+
+    name: str
+    random: bool = False
+
+    def weights(self, given: Mapping[str, str]) -> str:
+        """Where its weights come from, of those ``given`` by name of encoder (``""`` for all others)."""
+        return NO_WEIGHTS if self.random else given.get(self.name, given.get("", DEFAULT_WEIGHTS))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """All that tells one way of running methods from another, once data set and variant are fixed."""
+
+    config: Config
+    source: Encoder
+    target: Encoder
+    pooled_source: bool = False
+    start: Start = "pre-trained"
+    subset: Subset = "full"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a method on a task with a seed, under a condition."""
+
+    dataset: str
+    target: str
+    seed: int
+    variant: str
+    method: str
+    condition: Condition
+
+
+class Benchmark(BaseModel):
+    """One published table or figure, as read from a TOML file in ``configs/``."""
+
+    model_config = _CLOSED
+
+    title: str
+    grid: Grid
+    settings: dict[str, Any] = Field(default_factory=dict, description="see ucds.config.Config")
+    dataset_settings: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by data set")
+    baselines: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by baseline")
+    variants: tuple[Variant, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    reference: str = Field("", description="row that the others are compared with; PCD, or the first")
+    measures: tuple[str, ...] = Field(
+        (), description="columns of the table, if they are not accuracy by target"
+    )
+    note: str = Field("", description="a paragraph below the title of the page")
+    paper: PublishedRows = Field(default_factory=dict, description="in percent, by method and target")
+
+    @property
+    def all_variants(self) -> tuple[Variant, ...]:
+        """The grid as it stands, where it has a backbone, then variants and sweeps."""
+        base = Variant.model_construct(name="", paper=self.paper)
+        swept = tuple(
+            Variant(name=sweep.name_of(value), settings={sweep.setting: value})
+            for sweep in self.sweeps
+            for value in sweep.values
+        )
+        return (*([base] if self.grid.backbone else []), *self.variants, *swept)
+
+    @property
+    def only_dataset(self) -> str:
+        """The data set, if there is only one: records that name none are of this one."""
+        return next(iter(self.grid.targets)) if len(self.grid.targets) == 1 else ""
+
+    def is_drawn(self, cell: Cell) -> bool:
+        """Whether a figure shows the features of a cell, so that its points must be kept."""
+        dataset, (first, *_) = next(iter(self.grid.targets.items()))
+        return cell.variant == self.all_variants[0].name and any(
+            figure.kind == "tsne"
+            and cell.dataset == dataset
+            and (cell.target, cell.seed) == (figure.target or first, figure.seed)
+            and cell.method in figure.methods
+            for figure in self.figures
+        )
+
+    def methods_of(self, variant: Variant) -> tuple[str, ...]:
+        """Names of the methods that a variant runs."""
+        return self.grid.methods if variant.methods is None else variant.methods
+
+    def condition(self, variant: Variant, dataset: str) -> Condition:
+        """What a variant amounts to on a data set.
+
+        Raises:
+            UserError: a setting is bad, or an encoder is missing or impossible.
+        """
+        both = variant.backbone or self.grid.backbone
+        source, target = variant.source_backbone or both, variant.target_backbone or both
+        where = f"variant {variant.name!r}: " if variant.name else ""
+        if source is None or target is None:
+            raise UserError(f"{where}no backbone is named, neither here nor in [grid]")
+        if variant.start == "source weights" and source != target:
+            raise UserError(f"{where}a target of {target} cannot start from the weights of a {source}")
+        settings = self.settings | self.dataset_settings.get(dataset, {}) | variant.settings
+        random = variant.weights == NO_WEIGHTS
+        try:
+            config = Config.from_mapping(settings)
+        except UserError as error:
+            raise UserError(f"{where}{error}") from None
+        return Condition(
+            config,
+            Encoder(source, random),
+            Encoder(target, random),
+            variant.pooled_source,
+            variant.start,
+            variant.subset or self.grid.subset,
+        )
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells, those of one seed together: an unfinished grid then has whole tables of few seeds."""
+        for seed in self.grid.seeds:
+            for dataset, targets in self.grid.targets.items():
+                for target in targets:
+                    for variant in self.all_variants:
+                        condition = self.condition(variant, dataset)
+                        for method in self.methods_of(variant):
+                            yield Cell(dataset, target, seed, variant.name, method, condition)
+
+
+def read_benchmark(path: Path) -> Benchmark:
+    """Read a benchmark's TOML file.
+
+    Raises:
+        UserError: it cannot be read, or asks for something unknown.
+    """
+    try:
+        benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"cannot read the benchmark {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}: {place}: {first['msg']}") from None
+    try:
+        _check(benchmark)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return benchmark
+
+
+def _check(benchmark: Benchmark) -> None:
+    """Make sure that every name in a benchmark means something."""
+    variants = benchmark.all_variants
+    if not variants:
+        raise UserError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
+    names = [variant.name for variant in variants]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"several variants are named {twice[0]!r}")
+    used = {method for variant in variants for method in benchmark.methods_of(variant)}
+    unknown = sorted(used - METHODS.keys())
+    if unknown:
+        raise UserError(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
+    strange = sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys())
+    if strange:
+        raise UserError(f"dataset_settings: the grid has no data set {strange[0]!r}")
+    sections = {METHODS[method].section for method in METHODS} - {None}
+    lost = sorted(benchmark.baselines.keys() - sections)
+    if lost:
+        raise UserError(f"unknown baseline {lost[0]!r}; known: {', '.join(sorted(filter(None, sections)))}")
+    for method in sorted(used):
+        settings_of(method, benchmark.baselines)
+    for variant in variants:
+        for dataset in benchmark.grid.targets:
+            benchmark.condition(variant, dataset)

@@ -1,0 +1,72 @@
+"""Keeps the points of a figure beside the records, so that drawing it needs neither data nor model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.errors import UserError
+from ucds.experiments.bench import Outcome
+from ucds.experiments.grid import Cell
+from ucds.files import write_atomically
+from ucds.reports.tsne import PlanePoints, to_plane
+from ucds.training.prediction import encode
+from ucds.training.runtime import Runtime
+
+
+def save_points(
+    folder: Path, cell: Cell, outcome: Outcome, runtime: Runtime, classes: NDArray[np.int64]
+) -> str:
+    """Embed the encoder's outputs and the prototypes of an outcome in the plane, and keep the points.
+
+    Args:
+        folder: to write to.
+        cell: what was run; it names the file.
+        outcome: what came out.
+        runtime: where to compute.
+        classes: ``(n,)`` class of each target sample.
+
+    Returns:
+        The name of the file.
+
+    Raises:
+        UserError: the method has no encoder to show.
+    """
+    if outcome.model is None:
+        raise UserError(f"a figure of features cannot show {cell.method}: it keeps no encoder")
+    model = outcome.model.to(runtime.device)
+    features = encode(model, outcome.data.samples, outcome.data.view, runtime).cpu().numpy()
+    prototypes = model.prototypes.detach().cpu().numpy()
+    points = to_plane(features, prototypes, classes, cell.seed)
+    parts = (cell.dataset, cell.target, cell.condition.subset, cell.method, str(cell.seed))
+    name = "-".join(re.sub(r"\W+", "_", part) for part in (*parts, cell.condition.config.hash) if part)
+    arrays: dict[str, Any] = {
+        "samples": points.samples.astype(np.float32),
+        "prototypes": points.prototypes.astype(np.float32),
+        "classes": points.classes.astype(np.int16),
+        "total": np.array(points.total),
+    }
+    write_atomically(folder / f"{name}.npz", lambda file: np.savez_compressed(file, **arrays))
+    return f"{name}.npz"
+
+
+def read_points(folder: Path, name: str) -> PlanePoints:
+    """Read what :func:`save_points` wrote.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        with np.load(folder / name, allow_pickle=False) as stored:
+            return PlanePoints(
+                stored["samples"].astype(np.float64),
+                stored["prototypes"].astype(np.float64),
+                stored["classes"].astype(np.int64),
+                int(stored["total"]),
+            )
+    except (OSError, ValueError, KeyError, EOFError):
+        raise UserError(f"{folder / name} is missing or damaged: run the benchmark again") from None

@@ -1,0 +1,128 @@
+"""Compares two methods by runs that are alike in all else: the same tasks with the same seeds.
+
+Seeds within a task are not tasks: a hundred seeds on one task say nothing of the next task. So there are
+two intervals for a mean difference. One is for these very tasks, with other seeds; the other is for other
+tasks like these, with other seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+FloatArray = NDArray[np.float64]
+Runs = Mapping[Hashable, Mapping[int, float]]
+"""A figure by task, and within it by seed."""
+
+DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval; infinite where there are too few runs to tell."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much one method is above another.
+
+    Attributes:
+        difference: mean over tasks of the mean over seeds.
+        over_seeds: interval for these tasks, had other seeds been drawn.
+        over_tasks: interval for tasks and seeds drawn anew.
+        tasks: how many.
+        pairs: of runs, over all tasks.
+    """
+
+    difference: float
+    over_seeds: Interval
+    over_tasks: Interval
+    tasks: int
+    pairs: int
+
+
+def compare(ours: Runs, theirs: Runs, *, level: float = 0.95) -> Comparison | None:
+    """Compare two methods over the tasks and seeds that both have.
+
+    Args:
+        ours: figures of one method.
+        theirs: figures of the other.
+        level: of the intervals.
+
+    Returns:
+        ``None`` if they have no run in common.
+    """
+    differences = [
+        np.array([mine[seed] - theirs[task][seed] for seed in sorted(mine.keys() & theirs[task].keys())])
+        for task, mine in ours.items()
+        if task in theirs
+    ]
+    differences = [values for values in differences if len(values)]
+    if not differences:
+        return None
+    return Comparison(
+        float(np.mean([values.mean() for values in differences])),
+        over_seeds(differences, level),
+        over_tasks(differences, level),
+        len(differences),
+        sum(map(len, differences)),
+    )
+
+
+def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
+    """Interval of the mean over tasks of the mean over seeds, the tasks being these.
+
+    Each task has a variance of its own; the degrees of freedom are Satterthwaite's. With one task this is
+    the interval of the paired t-test.
+
+    Args:
+        differences: for each task those of its seeds, ``(n_t,)``.
+        level: of the interval.
+
+    Source:
+        F. E. Satterthwaite, An approximate distribution of estimates of variance components, 1946.
+    """
+    mean = float(np.mean([values.mean() for values in differences]))
+    if any(len(values) < 2 for values in differences):
+        return Interval(-math.inf, math.inf)
+    parts = np.array([values.var(ddof=1) / len(values) for values in differences])
+    total = parts.sum()
+    if total == 0:
+        return Interval(mean, mean)
+    freedom = total**2 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, differences, strict=True))
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(total) / len(differences)
+    return Interval(mean - half, mean + half)
+
+
+def over_tasks(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
+    """Percentile interval of a two-level bootstrap: tasks are drawn, and then seeds within each of them.
+
+    With a handful of tasks such an interval is a rough one, and rather too narrow; with one task there is
+    none. The draws are the same at every call.
+
+    Args:
+        differences: for each task those of its seeds, ``(n_t,)``.
+        level: of the interval.
+
+    Source:
+        A. C. Davison and D. V. Hinkley, Bootstrap Methods and their Application, 1997, section 3.8.
+    """
+    count = len(differences)
+    if count < 2:
+        return Interval(-math.inf, math.inf)
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(count, size=(DRAWS, count))
+    means = np.empty((DRAWS, count))
+    for task, values in enumerate(differences):
+        again = values[rng.integers(len(values), size=(DRAWS, count, len(values)))].mean(axis=2)
+        means = np.where(drawn == task, again, means)
+    low, high = np.quantile(means.mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))

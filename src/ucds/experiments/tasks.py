@@ -1,0 +1,191 @@
+"""Runs the cells of one task with one seed, in a process of its own, and makes their records."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ucds.backbones import build_backbone
+from ucds.data.ground_truth import GroundTruth, read_ground_truth
+from ucds.data.samples import Samples, SubsetSamples, subset
+from ucds.data.subsets import imbalanced_subset
+from ucds.errors import UcdsWarning, UserError
+from ucds.experiments.bench import LearnedSource, Setting, Task, source_settings
+from ucds.experiments.datasets import Located
+from ucds.experiments.grid import Cell, Condition, Encoder
+from ucds.experiments.measure import measure, provenance, source_scores
+from ucds.experiments.methods import run_methods, settings_of
+from ucds.experiments.points import save_points
+from ucds.experiments.preflight import Place, Survey, open_inputs
+from ucds.training.progress import Quiet
+from ucds.training.stage import TrainingData
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cells of one target and seed that may share a source model.
+
+    Attributes:
+        cells: in the order of the grid.
+        drawn: those of which points for a figure are kept too.
+    """
+
+    cells: tuple[Cell, ...]
+    drawn: frozenset[Cell] = frozenset()
+
+
+def plan_jobs(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[Job]:
+    """Put together the cells that share a target, a seed and stage 1, in the order of the first of each."""
+    groups: dict[object, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        condition = cell.condition
+        source = (source_settings(condition.config), condition.source, condition.pooled_source)
+        groups[cell.dataset, cell.target, cell.seed, condition.subset, source].append(cell)
+    return [Job(tuple(group), drawn.intersection(group)) for group in groups.values()]
+
+
+def run_job(
+    place: Place,
+    survey: Survey,
+    baselines: Mapping[str, Mapping[str, Any]],
+    points: Path,
+    job: Job,
+) -> Iterator[dict[str, Any]]:
+    """Run the cells of a job and yield the record of each as soon as it is finished.
+
+    Args:
+        place: what of the machine to use.
+        survey: where data and weights were found.
+        baselines: settings of baselines.
+        points: folder for the points of figures.
+        job: what to run.
+    """
+    if place.threads is not None:
+        torch.set_num_threads(place.threads)
+    sources: dict[str, LearnedSource] = {}
+    by_condition: dict[Condition, list[Cell]] = defaultdict(list)
+    for cell in job.cells:
+        by_condition[cell.condition].append(cell)
+    with warnings.catch_warnings():
+        # A record says how many clusters are in use; a terminal shared by several tasks need not.
+        warnings.simplefilter("ignore", UcdsWarning)
+        for condition, cells in by_condition.items():
+            opened = _open(cells[0], survey.located[cells[0].dataset], place)
+            setting = Setting(
+                condition.config,
+                cells[0].seed,
+                place.accelerator,
+                place.precision,
+                place.cache.place,
+                start=condition.start,
+                baselines=baselines,
+            )
+            named = {cell.method: cell for cell in cells}
+            for outcome in run_methods(opened.task, setting, list(named), sources=sources):
+                cell = named[outcome.method]
+                record = _circumstances(cell, place, survey, baselines)
+                record |= measure(outcome, opened.classes, opened.names)
+                record["source_scores"] = source_scores(
+                    outcome.stages,
+                    opened.task.source.samples,
+                    opened.source_classes,
+                    condition.config,
+                    cell.seed,
+                )
+                if cell in job.drawn:
+                    record["points"] = save_points(
+                        points, cell, outcome, setting.session().runtime, opened.classes
+                    )
+                yield record
+
+
+def _circumstances(
+    cell: Cell, place: Place, survey: Survey, baselines: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """All that a record says besides what was found."""
+    condition = cell.condition
+    values = provenance(condition.config, place.accelerator, place.precision)
+    values |= {
+        "dataset": cell.dataset,
+        "target": cell.target,
+        "seed": cell.seed,
+        "variant": cell.variant,
+        "backbone": condition.target.name,
+        "source_backbone": condition.source.name,
+        "random": condition.target.random,
+        "subset": condition.subset,
+        "pooled_source": condition.pooled_source,
+        "start": condition.start,
+        "baseline": settings_of(cell.method, baselines),
+    }
+    return json.loads(json.dumps(values)) | survey.origin(cell)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    task: Task
+    classes: IntArray
+    names: tuple[str, ...]
+    source_classes: IntArray
+
+
+def _open(cell: Cell, located: Located, place: Place) -> _Opened:
+    """Open a task. K is the number of classes, as in the paper.
+
+    The classes themselves are held against the labels of a method when it has given them all. The
+    imbalanced subset reads them earlier, to make the data set that it is.
+    """
+    condition = cell.condition
+    data = open_inputs(located, condition.target, place, Quiet())
+    seen = data
+    if condition.source != condition.target:
+        seen = open_inputs(located, condition.source, place, Quiet())
+    truth = read_ground_truth(data.samples)
+    if truth is None:
+        raise UserError(f"{located.path} has no class folders to score against")
+    domain = data.samples.domain_names.index(located.folders[cell.target])
+    is_target = data.samples.domain == domain
+    target, source = _taking_part(condition, data.samples, truth, is_target), np.flatnonzero(~is_target)
+    source_samples = (
+        _pooled(seen.samples, source) if condition.pooled_source else subset(seen.samples, source)
+    )
+    task = Task(
+        source=TrainingData(source_samples, seen.view),
+        target=TrainingData(subset(data.samples, target), data.view),
+        backbone=_maker(condition.target, place),
+        n_clusters=truth.n_classes,
+        source_backbone=_maker(condition.source, place),
+        queries=TrainingData(subset(seen.samples, target), seen.view),
+    )
+    return _Opened(task, truth.classes[target], truth.names, truth.classes[source])
+
+
+def _maker(encoder: Encoder, place: Place) -> Any:
+    return partial(build_backbone, encoder.name, weights=encoder.weights(place.weights))
+
+
+def _taking_part(
+    condition: Condition, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]
+) -> IntArray:
+    """Positions of the target samples that a method trains on and is scored with."""
+    if condition.subset == "full":
+        return np.flatnonzero(is_target)
+    kept = imbalanced_subset(truth, samples.domain)
+    return kept[is_target[kept]]
+
+
+def _pooled(samples: Samples, positions: IntArray) -> SubsetSamples:
+    """All source domains as one."""
+    return SubsetSamples(samples, positions, np.zeros(len(positions), dtype=np.int64), ("pooled",))
