@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucds.reports import figures
-from ucds.reports.figures import FigureFiles
+from ucds.reports import canvas, figures, tsne
+from ucds.reports.canvas import FigureFiles
 
 Draw = Callable[[Path], FigureFiles]
 
@@ -42,13 +42,13 @@ def draw_proportions(path: Path) -> FigureFiles:
 
 def draw_tsne(path: Path) -> FigureFiles:
     features, prototypes, classes = blobs()
-    return figures.tsne_before_after(features[:, :5], features, prototypes, classes, path, 0, names=NAMES)
+    return tsne.tsne_before_after(features[:, :5], features, prototypes, classes, path, 0, names=NAMES)
 
 
 @pytest.fixture
 def text_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes text in SVG files as text, for tests to read."""
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
+    monkeypatch.setitem(canvas.STYLE, "svg.fonttype", "none")
 
 
 def svg_texts(files: FigureFiles) -> list[str]:
@@ -64,7 +64,7 @@ def test_both_formats_are_written_and_equal_data_give_equal_files(draw: Draw, tm
         assert one.read_bytes() == other.read_bytes()
     assert b"dc:date" not in first.svg.read_bytes()
     with Image.open(first.png) as image:
-        assert image.width == figures.PAGE_WIDTH * figures.DOTS_PER_INCH
+        assert image.width == canvas.PAGE_WIDTH * canvas.DOTS_PER_INCH
         assert np.ptp(np.asarray(image.convert("L"))) > 200
 
 
@@ -111,22 +111,22 @@ def test_embedding_names_classes_and_prototypes(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("text_as_text")
 def test_many_samples_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_POINTS", 20)
+    monkeypatch.setattr(tsne, "MAX_POINTS", 20)
     assert "before (20 of 30 samples)" in svg_texts(draw_tsne(tmp_path / "tsne"))
 
 
 def test_prototypes_lie_among_their_class() -> None:
     features, prototypes, classes = blobs()
     # Lengths must not matter: the prototypes are far longer than the features.
-    points = figures._embed(np.concatenate([features, 40 * prototypes.T]), seed=0)
+    points = tsne._embed(np.concatenate([features, 40 * prototypes.T]), seed=0)
     for klass, star in enumerate(points[30:]):
         nearest = np.linalg.norm(points[:30] - star, axis=1).argsort()[:5]
         assert Counter(classes[nearest].tolist()) == {klass: 5}
 
 
 def test_looks_tell_seventy_classes_apart() -> None:
-    assert gcd(len(figures.COLOURS), len(figures.MARKERS)) == 1
-    assert len({figures._look(klass) for klass in range(70)}) == 70
+    assert gcd(len(canvas.COLOURS), len(canvas.MARKERS)) == 1
+    assert len({canvas.look(klass) for klass in range(70)}) == 70
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,14 @@ def test_features_that_do_not_fit_are_refused(
 ) -> None:
     features, classes = np.ones((rows, 8)), np.zeros(n_classes, dtype=int)
     with pytest.raises(ValueError, match=message):
-        figures.tsne_before_after(
-            features, features, np.ones(prototype_shape), classes, tmp_path / "figure", 0
-        )
+        tsne.tsne_before_after(features, features, np.ones(prototype_shape), classes, tmp_path / "figure", 0)
 
 
 def test_degenerate_features_are_still_drawn(tmp_path: Path) -> None:
     """A collapsed model must be seen in a figure, not hide behind an error (or a crash, in scikit-learn)."""
     classes = np.arange(6) % 2
     for features in (np.zeros((6, 4)), np.ones((6, 4)), np.outer(np.arange(6), np.ones(4))):
-        files = figures.tsne_before_after(
-            features, features, np.ones((4, 2)), classes, tmp_path / "figure", 0
-        )
+        files = tsne.tsne_before_after(features, features, np.ones((4, 2)), classes, tmp_path / "figure", 0)
         assert files.svg.is_file()
 
 
@@ -184,4 +180,4 @@ def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     broken = features.copy()
     broken[3, 2] = np.nan
     with pytest.raises(ValueError, match="must be finite"):
-        figures.tsne_before_after(features, broken, prototypes, classes, tmp_path / "figure", 0)
+        tsne.tsne_before_after(features, broken, prototypes, classes, tmp_path / "figure", 0)

@@ -1,0 +1,218 @@
+"""Features in the plane: embeds them, and draws them coloured by class, prototypes as stars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ucds.reports.canvas import PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+# t-SNE takes a minute for ten thousand points, which no figure of this size can show.
+MAX_POINTS = 2000
+MAX_LEGEND = 40
+
+
+@dataclass(frozen=True, eq=False)
+class PlanePoints:
+    """Samples, and prototypes if there are any, in the plane.
+
+    Attributes:
+        samples: ``(m, 2)``.
+        prototypes: ``(K, 2)``; no rows without prototypes.
+        classes: ``(m,)`` classes of the samples, for colours and markers.
+        total: how many samples there were, of which ``m`` were drawn by lot.
+    """
+
+    samples: NDArray[np.float64]
+    prototypes: NDArray[np.float64]
+    classes: NDArray[np.int64]
+    total: int
+
+
+def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLike, seed: int) -> PlanePoints:
+    """Embed features and prototypes together in the plane.
+
+    Directions are embedded, not lengths, as the transport cost compares them. A random 2,000 samples are
+    taken if there are more.
+
+    Args:
+        features: ``(n, d)``.
+        prototypes: ``(d, K)``, as a model holds them.
+        classes: ``(n,)`` integers from 0.
+        seed: of the embedding and of the choice of samples.
+
+    Raises:
+        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
+
+    Source:
+        L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
+    """
+    vectors, truth = np.asarray(features, dtype=np.float64), np.asarray(classes).astype(np.int64)
+    if vectors.ndim != 2 or len(vectors) != len(truth):
+        raise ValueError(
+            "features must be (n, d) for the same n samples as the classes, "
+            f"not {vectors.shape} and {truth.shape}"
+        )
+    width = vectors.shape[1]
+    stars = np.empty((width, 0)) if prototypes is None else np.asarray(prototypes, dtype=np.float64)
+    if stars.ndim != 2 or stars.shape[0] != width:
+        raise ValueError(f"prototypes must be ({width}, K), not {stars.shape}")
+    if not (np.isfinite(vectors).all() and np.isfinite(stars).all()):
+        raise ValueError("features and prototypes must be finite to be embedded")
+    n = len(truth)
+    if n < 5:
+        raise ValueError(f"{n} samples are too few to embed")
+    shown = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_POINTS])
+    points = _embed(np.concatenate([vectors[shown], stars.T]), seed)
+    return PlanePoints(points[: len(shown)], points[len(shown) :], truth[shown], n)
+
+
+def draw_panels(
+    panels: Mapping[str, PlanePoints], path: Path, *, names: Sequence[str] | None = None
+) -> FigureFiles:
+    """Shows embedded features side by side, coloured by class, prototypes as stars.
+
+    Args:
+        panels: by title.
+        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+        names: Names of the classes, for a legend.
+    """
+    with style():
+        legend = _legend_entries(np.concatenate([points.classes for points in panels.values()]), names)
+        side = PAGE_WIDTH / max(2, len(panels))
+        figure = blank_figure(side * len(panels), side + 0.3 + 0.19 * legend.rows)
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        for ax, (title, points) in zip(row, panels.items(), strict=True):
+            m = len(points.samples)
+            thinned = f" ({m:,} of {points.total:,} samples)" if m < points.total else ""
+            extent = np.concatenate([points.samples, points.prototypes])
+            _scatter(ax, points.samples, extent, points.classes, title + thinned)
+            if len(points.prototypes):
+                _stars(ax, points.prototypes)
+        figure.legend(
+            handles=legend.handles,
+            loc="outside lower center",
+            ncols=legend.columns,
+            fontsize=8,
+            frameon=False,
+            handletextpad=0.1,
+            borderpad=0.1,
+        )
+        return save(figure, path)
+
+
+def tsne_before_after(
+    before_features: ArrayLike,
+    after_features: ArrayLike,
+    prototypes_after: ArrayLike,
+    classes: ArrayLike,
+    path: Path,
+    seed: int,
+    *,
+    names: Sequence[str] | None = None,
+    titles: tuple[str, str] = ("before", "after"),
+) -> FigureFiles:
+    """Shows features before and after training in the plane, as :func:`to_plane` puts them there.
+
+    Args:
+        before_features: Features before training, ``(n, d)``.
+        after_features: Features after training, ``(n, d_f)``.
+        prototypes_after: Prototypes after training, ``(d_f, K)``, as the model holds them.
+        classes: Class of each sample, ``(n,)`` integers from 0; they give colours and markers only.
+        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+        seed: Seed of the embedding and of the choice of samples.
+        names: Names of the classes, for a legend.
+        titles: Titles of the two panels.
+
+    Raises:
+        ValueError: If the shapes do not fit together, or there are fewer than 5 samples.
+    """
+    before = to_plane(before_features, None, classes, seed)
+    after = to_plane(after_features, prototypes_after, classes, seed)
+    return draw_panels(dict(zip(titles, (before, after), strict=True)), path, names=names)
+
+
+def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
+    # scikit-learn divides by the spread, and would crash on features that are all equal, as after a collapse.
+    spread = directions.shape[1] > 1 and np.ptp(directions, axis=0).max() > 1e-6
+    if spread:
+        # The first fifty principal components keep the neighbours, at a fraction of the time.
+        components = min(50, *directions.shape)
+        directions = PCA(components, svd_solver="full").fit_transform(directions)
+    tsne = TSNE(
+        perplexity=min(30.0, (len(vectors) - 1) / 3),
+        init="pca" if spread else "random",
+        learning_rate="auto",
+        random_state=seed,
+    )
+    # One thread: the order of sums, and with it the figure, must not depend on the number of cores.
+    with threadpool_limits(1):
+        points: NDArray[np.float64] = tsne.fit_transform(directions)
+    return points
+
+
+def _scatter(
+    ax: Axes,
+    points: NDArray[np.float64],
+    extent: NDArray[np.float64],
+    classes: NDArray[np.int64],
+    title: str,
+) -> None:
+    """Draws samples in a square that holds all points of ``extent``."""
+    size = float(np.clip(6000 / len(points), 5, 20))
+    for klass in np.unique(classes):
+        x, y = points[classes == klass].T
+        colour, marker = look(klass)
+        ax.scatter(x, y, size, color=colour, marker=marker, alpha=0.8, linewidths=0)
+    centre = (extent.max(axis=0) + extent.min(axis=0)) / 2
+    half = 1.06 * float(np.ptp(extent, axis=0).max()) / 2
+    ax.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    ax.set_title(title)
+    ax.spines[:].set_visible(True)
+    ax.spines[:].set_color("#BBBBBB")
+
+
+def _stars(ax: Axes, points: NDArray[np.float64]) -> None:
+    size = float(np.clip(1500 / len(points), 35, 130))  # many stars must not hide the samples
+    x, y = points.T
+    ax.scatter(x, y, size, marker="*", color="black", edgecolors="white", linewidths=0.7, zorder=3)
+
+
+class _Legend(NamedTuple):
+    handles: list[Line2D]
+    columns: int
+    rows: int
+
+
+def _legend_entries(classes: NDArray[np.int64], names: Sequence[str] | None) -> _Legend:
+    """One entry for each class, if they have names and are not too many, and one for the prototypes."""
+    from matplotlib.lines import Line2D
+
+    present = np.unique(classes).tolist()
+    named = present if names is not None and len(present) <= MAX_LEGEND else []
+    handles = []
+    for klass in named:
+        colour, marker = look(klass)
+        label = names[klass] if names is not None and klass < len(names) else str(klass)
+        handles.append(Line2D([], [], linestyle="", color=colour, marker=marker, markersize=5, label=label))
+    handles.append(Line2D([], [], linestyle="", color="black", marker="*", markersize=8, label="prototype"))
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), 110 // (longest + 6)))  # 110 characters of this size fill a line
+    return _Legend(handles, columns, -(-len(handles) // columns))
