@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ucds.training.features import frozen_features
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, prepare
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session, StageResult
 from ucds.training.stage import TrainingData
@@ -80,6 +81,8 @@ class Setting:
         reporter: whom to tell.
         start: what the target's model starts from.
         baselines: settings of baselines, by their section.
+        checkpoints: folder for the state of unfinished stages; ``None`` keeps none, and a run that is killed
+            starts anew.
     """
 
     config: Config
@@ -90,11 +93,20 @@ class Setting:
     reporter: Reporter | None = None
     start: Start = "pre-trained"
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    checkpoints: Path | None = None
 
-    def session(self) -> Session:
-        """A session that keeps nothing on disk."""
+    def session(self, unfinished: str | None = None) -> Session:
+        """A session; it keeps its state, if any is kept, under the name ``unfinished``."""
+        folder = None
+        if self.checkpoints is not None and unfinished is not None:
+            folder = RunFolder(self.checkpoints / unfinished)
+            folder.open({"config": self.config.model_dump(), "seed": self.seed}, resume=True)
         runtime = Runtime(
-            accelerator=self.accelerator, precision=self.precision, seed=self.seed, reporter=self.reporter
+            accelerator=self.accelerator,
+            precision=self.precision,
+            seed=self.seed,
+            folder=folder,
+            reporter=self.reporter,
         )
         return Session(runtime, self.config)
 
@@ -148,6 +160,19 @@ class LearnedSource:
     answers: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Source models that several benches share; who shares them answers for the same source data.
+
+    Attributes:
+        learned: by the settings that stage 1 looks at.
+        checkpoints: folder for the state of unfinished ones, if it is kept.
+    """
+
+    learned: dict[str, LearnedSource] = field(default_factory=dict)
+    checkpoints: Path | None = None
+
+
 class Bench:
     """Gives methods the stages they are made of, each computed once, when it is first asked for.
 
@@ -155,8 +180,7 @@ class Bench:
         task: the data.
         setting: how to run.
         ask: how the target owner gets its labels; straight from the model if ``None``.
-        sources: source models of other benches, by what they were learned with; stage 1 is taken from
-            there, or put there. Who passes it answers for the tasks having the same source.
+        sources: stage 1 is taken from there, or put there.
     """
 
     def __init__(
@@ -164,25 +188,25 @@ class Bench:
         task: Task,
         setting: Setting,
         ask: Ask | None = None,
-        sources: dict[str, LearnedSource] | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.task = task
         self.setting = setting
         self._ask = ask
-        self._sources = {} if sources is None else sources
+        self._sources = sources or Sources(checkpoints=setting.checkpoints)
 
     @property
     def source(self) -> LearnedSource:
         """Stage 1: the source model."""
         key = source_settings(self.setting.config).hash
-        if key not in self._sources:
-            self._sources[key] = self._learn_source()
-        return self._sources[key]
+        if key not in self._sources.learned:
+            self._sources.learned[key] = self._learn_source(key)
+        return self._sources.learned[key]
 
     @cached_property
     def adapted(self) -> Learned:
         """Stage 2: a target model that has learned from the source model's answers."""
-        source, session = self.source, self.setting.session()
+        source, session = self.source, self.setting.session("cluster-target")
         training = self.new_target(session)
         if self.setting.start == "source weights":
             training.model.load_state_dict(source.learned.training.model.state_dict())
@@ -230,8 +254,14 @@ class Bench:
             learned.images,
         )
 
-    def _learn_source(self) -> LearnedSource:
-        task, session = self.task, self.setting.session()
+    def _learn_source(self, key: str) -> LearnedSource:
+        # As stage 1 sees it: its checkpoint must not depend on settings that it does not look at.
+        setting = replace(
+            self.setting,
+            config=source_settings(self.setting.config),
+            checkpoints=self._sources.checkpoints,
+        )
+        task, session = self.task, setting.session(f"learn-source-{key}")
         model = train_source(
             session, task.make_source_backbone(), task.source, task.n_clusters, cache=self.setting.cache
         )

@@ -7,6 +7,7 @@ grid that is started again runs only what has no record yet.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,11 +29,8 @@ from ucds.experiments.records import (
     origin_of,
     read_records,
 )
-from ucds.experiments.tasks import Job, plan_jobs, run_job
+from ucds.experiments.tasks import UNFINISHED, Job, plan_jobs, run_job
 from ucds.training.progress import Reporter
-
-POINTS = "points"
-"""Folder, beside the records, of the points of figures."""
 
 
 def run_benchmark(
@@ -60,8 +58,10 @@ def run_benchmark(
         drawn = frozenset(cell for cell in cells if benchmark.is_drawn(cell))
         todo = _without_record(benchmark, cells, drawn, found, read_records(folder / FILE))
         compute_features(todo, found, place, reporter)
-        work = partial(run_job, place, found, benchmark.baselines, folder / POINTS)
-        return _run(plan_jobs(todo, drawn), work, folder / FILE, place, reporter, jobs)
+        work = partial(run_job, place, found, benchmark.baselines, folder)
+        count = _run(plan_jobs(todo, drawn), work, folder / FILE, place, reporter, jobs)
+        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        return count
 
 
 def _without_record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ class Number:
     deviation: float | None = None
     count: int | None = None
     digits: int = 1
+    signed: bool = False
 
 
 Entry = str | Number | Interval
@@ -104,7 +105,7 @@ def _written(entry: Entry, plus_minus: str, wrapped: Callable[[str], str]) -> st
         if not np.isfinite([entry.low, entry.high]).all():
             return NOTHING
         return wrapped(f"{entry.low:+.1f}") + " to " + wrapped(f"{entry.high:+.1f}")
-    text = f"{entry.mean:.{entry.digits}f}"
+    text = f"{entry.mean:{'+' if entry.signed else ''}.{entry.digits}f}"
     if entry.deviation is not None:
         text += f"{plus_minus}{entry.deviation:.{entry.digits}f}"
     return wrapped(text) + (f" ({entry.count})" if entry.count is not None else "")

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ucds.baselines.kmeans import frozen_kmeans
 from ucds.errors import UserError
 from ucds.experiments import baseline_methods
-from ucds.experiments.bench import Ask, Bench, LearnedSource, Outcome, Setting, Task
+from ucds.experiments.bench import Ask, Bench, Outcome, Setting, Sources, Task
 from ucds.target.refine import refine_target
 from ucds.training.prepare import prepare
 
@@ -47,7 +47,7 @@ def run_methods(
     setting: Setting,
     methods: Sequence[str] | None = None,
     ask: Ask | None = None,
-    sources: dict[str, LearnedSource] | None = None,
+    sources: Sources | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield what each makes of the target as soon as it is known.
 
@@ -58,7 +58,7 @@ def run_methods(
         setting: how to run.
         methods: names from :data:`METHODS`, the paper's if ``None``; they come in the order of that table.
         ask: how the target owner gets its labels; straight from the model if ``None``.
-        sources: see :class:`ucds.experiments.bench.Bench`.
+        sources: source models to share with other tasks of the same source.
 
     Raises:
         UserError: a method is unknown.
@@ -113,7 +113,7 @@ def _pretrained_source_only(bench: Bench) -> Outcome:
 
 
 def _target_only(bench: Bench) -> Outcome:
-    session = bench.setting.session()
+    session = bench.setting.session("target-only")
     training = bench.new_target(session)
     refine_target(session, training.trained, training.data)
     return bench.outcome("to", bench.extended(None, training, session, training.data))
@@ -128,7 +128,7 @@ def _adaptation_only(bench: Bench) -> Outcome:
 
 
 def _all_three(bench: Bench) -> Outcome:
-    session, before = bench.setting.session(), bench.adapted.copied()
+    session, before = bench.setting.session("refine-target"), bench.adapted.copied()
     refine_target(session, before.training.trained, before.training.data)
     return bench.outcome("pcd", bench.extended(before, before.training, session, before.training.data))
 

@@ -8,15 +8,16 @@ tasks like these, with other seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 FloatArray = NDArray[np.float64]
-Runs = Mapping[Hashable, Mapping[int, float]]
+Runs = Mapping[Any, Mapping[int, float]]
 """A figure by task, and within it by seed."""
 
 DRAWS = 10_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
 from ucds.data.subsets import imbalanced_subset
 from ucds.errors import UcdsWarning, UserError
-from ucds.experiments.bench import LearnedSource, Setting, Task, source_settings
+from ucds.experiments.bench import Setting, Sources, Task, source_settings
 from ucds.experiments.datasets import Located
 from ucds.experiments.grid import Cell, Condition, Encoder
 from ucds.experiments.measure import measure, provenance, source_scores
@@ -31,6 +33,12 @@ from ucds.training.progress import Quiet
 from ucds.training.stage import TrainingData
 
 IntArray = NDArray[np.int64]
+
+POINTS = "points"
+"""Folder, beside the records, of the points of figures."""
+
+UNFINISHED = "unfinished"
+"""Folder, beside the records, of the state of stages that were killed."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +58,22 @@ def plan_jobs(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[Job]:
     """Put together the cells that share a target, a seed and stage 1, in the order of the first of each."""
     groups: dict[object, list[Cell]] = defaultdict(list)
     for cell in cells:
-        condition = cell.condition
-        source = (source_settings(condition.config), condition.source, condition.pooled_source)
-        groups[cell.dataset, cell.target, cell.seed, condition.subset, source].append(cell)
+        groups[cell.dataset, cell.target, cell.seed, source_of(cell)].append(cell)
     return [Job(tuple(group), drawn.intersection(group)) for group in groups.values()]
+
+
+def source_of(cell: Cell) -> tuple[object, ...]:
+    """All of a cell's condition that stage 1, and its answers, depend on."""
+    condition = cell.condition
+    settings = source_settings(condition.config)
+    return settings, condition.source, condition.pooled_source, condition.subset
 
 
 def run_job(
     place: Place,
     survey: Survey,
     baselines: Mapping[str, Mapping[str, Any]],
-    points: Path,
+    folder: Path,
     job: Job,
 ) -> Iterator[dict[str, Any]]:
     """Run the cells of a job and yield the record of each as soon as it is finished.
@@ -69,12 +82,13 @@ def run_job(
         place: what of the machine to use.
         survey: where data and weights were found.
         baselines: settings of baselines.
-        points: folder for the points of figures.
+        folder: of the records; points of figures and the state of unfinished stages go there too.
         job: what to run.
     """
     if place.threads is not None:
         torch.set_num_threads(place.threads)
-    sources: dict[str, LearnedSource] = {}
+    unfinished = _checkpoints(folder / UNFINISHED, job, survey)
+    sources = Sources(checkpoints=unfinished)
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)
     for cell in job.cells:
         by_condition[cell.condition].append(cell)
@@ -91,6 +105,7 @@ def run_job(
                 place.cache.place,
                 start=condition.start,
                 baselines=baselines,
+                checkpoints=unfinished and unfinished / digest(condition),
             )
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(opened.task, setting, list(named), sources=sources):
@@ -106,9 +121,28 @@ def run_job(
                 )
                 if cell in job.drawn:
                     record["points"] = save_points(
-                        points, cell, outcome, setting.session().runtime, opened.classes
+                        folder / POINTS, cell, outcome, setting.session().runtime, opened.classes
                     )
                 yield record
+    if unfinished is not None:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _checkpoints(folder: Path, job: Job, survey: Survey) -> Path | None:
+    """Where a job keeps the state of unfinished stages, so that a killed one continues.
+
+    Stages on frozen features take seconds, and are not worth it.
+    """
+    first = job.cells[0]
+    if first.condition.config.tune == "head":
+        return None
+    files = survey.weights.get(first.condition.source), survey.data[first.dataset, first.condition.source]
+    return folder / digest((first.dataset, first.target, first.seed, source_of(first), files))
+
+
+def digest(value: object) -> str:
+    """Sixteen hexadecimal digits of what a value says of itself."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def _circumstances(
