@@ -43,6 +43,7 @@ class Encoder(nn.Module):
     Attributes:
         backbone: Maps inputs to ``(n, width)`` features.
         bottleneck: Maps those to ``(n, d_f)``.
+        unit_features: Whether the backbone's features are brought to unit length in between.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Encoder(nn.Module):
         backbone: Backbone,
         *,
         bottleneck_width: int = BOTTLENECK_WIDTH,
+        unit_features: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -60,11 +62,15 @@ class Encoder(nn.Module):
         nn.init.xavier_normal_(linear.weight, generator=generator)
         nn.init.zeros_(linear.bias)
         self.backbone = backbone.module
+        self.unit_features = unit_features
         self.bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d_f)`` of a batch of inputs."""
-        features: Tensor = self.bottleneck(self.backbone(inputs))
+        features: Tensor = self.backbone(inputs)
+        if self.unit_features:
+            features = nn.functional.normalize(features, dim=-1)
+        features = self.bottleneck(features)
         return features
 
 
@@ -82,6 +88,7 @@ class ClusteringModel(nn.Module):
         n_clusters: int,
         *,
         bottleneck_width: int = BOTTLENECK_WIDTH,
+        unit_features: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         """Makes the new layers, with normal weights after Xavier and zero biases.
@@ -90,6 +97,7 @@ class ClusteringModel(nn.Module):
             backbone: The network below the bottleneck; its module becomes part of the model, uncopied.
             n_clusters: Number of clusters, K.
             bottleneck_width: Width of the features, d_f.
+            unit_features: Whether the backbone's features are brought to unit length first.
             generator: Source of the new layers' weights, on the CPU; PyTorch's global one if ``None``.
 
         Raises:
@@ -101,7 +109,9 @@ class ClusteringModel(nn.Module):
         if bottleneck_width < 1:
             raise UserError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
         self._spec = backbone.spec
-        self.encoder = Encoder(backbone, bottleneck_width=bottleneck_width, generator=generator)
+        self.encoder = Encoder(
+            backbone, bottleneck_width=bottleneck_width, unit_features=unit_features, generator=generator
+        )
         self.prototypes = nn.Parameter(torch.empty(bottleneck_width, n_clusters))
         nn.init.xavier_normal_(self.prototypes, generator=generator)
 
@@ -143,11 +153,48 @@ class ClusteringModel(nn.Module):
             identity_backbone(self.spec.width),
             self.n_clusters,
             bottleneck_width=self.bottleneck_width,
+            unit_features=self.encoder.unit_features,
             generator=torch.Generator(),
         )
         model.encoder.bottleneck = self.encoder.bottleneck
         model.prototypes = self.prototypes
         return model.train(self.training)
+
+    @torch.no_grad()
+    def set_head(self, axes: Tensor, mean: Tensor, variances: Tensor, prototypes: Tensor) -> None:
+        """Give bottleneck and prototypes a known start in place of a random one.
+
+        The bottleneck projects ``features - mean`` onto the axes. Its batch normalisation changes nothing
+        in evaluation mode, and in training mode it takes over as running statistics adapt: it has the
+        variances both as statistics and, by their roots, as weights. Width that is left over is silent.
+
+        Args:
+            axes: ``(width, w)`` columns, at most as many as the bottleneck is wide.
+            mean: ``(width,)`` of the backbone's features, after normalisation to unit length if any.
+            variances: ``(w,)`` of the projected features.
+            prototypes: ``(w, K)``.
+
+        Raises:
+            ValueError: The shapes do not fit each other or the model.
+        """
+        width, kept = axes.shape
+        linear, norm = self.encoder.bottleneck
+        assert isinstance(linear, nn.Linear)
+        assert isinstance(norm, nn.BatchNorm1d)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        fits = kept <= self.bottleneck_width and prototypes.shape == (kept, self.n_clusters)
+        if width != linear.weight.shape[1] or not fits or len(variances) != kept:
+            raise ValueError(f"axes {tuple(axes.shape)} and prototypes {tuple(prototypes.shape)} do not fit")
+        for tensor in (linear.weight, linear.bias, norm.running_mean, norm.bias, self.prototypes):
+            tensor.zero_()
+        norm.running_var.fill_(1.0)
+        norm.weight.fill_(1.0)
+        linear.weight[:kept] = axes.T
+        linear.bias[:kept] = -mean @ axes
+        norm.running_var[:kept] = variances
+        norm.weight[:kept] = (variances + norm.eps).sqrt()
+        self.prototypes[:kept] = prototypes
 
     def count_parameters(self) -> int:
         """Number of parameters, frozen ones included."""

@@ -45,6 +45,11 @@ def draw_tsne(path: Path) -> FigureFiles:
     return tsne.tsne_before_after(features[:, :5], features, prototypes, classes, path, 0, names=NAMES)
 
 
+def draw_sensitivity(path: Path) -> FigureFiles:
+    lines = {"CutMix": {0.6: [60.0, 62.0], 1.0: [63.0], 5.0: [40.0, 44.0]}, "transport": {1.0: [63.0, 61.0]}}
+    return figures.sensitivity(lines, path)
+
+
 @pytest.fixture
 def text_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes text in SVG files as text, for tests to read."""
@@ -55,7 +60,7 @@ def svg_texts(files: FigureFiles) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", files.svg.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("draw", [draw_samples, draw_proportions, draw_tsne])
+@pytest.mark.parametrize("draw", [draw_samples, draw_proportions, draw_tsne, draw_sensitivity])
 def test_both_formats_are_written_and_equal_data_give_equal_files(draw: Draw, tmp_path: Path) -> None:
     first, again = draw(tmp_path / "a" / "figure.png"), draw(tmp_path / "b" / "figure")
     assert first == (tmp_path / "a" / "figure.png", tmp_path / "a" / "figure.svg")
@@ -181,3 +186,15 @@ def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     broken[3, 2] = np.nan
     with pytest.raises(ValueError, match="must be finite"):
         tsne.tsne_before_after(features, broken, prototypes, classes, tmp_path / "figure", 0)
+
+
+@pytest.mark.usefixtures("text_as_text")
+def test_weights_and_losses_are_named(tmp_path: Path) -> None:
+    texts = svg_texts(draw_sensitivity(tmp_path / "lines"))
+    assert {"0.6", "1", "5", "CutMix", "transport", "weight of the loss"} <= set(texts)
+
+
+@pytest.mark.parametrize("lines", [{}, {"CutMix": {1.0: []}}])
+def test_a_line_needs_accuracies(lines: dict[str, dict[float, list[float]]], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one accuracy"):
+        figures.sensitivity(lines, tmp_path / "lines")

@@ -135,7 +135,8 @@ def make_label_client(
     """A client of a label service, from the options; an empty key is none."""
     from ucds.labels.client import LabelClient
 
-    return LabelClient(url, key or None, parallel=parallel, batch_size=batch_size, allow_plain_http=plain_http)
+    secret = key or None
+    return LabelClient(url, secret, parallel=parallel, batch_size=batch_size, allow_plain_http=plain_http)
 
 
 @app.command("train-target", rich_help_panel=PANEL)

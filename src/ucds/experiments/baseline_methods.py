@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from ucds.backbones import Backbone
 from ucds.experiments.bench import Bench, Outcome
 from ucds.training.stage import TrainingData
@@ -126,10 +128,16 @@ def _acids(
     model = learn_acids(
         setting.session(), backbone, source, bench.task.n_clusters, settings, cache=setting.cache
     )
+    # As trained: of its two heads of several sub-heads, one sub-head is left in the end.
+    trained = nn.ModuleList([model.networks.whole.encoder, model.networks.heads])
     found = adapt_acids(setting.session(), model, target, settings, cache=setting.cache)
-    return _outcome(method, found, target)
+    return replace(_outcome(method, found, target), parameters=_count(trained))
 
 
 def _outcome(method: str, found: Clustering, data: TrainingData) -> Outcome:
-    parameters = sum(weight.numel() for weight in found.model.parameters())
+    parameters = _count(found.model)
     return Outcome(method, found.labels, found.seconds, (), None, data, parameters, found.images_seen)
+
+
+def _count(network: nn.Module) -> int:
+    return sum(weight.numel() for weight in network.parameters())

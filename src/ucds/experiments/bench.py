@@ -20,6 +20,7 @@ from ucds.choices import Accelerator, Precision
 from ucds.config import Config
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
+from ucds.source.recipe import train_source_by_transport
 from ucds.source.train import train_source
 from ucds.target.cluster import cluster_target
 from ucds.training.features import frozen_features
@@ -204,6 +205,15 @@ class Bench:
         return self._sources.learned[key]
 
     @cached_property
+    def transported(self) -> LearnedSource:
+        """The source model of the recipe ``ucds``."""
+        task, session = self.task, self.setting.session("cluster-domains")
+        model = train_source_by_transport(
+            session, task.make_source_backbone(), task.source, task.n_clusters, cache=self.setting.cache
+        )
+        return self._answered(model, session)
+
+    @cached_property
     def adapted(self) -> Learned:
         """Stage 2: a target model that has learned from the source model's answers."""
         source, session = self.source, self.setting.session("cluster-target")
@@ -236,6 +246,17 @@ class Bench:
         earlier, earlier_images = (before.stages, before.images) if before is not None else ((), 0)
         return Learned(training, (*earlier, *session.results), earlier_images + images)
 
+    def _answered(self, model: ClusteringModel, session: Session) -> LearnedSource:
+        """A source model, just learned in ``session``, with its answers about the target's samples."""
+        task, frozen = self.task, self.setting.config.tune == "head"
+        queries = (
+            self._vectors(task.seen_by_source, task.make_source_backbone) if frozen else task.seen_by_source
+        )
+        training = Training(model, model.head() if frozen else model, queries)
+        learned = self.extended(None, training, session, task.source)
+        answers = self._predict(training) if self._ask is None else self._ask(model, session)
+        return LearnedSource(learned, answers)
+
     def target_vectors(self) -> TrainingData:
         """The target's samples as vectors: themselves, or their features under the frozen encoder."""
         return self._vectors(self.task.target, self.task.backbone)
@@ -265,14 +286,7 @@ class Bench:
         model = train_source(
             session, task.make_source_backbone(), task.source, task.n_clusters, cache=self.setting.cache
         )
-        frozen = self.setting.config.tune == "head"
-        queries = (
-            self._vectors(task.seen_by_source, task.make_source_backbone) if frozen else task.seen_by_source
-        )
-        training = Training(model, model.head() if frozen else model, queries)
-        learned = self.extended(None, training, session, task.source)
-        answers = self._predict(training) if self._ask is None else self._ask(model, session)
-        return LearnedSource(learned, answers)
+        return self._answered(model, session)
 
     def _vectors(self, data: TrainingData, make_backbone: Callable[[], Backbone]) -> TrainingData:
         if len(data.view.input_shape) == 1:

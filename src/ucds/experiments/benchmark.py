@@ -17,11 +17,11 @@ import torch
 
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, Cell
+from ucds.experiments.measures import Record
 from ucds.experiments.pool import VISIBLE, run_jobs
 from ucds.experiments.preflight import Place, Survey, compute_features, decode_all, row_name, survey
 from ucds.experiments.records import (
     FILE,
-    Record,
     alone,
     append_records,
     identity_in,

@@ -14,6 +14,7 @@ from ucds.backbones.build import DEFAULT_WEIGHTS, NO_WEIGHTS
 from ucds.config import Config
 from ucds.errors import UserError
 from ucds.experiments.bench import Start
+from ucds.experiments.measures import MEASURES
 from ucds.experiments.methods import METHODS, PAPER_METHODS, settings_of
 
 Subset = Literal["full", "imbalanced"]
@@ -275,6 +276,9 @@ def _check(benchmark: Benchmark) -> None:
     lost = sorted(benchmark.baselines.keys() - sections)
     if lost:
         raise UserError(f"unknown baseline {lost[0]!r}; known: {', '.join(sorted(filter(None, sections)))}")
+    immeasurable = sorted(set(benchmark.measures) - MEASURES.keys())
+    if immeasurable:
+        raise UserError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(MEASURES)}")
     for method in sorted(used):
         settings_of(method, benchmark.baselines)
     for variant in variants:

@@ -93,9 +93,10 @@ def _plain(entry: Entry) -> str:
 
 
 def _latex(entry: Entry) -> str:
-    if isinstance(entry, str):
-        return {NOTHING: "--"}.get(entry, _escaped(entry))
-    return _written(entry, r" \pm ", lambda text: f"${text}$")
+    text = _written(entry, r" \pm ", lambda text: f"${text}$")
+    if text == NOTHING:
+        return "--"
+    return _escaped(text) if isinstance(entry, str) else text
 
 
 def _written(entry: Entry, plus_minus: str, wrapped: Callable[[str], str]) -> str:
@@ -121,4 +122,4 @@ _SPECIAL = {
 
 
 def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return "".join(_SPECIAL.get(character, character) for character in text).replace("+-", r"$\pm$")

@@ -28,6 +28,8 @@ from ucds.training.session import StageResult
 IntArray = NDArray[np.int64]
 
 SOURCE_STAGE = "learn-source"
+SOURCE_STAGES = (SOURCE_STAGE, "cluster-domains", "fit-domains")
+"""Stages that look at source samples: the paper's, and those of the recipe ``ucds``."""
 
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
         record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         record["peak_device_memory_mib"] = torch.cuda.max_memory_allocated() // 1024**2
-    on_target = [stage for stage in outcome.stages if stage.name != SOURCE_STAGE]
+    on_target = [stage for stage in outcome.stages if stage.name not in SOURCE_STAGES]
     if on_target:
         record |= _of_target_stages(outcome.labels, on_target, classes, names)
     return record

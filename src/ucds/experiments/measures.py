@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ucds.experiments.records import Record
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from ucds.baselines.kmeans import frozen_kmeans
 from ucds.errors import UserError
-from ucds.experiments import baseline_methods
+from ucds.experiments import baseline_methods, recipe_methods
 from ucds.experiments.bench import Ask, Bench, Outcome, Setting, Sources, Task
 from ucds.target.refine import refine_target
 from ucds.training.prepare import prepare
@@ -133,8 +133,8 @@ def _all_three(bench: Bench) -> Outcome:
     return bench.outcome("pcd", bench.extended(before, before.training, session, before.training.data))
 
 
-PAPER_METHODS = ("kmeans", "po", "to", "so", "ao", "pcd")
-"""k-means on frozen features, and the paper's own: pre-trained, target, source and adaptation only, PCD."""
+PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
+"""k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 METHODS: dict[str, Method] = {
     "kmeans": Method("frozen k-means", _kmeans),
@@ -175,9 +175,12 @@ METHODS: dict[str, Method] = {
     ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
-    "to": Method("TO", _target_only),
     "so": Method("SO", _source_only, encoders="source"),
+    "to": Method("TO", _target_only),
     "ao": Method("AO", _adaptation_only, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
+    "ucds-source": Method("ucds, provider's labels", recipe_methods.source_only, encoders="source"),
+    "ucds-alone": Method("ucds, without a provider", recipe_methods.alone),
+    "ucds": Method("ucds", recipe_methods.both_sides, encoders="both"),
 }
 """Every method by the name that benchmarks use."""

@@ -10,9 +10,9 @@ import numpy as np
 from ucds.config import Config
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, Figure, Sweep
+from ucds.experiments.measures import Record
 from ucds.experiments.methods import METHODS
 from ucds.experiments.points import read_points
-from ucds.experiments.records import Record
 from ucds.experiments.results import Results, RowKey
 from ucds.experiments.tasks import POINTS
 from ucds.reports import figures, tsne

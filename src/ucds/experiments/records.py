@@ -17,9 +17,8 @@ from typing import Any
 from ucds.config import Config
 from ucds.errors import UserError
 from ucds.experiments.grid import Cell
+from ucds.experiments.measures import Record
 from ucds.experiments.methods import settings_of
-
-Record = Mapping[str, Any]
 
 FILE = "runs.jsonl"
 
@@ -71,20 +70,15 @@ def alone(folder: Path) -> Iterator[None]:
         UserError: one is at it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"another process is filling {folder}: wait for it, or end it") from None
         yield
-
-
-def has_settings(record: Record, config: Config) -> bool:
-    """Whether a record was made with these settings.
-
-    Settings that are younger than the record had their defaults: those keep what was before.
-    """
-    return Config().model_dump() | dict(record["config"]) == config.model_dump()
+    finally:
+        os.close(handle)
 
 
 def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:

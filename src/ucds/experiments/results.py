@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ucds.experiments.grid import Benchmark, Cell, Variant
+from ucds.experiments.measures import Record
 from ucds.experiments.methods import METHODS
-from ucds.experiments.records import Record, identity_in, identity_of, origin_of
+from ucds.experiments.records import identity_in, identity_of, origin_of
 
 
 @dataclass(frozen=True)

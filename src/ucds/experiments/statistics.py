@@ -123,7 +123,7 @@ def over_tasks(differences: Sequence[FloatArray], level: float = 0.95) -> Interv
     drawn = rng.integers(count, size=(DRAWS, count))
     means = np.empty((DRAWS, count))
     for task, values in enumerate(differences):
-        again = values[rng.integers(len(values), size=(DRAWS, count, len(values)))].mean(axis=2)
-        means = np.where(drawn == task, again, means)
+        places = drawn == task
+        means[places] = values[rng.integers(len(values), size=(places.sum(), len(values)))].mean(axis=1)
     low, high = np.quantile(means.mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))

@@ -20,9 +20,9 @@ from ucds.experiments.layout import (
     to_latex,
     to_markdown,
 )
-from ucds.experiments.measures import MEASURES
+from ucds.experiments.measures import MEASURES, Record
 from ucds.experiments.plots import draw_figures
-from ucds.experiments.records import FILE, Record, read_records
+from ucds.experiments.records import FILE, read_records
 from ucds.experiments.results import Results, RowKey, collect, row_title, variant_named
 from ucds.experiments.statistics import compare
 from ucds.files import write_text_atomically

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from ucds.backbones import build_backbone
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
@@ -87,6 +88,7 @@ def run_job(
     """
     if place.threads is not None:
         torch.set_num_threads(place.threads)
+        threadpool_limits(place.threads)  # of NumPy and scikit-learn
     unfinished = _checkpoints(folder / UNFINISHED, job, survey)
     sources = Sources(checkpoints=unfinished)
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)

@@ -197,7 +197,8 @@ class LabelClient:
     def _refusal(self, reply: _Reply) -> str:
         problem = _problem_of(reply)
         if problem is not None:
-            hint = " (environment variable UCDS_KEY, or --key)" if reply.status == 401 and not self.key else ""
+            missing = reply.status == 401 and self.key is None
+            hint = " (environment variable UCDS_KEY, or --key)" if missing else ""
             return f"{self.url} answers {reply.status}: {problem.detail}{hint}"
         if 300 <= reply.status < 400:
             return f"{self.url} sends us on to {reply.headers.get('Location')}: give that address yourself"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ucds.metrics import proportions_l1
-from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, save, style
+from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,3 +126,38 @@ def _name_ticks(ax: Axes, labels: Sequence[str]) -> None:
     size = 9 if len(labels) <= 12 else 8 if len(labels) <= 35 else 5.5
     ax.set_xticks(range(len(labels)), labels, rotation=rotation, fontsize=size)
     ax.tick_params(axis="x", length=0)
+
+
+def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> FigureFiles:
+    """Shows accuracy against the weight of a loss: a line a loss, a band of one standard deviation.
+
+    Args:
+        lines: Accuracies in percent, one a seed, by weight, by name of the loss. Weights are positive.
+        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+
+    Raises:
+        ValueError: If there is no line, or a weight without accuracies.
+    """
+    if not lines or not all(all(map(len, points.values())) for points in lines.values()):
+        raise ValueError("every line needs at least one accuracy for each of its weights")
+    with style():
+        figure = blank_figure(PAGE_WIDTH, 3.2)
+        ax = figure.subplots()
+        for number, (name, points) in enumerate(lines.items()):
+            weights = np.array(sorted(points))
+            runs = [np.asarray(points[weight], dtype=np.float64) for weight in weights]
+            mean = np.array([values.mean() for values in runs])
+            deviation = np.array([values.std(ddof=1) if len(values) > 1 else 0.0 for values in runs])
+            colour, marker = look(number)
+            ax.fill_between(
+                weights, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0
+            )
+            ax.plot(weights, mean, color=colour, marker=marker, markersize=4, label=name)
+        ax.set_xscale("log")
+        ticks = sorted({weight for points in lines.values() for weight in points})
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
+        ax.set_xlabel("weight of the loss")
+        ax.set_ylabel("clustering accuracy (%)")
+        ax.legend(frameon=False)
+        return save(figure, path)

@@ -317,6 +317,7 @@ def finish(session: Session, model: ClusteringModel, inputs: Inputs, role: Role)
         domains=inputs.data.samples.domain_names,
         stages=tuple(result.name for result in session.results),
         tune=session.config.tune,
+        unit_features=model.encoder.unit_features,
     )
     save_model(folder.path / MODEL_FILE, model, session.results[-1].state["proportions"], card)
     folder.drop_checkpoint()

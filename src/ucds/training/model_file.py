@@ -37,6 +37,7 @@ class ModelCard:
         domains: names of the domains it was trained on, in the order of the proportions.
         stages: names of the stages it went through.
         tune: whether the whole encoder was trained, or its backbone stayed frozen.
+        unit_features: whether the backbone's features are brought to unit length.
     """
 
     role: Role
@@ -48,6 +49,7 @@ class ModelCard:
     domains: tuple[str, ...]
     stages: tuple[str, ...]
     tune: Tune = "full"
+    unit_features: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
             "source models stay with their owner, who answers with labels"
         )
     model = ClusteringModel(
-        backbone or rebuild_backbone(card.backbone), card.n_clusters, bottleneck_width=card.bottleneck_width
+        backbone or rebuild_backbone(card.backbone),
+        card.n_clusters,
+        bottleneck_width=card.bottleneck_width,
+        unit_features=card.unit_features,
     )
     proportions = tensors.pop("proportions", None)
     if proportions is None:

@@ -39,6 +39,7 @@ def prepare(
     *,
     side: str,
     cache: Path | None,
+    unit_features: bool = False,
 ) -> Training:
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
@@ -52,11 +53,16 @@ def prepare(
         n_clusters: the paper's ``K``.
         side: name of the side of the wall; two sides with the same seed must not start alike.
         cache: folder for frozen features; ``None`` keeps them in memory.
+        unit_features: whether the backbone's features are brought to unit length.
     """
     seeds = np.random.SeedSequence([session.runtime.seed, zlib.crc32(side.encode())])
     generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
     model = ClusteringModel(
-        backbone, n_clusters, bottleneck_width=session.config.bottleneck_width, generator=generator
+        backbone,
+        n_clusters,
+        bottleneck_width=session.config.bottleneck_width,
+        unit_features=unit_features,
+        generator=generator,
     )
     model.to(session.runtime.device)
     if session.config.tune == "full":

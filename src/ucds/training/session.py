@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.nn import Module
 
 from ucds.config import Config
 from ucds.data.samples import Samples
@@ -81,6 +82,11 @@ class Session:
     def take_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint that the run was resumed from, with entries ``stage``, ``model``, ``progress``."""
         return self._checkpoint
+
+    def restore(self, model: Module) -> None:
+        """Give a model the weights of the checkpoint, if the run was resumed from one."""
+        if self._checkpoint is not None:
+            model.load_state_dict(self._checkpoint["model"])
 
     def save(self, stage: str, model: dict[str, Tensor], progress: dict[str, Any]) -> None:
         """Write a checkpoint of a stage in progress (or, with no ``progress``, just finished)."""

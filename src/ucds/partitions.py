@@ -1,0 +1,86 @@
+"""Partitions of one set of samples: k-means in several spaces, and what they agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from ucds.metrics import match_clusters
+from ucds.spaces import FloatArray, unit_rows
+
+Partition = NDArray[np.int64]
+"""``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
+
+
+def kmeans_partitions(
+    spaces: Iterable[FloatArray], n_clusters: int, starts: int, rng: np.random.Generator
+) -> list[Partition]:
+    """Cluster the samples by k-means in every space, from several starts.
+
+    Args:
+        spaces: each ``(n, d)``.
+        n_clusters: the paper's ``K``.
+        starts: partitions a space.
+        rng: of the starts.
+    """
+    return [
+        KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
+        .fit_predict(space)
+        .astype(np.int64)
+        for space in spaces
+        for _ in range(starts)
+    ]
+
+
+def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.Generator) -> Partition:
+    """The partition on which others agree best.
+
+    Samples that most partitions put together are put together: k-means on the leading eigenvectors of
+    the co-association matrix, in which every cluster of every partition counts alike whatever its size.
+    (Spectral consensus; the partitions may have any number of clusters.)
+
+    Args:
+        partitions: at least one, each ``(n,)``; one that is listed m times has m votes.
+        n_clusters: the paper's ``K``.
+        rng: of k-means' starts.
+    """
+    memberships = np.concatenate([_one_hot(partition) for partition in partitions], axis=1)
+    memberships /= np.sqrt(np.maximum(memberships.sum(0), 1))
+    values, vectors = np.linalg.eigh(memberships.T @ memberships)
+    leading = memberships @ (vectors[:, -n_clusters:] * np.sqrt(np.maximum(values[-n_clusters:], 0)))
+    kmeans = KMeans(n_clusters, n_init=10, random_state=int(rng.integers(2**31)))
+    return np.asarray(kmeans.fit_predict(unit_rows(leading)), dtype=np.int64)
+
+
+def vote_shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
+    """Share of the partitions that put a sample into each cluster of an agreed one.
+
+    Args:
+        partitions: at least one; the clusters of each are matched to the agreed one's first.
+        agreed: ``(n,)``, usually their consensus.
+        n_clusters: of the agreed one.
+
+    Returns:
+        ``(n, K)``; rows sum to 1. A cluster that matches none votes for nothing, and a sample all whose
+        votes are lost so keeps the agreed cluster.
+    """
+    votes = np.zeros((len(agreed), n_clusters), np.float32)
+    everyone = np.arange(len(agreed))
+    for partition in partitions:
+        matching = match_clusters(partition, agreed)
+        voted = np.full(int(partition.max()) + 1, -1)
+        for cluster, match in matching.items():
+            voted[cluster] = match
+        chosen = voted[partition]
+        valid = chosen >= 0
+        votes[everyone[valid], chosen[valid]] += 1
+    lost = votes.sum(1) == 0
+    votes[lost, agreed[lost]] = 1
+    return np.asarray(votes / votes.sum(1, keepdims=True), dtype=np.float32)
+
+
+def _one_hot(partition: Partition) -> FloatArray:
+    return np.eye(int(partition.max()) + 1, dtype=np.float32)[partition]

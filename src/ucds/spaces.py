@@ -1,0 +1,167 @@
+"""Spaces in which the samples of one domain fall into clusters, made from the features of an encoder.
+
+An encoder trained for something else spreads its variance over directions that have nothing to do with
+the groups sought. Three things bring the groups out, none of which needs a label: subtracting the
+domain's own mean (what all its samples share says nothing about their differences), halving the
+dominance of the widest directions, and averaging every sample with its mutual nearest neighbours.
+
+No single one of these is best for every data set, so :func:`make_spaces` gives several, for a consensus.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.choices import SPACES, Space
+
+FloatArray = NDArray[np.float32]
+
+_MOST_FEATURES = 256  # further principal components of a centred space carry next to nothing
+_SHARES = {"wide": 1.0, "middle": 0.5, "near": 0.25}
+
+
+def unit_rows(vectors: FloatArray) -> FloatArray:
+    """Scale the rows of ``(n, d)`` vectors to unit length; a row of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
+    """Direction of every sample as seen from the mean of its domain.
+
+    Args:
+        vectors: features ``(n, d)`` of one domain.
+        mean: ``(d,)`` of the domain's unit vectors; that of ``vectors`` if ``None``.
+
+    Returns:
+        ``(n, d)`` unit vectors.
+    """
+    directions = unit_rows(vectors)
+    return unit_rows(directions - (directions.mean(0) if mean is None else mean))
+
+
+def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatArray]:
+    """Axes of largest variance, widest first, without subtracting a mean (see :func:`centre`).
+
+    Args:
+        vectors: ``(n, d)``.
+        width: at most so many axes.
+
+    Returns:
+        Axes ``(d, w)`` as columns, and the root of the sum of squares along each, ``(w,)``.
+    """
+    gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
+    values, axes = np.linalg.eigh(gram)
+    # A sign has no meaning; fixing it makes results alike on all machines.
+    order = np.argsort(values)[::-1][: min(width, *vectors.shape)]
+    axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
+    kept = scales > 1e-6 * max(scales.max(initial=0.0), 1e-12)
+    axes, scales = axes[:, kept], scales[kept]
+    signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
+    return np.asarray(axes * signs, dtype=np.float32), np.asarray(scales, dtype=np.float32)
+
+
+def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatArray:
+    """Project onto the principal axes, with the widest of them held back.
+
+    Args:
+        centred: ``(n, d)`` from :func:`centre`.
+        width: number of axes.
+        whitening: 0 keeps the variances, 1 makes them equal, one half takes their roots.
+
+    Returns:
+        ``(n, w)`` unit vectors.
+    """
+    axes, scales = principal_axes(centred - centred.mean(0), width)
+    return unit_rows((centred - centred.mean(0)) @ (axes / scales**whitening))
+
+
+def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
+    """Graph of samples that are among each other's nearest neighbours, each sample its own included.
+
+    A neighbourhood that only one side acknowledges is a bridge between groups of different density.
+
+    Args:
+        vectors: ``(n, d)``.
+        count: neighbours of a sample, without itself.
+
+    Returns:
+        ``(n, n)`` row-stochastic matrix: row i averages over sample i and its mutual neighbours.
+    """
+    count = min(count, len(vectors) - 1)
+    search = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(vectors)
+    graph = sparse.csr_array(search.kneighbors_graph(vectors), dtype=np.float32)
+    graph = graph.maximum(sparse.eye_array(len(vectors), dtype=np.float32, format="csr"))
+    mutual = sparse.csr_array(graph.minimum(graph.T))
+    return sparse.csr_array(sparse.diags_array(1 / mutual.sum(1)) @ mutual, dtype=np.float32)
+
+
+def diffuse(vectors: FloatArray, count: int, rounds: int) -> FloatArray:
+    """Average every sample with its mutual neighbours, who are found anew in each round.
+
+    Args:
+        vectors: unit vectors ``(n, d)``.
+        count: neighbours of a sample.
+        rounds: how often.
+
+    Returns:
+        ``(n, d)`` unit vectors.
+    """
+    for _ in range(rounds):
+        vectors = unit_rows(mutual_neighbours(vectors, count) @ vectors)
+    return vectors
+
+
+def neighbours_within(n_samples: int, n_clusters: int, most: int, share: float = 0.5) -> int:
+    """How many neighbours of a sample can be trusted to be of its own cluster.
+
+    Args:
+        n_samples: the paper's ``N``.
+        n_clusters: the paper's ``K``.
+        most: an upper bound.
+        share: part of a cluster of average size.
+    """
+    return int(np.clip(share * n_samples / n_clusters, 1, most))
+
+
+def make_spaces(
+    vectors: FloatArray,
+    n_clusters: int,
+    *,
+    names: tuple[Space, ...] = SPACES,
+    width: int = 64,
+    whitening: float = 0.5,
+    neighbours: int = 10,
+    rounds: int = 3,
+) -> dict[str, FloatArray]:
+    """Build the spaces whose clusterings are to be compared.
+
+    Args:
+        vectors: features ``(n, d)`` of one domain.
+        n_clusters: the paper's ``K``; with n it bounds the neighbourhoods.
+        names: "features": centred, on the unit sphere. "principal": half-whitened principal axes of
+            that. "wide", "middle", "near": the latter diffused over as many neighbours as a whole, a
+            half, a quarter of an average cluster has.
+        width: principal axes.
+        whitening: of them, from 0 to 1.
+        neighbours: at most so many.
+        rounds: of diffusion.
+
+    Returns:
+        Unit vectors ``(n, w)`` by name.
+    """
+    centred = centre(vectors)
+    principal = principal_space(centred, width, whitening)
+    spaces: dict[str, FloatArray] = {}
+    for name in names:
+        if name == "features":
+            spaces[name] = principal_space(centred, _MOST_FEATURES, 0.0)
+        elif name == "principal":
+            spaces[name] = principal
+        else:
+            count = neighbours_within(len(vectors), n_clusters, neighbours, _SHARES[name])
+            spaces[name] = diffuse(principal, count, rounds)
+    return spaces

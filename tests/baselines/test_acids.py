@@ -1,0 +1,230 @@
+"""Tests of ACIDS: source weights, aligned statistics, clusters that do not depend on the domain."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.backbones import identity_backbone
+from ucds.baselines import acids
+from ucds.baselines.acids import AcidsModel, ACIDSSettings, adapt_acids, learn_acids
+from ucds.baselines.joint_information import domain_joint, mutual_information, view_joint
+from ucds.baselines.loop import Loop
+from ucds.baselines.sobel import sobel_backbone
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import UserError
+from ucds.metrics import clustering_accuracy
+from ucds.training.stage import TrainingData
+
+pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
+
+SETTINGS = ACIDSSettings(
+    source_epochs=2,
+    target_epochs=2,
+    batch_size=32,
+    sub_heads=3,
+    over_clustering=2,
+    feature_dropout=0.1,
+    domain_warm_up=1,
+)
+
+EASY = {
+    "source_epochs": 100,
+    "target_epochs": 10,
+    "batch_size": 104,
+    "learning_rate": 0.1,
+    "sub_heads": 5,
+    "joint_weight": 1.0,
+}
+"""For the few large batches of these tests."""
+
+
+def learn(session: Any, data: Any, **settings: Any) -> AcidsModel:
+    return learn_acids(session, identity_backbone(24), data, 4, SETTINGS.model_copy(update=settings))
+
+
+def test_defaults_are_the_authors() -> None:
+    settings = ACIDSSettings()
+    assert (settings.batch_size, settings.sub_heads, settings.over_clustering) == (162, 5, 7)
+    assert (settings.joint_weight, settings.domain_weight, settings.domain_warm_up) == (0.2, 10, 8)
+    assert (settings.learning_rate, settings.confidence) == (1e-4, 0.95)
+    assert settings.crop == pytest.approx(100 / 150)
+    with pytest.raises(UserError, match="^bad configuration: unknown setting 'alpha'$"):
+        ACIDSSettings.from_mapping({"alpha": 0.1})
+
+
+def test_it_finds_clear_clusters_on_the_target(session: Any, source: Any, target: Any) -> None:
+    settings = SETTINGS.model_copy(update=EASY)
+    model = learn_acids(session(), identity_backbone(24), source, 4, settings)
+    found = adapt_acids(session(), model, target, settings)
+    assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
+
+
+def test_the_seed_decides(session: Any, source: Any, target: Any) -> None:
+    ends = []
+    for seed in (0, 0, 1):
+        model = learn(session(seed), source)
+        ends.append(adapt_acids(session(seed), model, target, SETTINGS))
+    np.testing.assert_array_equal(ends[0].labels, ends[1].labels)
+    states = [end.model.state_dict() for end in ends]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["prototypes"], states[2]["prototypes"])
+
+
+def test_the_target_starts_from_the_source_weights_and_leaves_them(
+    session: Any, source: Any, target: Any
+) -> None:
+    model = learn(session(), source)
+    before = copy.deepcopy(model.networks.heads.state_dict())
+    still = SETTINGS.model_copy(update={"learning_rate": 1e-30, "target_epochs": 1})
+    found = adapt_acids(session(), model, target, still)
+    prototypes = found.model.state_dict()["prototypes"]
+    assert any(torch.equal(prototypes, head) for head in before["clusters"])
+    linear = "encoder.bottleneck.linear.weight"
+    assert torch.equal(found.model.state_dict()[linear], before[linear])
+    moved = adapt_acids(session(), model, target, SETTINGS)
+    assert not torch.equal(moved.model.state_dict()[linear], before[linear])
+    after = model.networks.heads.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_the_targets_statistics_are_its_own(session: Any, source: Any, target: Any) -> None:
+    model = learn(session(), source)
+    found = adapt_acids(session(), model, target, SETTINGS)
+    bottleneck: Any = found.model.encoder.bottleneck  # type: ignore[union-attr]
+    assert isinstance(bottleneck.norm, nn.BatchNorm1d)
+    features = bottleneck.linear(target.samples.read(np.arange(80)))
+    torch.testing.assert_close(bottleneck.norm.running_mean, features.mean(0), atol=1e-4, rtol=1e-4)
+    split: Any = model.networks.whole.encoder.bottleneck[1]
+    means = [norm.running_mean for norm in split.norms]
+    assert len(means) == 2
+    assert not torch.allclose(means[0], means[1], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("confidence", 0.1), ("joint_weight", 1.0), ("feature_dropout", 0.4), ("batch_size", 40)],
+)
+def test_the_settings_reach_the_target(
+    session: Any, source: Any, target: Any, name: str, value: float
+) -> None:
+    model = learn(session(), source)
+    ends = [
+        adapt_acids(session(), model, target, SETTINGS.model_copy(update=change)).model.state_dict()
+        for change in ({}, {name: value})
+    ]
+    assert not torch.equal(ends[0]["prototypes"], ends[1]["prototypes"])
+
+
+def test_what_it_cost_includes_the_source(session: Any, source: Any, target: Any) -> None:
+    model = learn(session(), source)
+    assert model.images_seen == 2 * 2 * 4 * 32 * 2  # epochs, heads, steps, samples, views
+    found = adapt_acids(session(), model, target, SETTINGS)
+    assert found.images_seen == model.images_seen + 2 * 2 * 3 * 32 * 2
+    assert found.seconds > model.seconds > 0
+
+
+@pytest.mark.parametrize(("warm_up", "weights"), [(0, [10, 10, 10, 10]), (2, [0, 5, 10, 10])])
+def test_the_domain_term_warms_up(
+    session: Any, source: Any, monkeypatch: pytest.MonkeyPatch, warm_up: int, weights: list[float]
+) -> None:
+    terms: list[float] = []
+    update = Loop.update
+
+    def spied(loop: Loop, information: torch.Tensor, domain: torch.Tensor) -> None:
+        assert information.item() == pytest.approx(-1)
+        terms.append(domain.item())
+        update(loop, information=information, domain=domain)
+
+    monkeypatch.setattr(Loop, "update", spied)
+    monkeypatch.setattr(acids, "mutual_information", lambda joint: joint.sum((-2, -1)))  # always one
+    learn(session(), source, source_epochs=4, domain_warm_up=warm_up)
+    np.testing.assert_allclose(terms, np.repeat(weights, 2 * 4), rtol=1e-5)  # heads, steps
+
+
+def test_the_domain_is_to_be_told_from_neither_view(
+    session: Any, source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views, asked = [], []
+    pairs, joint = acids.pair_probabilities, acids.domain_joint
+
+    def spied_pairs(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        views.append(pairs(*arguments))
+        return views[-1]
+
+    def spied_joint(probabilities: torch.Tensor, counts: Any) -> torch.Tensor:
+        asked.append(joint(probabilities, counts))
+        assert counts == (16, 16)
+        return asked[-1]
+
+    monkeypatch.setattr(acids, "pair_probabilities", spied_pairs)
+    monkeypatch.setattr(acids, "domain_joint", spied_joint)
+    learn(session(), source)
+    assert len(views) == len(asked) == 2 * 2 * 4
+    for (first, second), found in zip(views, asked, strict=True):
+        both = joint(torch.cat([first[:, :16], second[:, :16], first[:, 16:], second[:, 16:]], 1), (32, 32))
+        torch.testing.assert_close(found, both)
+
+
+def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) -> None:
+    """Two groups, one of which is frequent in one domain and the other in the other."""
+    rng = np.random.default_rng(0)
+    sizes = {"a": [52, 12], "b": [12, 52]}
+    domains = {d: rng.normal(size=(64, 6)) + 6 * np.eye(6)[np.repeat([0, 1], n)] for d, n in sizes.items()}
+    data = TrainingData(VectorSamples.from_arrays(domains), VectorView())
+    about_domain, about_view = {}, {}
+    for weight in (0.0, 10.0):
+        values = EASY | {"batch_size": 128, "source_epochs": 60, "domain_weight": weight}
+        settings = SETTINGS.model_copy(update=values)
+        model = learn_acids(session(), identity_backbone(6), data, 2, settings)
+        with torch.no_grad():
+            p = model.networks.heads(data.samples.read(np.arange(128)), False).softmax(-1)
+        about_domain[weight] = mutual_information(domain_joint(p, (64, 64))).mean().item()
+        about_view[weight] = mutual_information(view_joint(p, p)).mean().item()
+    assert about_domain[0.0] > 0.05
+    assert about_domain[10.0] < 0.001
+    assert min(about_view.values()) > 0.9 * np.log(2)
+
+
+def test_images_from_random_weights(session: Any, pictures: Any) -> None:
+    backbone = sobel_backbone(size=32)
+    start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
+    settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
+    model = learn_acids(session(tune="full"), backbone, pictures(8, 2), 3, settings)
+    learned = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
+    assert learned.keys() != start.keys()  # normalisation by domain
+    found = adapt_acids(session(tune="full"), model, pictures(6), settings)
+    assert found.labels.shape == (6,)
+    names = {name for name, _ in found.model.named_parameters()} - {"prototypes"}
+    assert {name.removeprefix("encoder.backbone.") for name in names} == start.keys()
+    for name, weight in found.model.named_parameters():
+        if name != "prototypes":
+            assert not torch.equal(weight, start[name.removeprefix("encoder.backbone.")]), name
+
+
+def test_images_through_a_frozen_backbone(session: Any, pictures: Any) -> None:
+    backbone = sobel_backbone(size=32)
+    start = copy.deepcopy(backbone.module.state_dict())
+    settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
+    model = learn_acids(session(), backbone, pictures(12, 2), 3, settings)
+    found = adapt_acids(session(), model, pictures(6), settings)
+    state = found.model.state_dict()
+    assert all(torch.equal(state[f"encoder.backbone.{name}"], start[name]) for name in start)
+    assert state["encoder.bottleneck.norm.running_mean"].shape == (16,)
+    assert found.model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 3)
+
+
+def test_what_has_no_batch_normalisation_is_refused(session: Any, source: Any) -> None:
+    with pytest.raises(UserError, match="aligns domains by batch normalisation"):
+        learn(session(tune="full"), source)
+
+
+def test_a_domain_with_one_sample_a_batch_is_refused(session: Any, source: Any) -> None:
+    with pytest.raises(UserError, match="2 samples of each domain in a batch; enlarge it"):
+        learn(session(), source, batch_size=3)

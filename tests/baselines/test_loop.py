@@ -1,0 +1,143 @@
+"""Tests of the baselines' training steps: what they see, and that only the seed decides it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.baselines.loop import Loop
+from ucds.baselines.views import PairedVectorView
+from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.samples import VectorSamples
+from ucds.errors import Interrupted, UcdsWarning, UserError
+from ucds.training.stage import TrainingData
+
+
+class Told:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.heard.append(("begin", title, total))
+
+    def advance(self, done: int, figures: Any) -> None:
+        self.heard.append(("advance", done, set(figures)))
+
+    def say(self, message: str) -> None:
+        self.heard.append(("say", message))
+
+    def end(self) -> None:
+        self.heard.append("end")
+
+
+def data(n: int = 30) -> TrainingData:
+    samples = VectorSamples(np.random.default_rng(0).normal(size=(n, 5)))
+    return TrainingData(samples, PairedVectorView(5, 0.5))
+
+
+def new_loop(session: Any, n: int = 30, rate: float = 0.1, total: int = 8) -> tuple[Loop, nn.Linear]:
+    torch.manual_seed(0)
+    module = nn.Linear(5, 1)
+    return Loop(
+        session, "some", module, torch.optim.SGD(module.parameters(), lr=rate), data(n), total
+    ), module
+
+
+def sampler(n: int = 30) -> DomainBalancedSampler:
+    return DomainBalancedSampler(np.zeros(n, dtype=np.int64), 8, 0)
+
+
+def run(loop: Loop, epochs: int = 2) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    seen = []
+    for _ in range(epochs):
+        for batch in loop.epoch(sampler()):
+            seen.append((batch.index, batch.inputs))
+            loop.update(loss=loop.forward(batch.inputs[:, 1]).square().mean())
+    return seen
+
+
+def test_epochs_go_on_where_the_one_before_ended(session: Any) -> None:
+    loop, _ = new_loop(session())
+    seen = run(loop)
+    expected = [sampler().batch(step) for step in range(8)]
+    np.testing.assert_array_equal([index.numpy() for index, _ in seen], expected)
+    for index, inputs in seen:
+        assert torch.equal(inputs[:, 0], data().samples.read(index.numpy()))
+    views = [inputs[:, 1] == 0 for _, inputs in seen]
+    assert not any(torch.equal(views[0], other) for other in views[1:])  # every step drops its own
+    assert loop.images_seen == 8 * 8
+
+
+def test_the_seed_decides_and_the_global_generator_does_not(session: Any) -> None:
+    ends = []
+    for seed, disturbance in ((0, 1), (0, 2), (1, 1)):
+        loop, module = new_loop(session(seed))
+        torch.manual_seed(disturbance)
+        before = torch.get_rng_state()
+        run(loop)
+        assert torch.equal(torch.get_rng_state(), before)
+        ends.append(module.weight.detach().clone())
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+def test_denormal_numbers_count_as_zero_within_a_step_only(session: Any) -> None:
+    tiny, loop = torch.tensor([1e-39]), new_loop(session())[0]
+    for batch in loop.epoch(sampler()):
+        assert (tiny * 0.5).item() == 0
+        loop.update(loss=loop.forward(batch.inputs[:, 0]).mean())
+    assert (tiny * 0.5).item() > 0
+
+
+def test_an_update_descends_on_the_sum_of_the_terms(session: Any) -> None:
+    loop, module = new_loop(session())
+    before = module.weight.detach().clone()
+    for number, batch in enumerate(loop.epoch(sampler())):
+        out = loop.forward(batch.inputs[:, 0])
+        (slope,) = torch.autograd.grad(3 * out.mean(), module.weight, retain_graph=True)
+        loop.update(one=2 * out.mean(), two=out.mean())
+        torch.testing.assert_close(module.weight, before - 0.1 * slope)
+        if number == 0:
+            break
+
+
+def test_progress_is_told_and_ends(session: Any) -> None:
+    opened = session()
+    told = opened.runtime.reporter = Told()
+    loop, _ = new_loop(opened, total=24)
+    run(loop, epochs=6)
+    with pytest.warns(UcdsWarning, match="^some: the clustering has collapsed"):
+        labels = loop.finish(torch.eye(8)[[3] * 30])
+    assert labels.tolist() == [3] * 30
+    assert told.heard == [
+        ("begin", "some", 24),
+        ("advance", 20, {"loss"}),
+        ("advance", 24, {"loss"}),
+        "end",
+    ]
+
+
+def test_what_is_no_longer_finite_is_refused_in_one_line(session: Any) -> None:
+    loop, _ = new_loop(session(), rate=1e30)
+    with pytest.raises(UserError, match="^some is no longer finite at step 8 .*: lower the learning rate$"):
+        run(loop)
+
+
+def test_a_request_to_stop_is_heeded(session: Any) -> None:
+    opened = session()
+    loop, _ = new_loop(opened)
+    opened.runtime.stop_requested = True
+    with pytest.raises(Interrupted):
+        run(loop)
+    assert loop.images_seen == 8  # the step at hand was finished
+
+
+def test_a_single_sample_is_refused(session: Any) -> None:
+    with pytest.raises(UserError, match="at least 2 samples"):
+        new_loop(session(), n=1)

@@ -1,0 +1,149 @@
+"""Tests of the baselines' views: crops, pairs, colours, dropped features."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ucds.backbones import BackboneSpec, identity_backbone
+from ucds.baselines.views import (
+    LUMA,
+    PairedImageView,
+    PairedVectorView,
+    ResizedImageView,
+    change_colours,
+    drop_features,
+    paired_view,
+    resized_view,
+)
+from ucds.data.views import ImageView, VectorView
+
+NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+
+
+def images(n: int = 4, side: int = 32) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(256, (n, 3, side, side), generator=generator, dtype=torch.uint8)
+
+
+def draws(view: PairedImageView | ResizedImageView, n: int = 4) -> Tensor:
+    return view.draw(n, torch.Generator().manual_seed(1))
+
+
+def test_a_crop_of_the_networks_size_is_the_usual_view() -> None:
+    view, usual = (
+        ResizedImageView(24, 0.75, (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)),
+        ImageView(24, (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)),
+    )
+    assert view.input_shape == (3, 24, 24)
+    torch.testing.assert_close(view.train(images(), draws(view)), usual.train(images(), draws(view)))
+    torch.testing.assert_close(view.test(images()), usual.test(images()))
+
+
+def test_other_crops_are_brought_to_size_without_aliasing() -> None:
+    stripes = (255 * (torch.arange(32) % 2)).to(torch.uint8).expand(1, 3, 32, 32)
+    view = ResizedImageView(8, 0.75, NONE, UNIT)
+    small = view.test(stripes)
+    assert small.shape == (1, 3, 8, 8)
+    assert (small[..., 1:-1] - 0.5).abs().max() < 0.1  # what every third pixel alone would not give
+    assert view.train(stripes, torch.rand(1, 3)).shape == (1, 3, 8, 8)
+
+
+def test_pairs_are_a_plain_crop_and_changed_ones() -> None:
+    view, raw = PairedImageView(24, 0.75, NONE, UNIT, repeats=2), images()
+    chosen = draws(view)
+    chosen[:, 2:5], chosen[:, 5:9] = torch.tensor([0.0, 0.0, 0.9]), 0.5  # top left, unflipped, no change
+    pairs = view.train(raw, chosen)
+    assert pairs.shape == (4, 3, 3, 24, 24)
+    pixels = raw / 255
+    torch.testing.assert_close(pairs[:, 1], pixels[..., :24, :24], atol=1e-3, rtol=0)
+    crops = ImageView(24, NONE, UNIT)
+    plain = torch.cat([chosen[:, :2], torch.ones(4, 1)], dim=1)
+    torch.testing.assert_close(pairs[:, 0], crops.train(raw, plain))
+    last = change_colours(crops.train(raw, chosen[:, 9:12]), chosen[:, 12:])
+    torch.testing.assert_close(pairs[:, 2], last)
+
+
+def test_pairs_are_normalised_last() -> None:
+    raw, mean, std = images(), (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
+    view, bare = PairedImageView(16, 0.75, mean, std), PairedImageView(16, 0.75, NONE, UNIT)
+    expected = (bare.train(raw, draws(view)) - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(
+        3, 1, 1
+    )
+    torch.testing.assert_close(view.train(raw, draws(view)), expected)
+
+
+def test_the_draws_of_a_sample_are_its_own() -> None:
+    view, raw = PairedImageView(16, 0.75, NONE, UNIT), images()
+    whole = view.train(raw, draws(view))
+    torch.testing.assert_close(view.train(raw[2:], draws(view)[2:]), whole[2:])
+
+
+def colours(
+    brightness: float = 0.5, contrast: float = 0.5, saturation: float = 0.5, hue: float = 0.5
+) -> Tensor:
+    pixels = 0.25 + 0.5 * images(2, 8) / 255
+    found = change_colours(pixels, torch.tensor([[brightness, contrast, saturation, hue]]).expand(2, -1))
+    assert found.shape == pixels.shape
+    assert found.min() >= 0
+    assert found.max() <= 1
+    return found
+
+
+def luma(pixels: Tensor) -> Tensor:
+    return torch.einsum("c,nchw->nhw", LUMA, pixels)
+
+
+def test_colour_changes_by_hand() -> None:
+    plain = colours()
+    torch.testing.assert_close(plain, 0.25 + 0.5 * images(2, 8) / 255, atol=1e-3, rtol=0)
+    torch.testing.assert_close(colours(brightness=0.0), 0.6 * plain, atol=1e-3, rtol=0)
+    mean = luma(plain).mean((1, 2)).view(2, 1, 1, 1)
+    torch.testing.assert_close(colours(contrast=0.25), mean + 0.8 * (plain - mean), atol=1e-3, rtol=0)
+    grey = luma(plain).unsqueeze(1)
+    torch.testing.assert_close(colours(saturation=0.0), grey + 0.6 * (plain - grey), atol=1e-3, rtol=0)
+
+
+def test_hue_turns_colours_and_leaves_grey_values() -> None:
+    pixels = 0.4 + 0.2 * images(2, 8) / 255
+    turned = change_colours(pixels, torch.tensor([[0.5, 0.5, 0.5, 0.9]]).expand(2, -1))
+    assert (turned - pixels).abs().max() > 0.02
+    torch.testing.assert_close(luma(turned), luma(pixels), atol=1e-3, rtol=0)
+
+
+def test_dropped_features_by_hand() -> None:
+    vectors, chance = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[0.1, 0.3, 0.9]])
+    torch.testing.assert_close(drop_features(vectors, chance, 0.25), torch.tensor([[0.0, 2.0, 3.0]]) / 0.75)
+    assert torch.equal(drop_features(vectors, chance, 0.0), vectors)
+
+
+def test_pairs_of_vectors() -> None:
+    view, vectors = PairedVectorView(500, 0.2, repeats=3), torch.randn(6, 500)
+    pairs = view.train(vectors, view.draw(6, torch.Generator().manual_seed(0)))
+    assert pairs.shape == (6, 4, 500)
+    assert torch.equal(pairs[:, 0], vectors)
+    dropped = (pairs[:, 1:] == 0).float().mean((0, 2))
+    torch.testing.assert_close(dropped, torch.full((3,), 0.2), atol=0.03, rtol=0)
+    assert not torch.equal(pairs[:, 1], pairs[:, 2])
+    assert torch.equal(view.test(vectors), vectors)
+
+
+def test_the_backbone_says_how_images_are_seen() -> None:
+    spec = BackboneSpec("any", 512, 64, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+    for view in (resized_view(spec, ImageView(), 0.5), paired_view(spec, ImageView(), 0.5, 0.2, 2)):
+        assert isinstance(view, ResizedImageView)
+        assert (view.size, view.crop) == (64, 0.5)
+        black = torch.zeros(1, 3, 256, 256, dtype=torch.uint8)
+        torch.testing.assert_close(view.test(black)[0, :, 0, 0], torch.tensor([-1 / 5, -1 / 3, -3 / 7]))
+    unsaid = resized_view(BackboneSpec("any", 512), ImageView(48), 0.5)
+    assert unsaid.input_shape == (3, 48, 48)
+
+
+@pytest.mark.parametrize("spec", [identity_backbone(7).spec, BackboneSpec("frozen", 7, 224)])
+def test_vectors_stay_vectors(spec: BackboneSpec) -> None:
+    usual = VectorView()
+    assert resized_view(spec, usual, 0.5) is usual
+    pairs = paired_view(spec, usual, 0.5, 0.3, 2)
+    assert isinstance(pairs, PairedVectorView)
+    assert (pairs.width, pairs.dropout, pairs.repeats) == (7, 0.3, 2)

@@ -1,0 +1,52 @@
+"""Tests of the researcher's commands: what they pass on, write and print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from grid_kit import make_place, record, run_inline, write_small
+from typer.testing import CliRunner
+
+from ucds.cli.app import app
+from ucds.errors import UserError
+from ucds.experiments import benchmark as module
+from ucds.experiments.records import FILE, append_records, read_records
+
+
+def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run_jobs", run_inline)
+    place = make_place(tmp_path)
+    config, results = write_small(tmp_path, seeds="seeds = [0]"), tmp_path / "results"
+    arguments = ["benchmark", str(config), "--data", str(place.data), "--results", str(results)]
+    arguments += ["--weights", "ucds/oriented_edges=none", "--cache", str(tmp_path / "cache")]
+    done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert len(read_records(results / "small" / FILE)) == 2
+    assert "# Small" in done.stdout
+    assert (results / "small.md").read_text() in done.stdout
+    assert (results / "small.tex").is_file()
+
+
+def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
+    config = write_small(tmp_path, backbone='backbone = "net"', seeds="seeds = [0]")
+    settings = {
+        "tune": "head",
+        "bottleneck_width": 8,
+        "source_epochs": 1,
+        "clustering_epochs": 1,
+        "refinement_epochs": 1,
+        "evaluations_per_stage": 1,
+    }
+    results = tmp_path / "results"
+    append_records(results / "small" / FILE, [record("po", "a", 0, 0.125, settings=settings)])
+    done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "| PO | 12.5 (1) | 14.1 |" in done.stdout
+
+
+def test_weights_given_twice_are_refused_before_any_work(tmp_path: Path) -> None:
+    config = write_small(tmp_path)
+    arguments = ["benchmark", str(config), "--data", str(tmp_path), "--weights", "a.pt", "--weights", "b.pt"]
+    with pytest.raises(UserError, match="given twice for all encoders"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -1,0 +1,130 @@
+"""Tests of the look before the run: what is missing is said of each cell, and what to put where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from grid_kit import make_place, small, write_pictures
+
+from ucds.errors import UserError
+from ucds.experiments import preflight
+from ucds.experiments.grid import Encoder
+from ucds.experiments.preflight import Place, decode_all, encoders_of, read_weights, survey
+from ucds.training.launch import CacheOptions
+from ucds.training.progress import Quiet
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
+    odd = tmp_path / "a=b.pt"
+    odd.touch()
+    assert read_weights([]) == {}
+    assert read_weights(["none"]) == {"": "none"}
+    assert read_weights(["resnet18=r.pt", "all.pt"]) == {"resnet18": "r.pt", "": "all.pt"}
+    assert read_weights([str(odd)]) == {"": str(odd)}
+    for twice in (["a.pt", "b.pt"], ["n=a.pt", "n=b.pt"]):
+        with pytest.raises(UserError, match="--weights is given twice for "):
+            read_weights(twice)
+
+
+def test_nothing_is_missing(tmp_path: Path) -> None:
+    listener = Listener()
+    asked, place = small(tmp_path), make_place(tmp_path)
+    found = survey(asked, place, listener)
+    assert listener.lines == []
+    assert not found.faults
+    cells = list(asked.cells())
+    decode_all(cells, found, place, listener)
+    origin = found.origin(cells[0])
+    assert origin["weights"] == origin["source_weights"] == found.weights[Encoder("ucds/oriented_edges")]
+    assert len(origin["data"]) == 16
+
+
+def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
+    listener = Listener()
+    asked = small(tmp_path, targets='targets = ["a", "c"]')
+    found = survey(asked, make_place(tmp_path), listener)
+    (line,) = listener.lines
+    assert line.startswith("missing, 4 cells (kmeans, po on c): ")
+    assert line.endswith("has no domain c")
+    assert {cell.target for cell in asked.cells() if found.fault(cell) is None} == {"a"}
+
+
+def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
+    listener = Listener()
+    asked = small(tmp_path, targets='targets = { shapes = ["a"], pacs = ["photo"] }')
+    place = make_place(tmp_path)
+    write_pictures(tmp_path / "data" / "shapes")
+    found = survey(asked, place, listener)
+    (line,) = listener.lines
+    assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is not whole")
+    assert "put it at " in line
+    assert {cell.dataset for cell in asked.cells() if found.fault(cell) is None} == {"shapes"}
+
+
+def test_a_missing_encoder_costs_the_cells_that_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = preflight.build_backbone
+
+    def offline(name: str, *, weights: str) -> object:
+        if weights == "default":
+            raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
+        return build(name, weights=weights)
+
+    monkeypatch.setattr(preflight, "build_backbone", offline)
+    more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
+    asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
+    write_pictures(tmp_path / "data")
+    options = CacheOptions(tmp_path / "cache")
+    place = Place(tmp_path / "data", {"ucds/oriented_edges": "none"}, options, accelerator="cpu")
+    found = survey(asked, place, listener)
+    assert listener.lines == [
+        "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
+        "give --weights resnet18=FILE"
+    ]
+    fit = [(cell.variant, cell.method) for cell in asked.cells() if found.fault(cell) is None]
+    assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]
+    # With random weights on purpose there is nothing to miss.
+    asked = small(tmp_path, more + 'weights = "none"\n', seeds="seeds = [0]")
+    assert not survey(asked, place, Listener()).faults
+
+
+def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing can be run: .* has no domain c"):
+        survey(small(tmp_path, targets='targets = ["c"]'), make_place(tmp_path), Quiet())
+
+
+def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    for domain in ("a", "b"):
+        for number, image in enumerate(sorted((tmp_path / "data" / domain).glob("*/*"))):
+            image.rename(tmp_path / "data" / domain / f"{number}.png")
+        for folder in (tmp_path / "data" / domain).glob("?"):
+            folder.rmdir()
+    with pytest.raises(UserError, match="nothing can be run: .* no class folders to score against"):
+        survey(small(tmp_path), place, Quiet())
+
+
+def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
+    methods = 'methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]'
+    more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\n'
+    cells = [cell for cell in small(tmp_path, more, methods=methods).cells() if cell.variant]
+    own, other = Encoder("ucds/oriented_edges"), Encoder("resnet18")
+    assert {cell.method: encoders_of(cell) for cell in cells} == {
+        "kmeans": [own],
+        "po-source": [other],
+        "so": [other],
+        "pcd": [other, own],
+        "acids": [other],
+        "iic": [own],
+        "iic-original": [],
+    }
