@@ -78,7 +78,15 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_every_setting_changes_the_hash() -> None:
-    others: dict[str, Any] = {"tune": "head", "nesterov": False}
+    others: dict[str, Any] = {
+        "tune": "head",
+        "nesterov": False,
+        "recipe": "ucds",
+        "domain_centring": False,
+        "domain_transport": False,
+        "spaces": ("near",),
+        "transfer": "own",
+    }
     base = Config()
     hashes = {base.hash}
     for name, value in base.model_dump().items():

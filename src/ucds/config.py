@@ -91,13 +91,15 @@ class Config(Settings):
     domain_centring: bool = Field(True, description="each source domain is seen from its own mean")
     domain_transport: bool = Field(True, description="source samples are assigned by transport a domain")
     proportion_relaxation: float = Field(0.1, gt=0, description="cost of leaving equal cluster sizes")
-    source_starts: int = Field(5, ge=1, description="k-means starts, of which the best is kept")
-    spaces: tuple[Space, ...] = Field(SPACES, min_length=1, description="where the target is clustered")
+    source_starts: int = Field(10, ge=1, description="k-means starts, of which the best is kept")
+    spaces: tuple[Space, ...] = Field(
+        SPACES, min_length=1, strict=False, description="where the target is clustered"
+    )
     space_width: int = Field(64, ge=1, description="principal axes of a space")
     whitening: float = Field(0.5, ge=0, le=1, description="how far the axes' variances are made equal")
     neighbours: int = Field(10, ge=1, description="most neighbours that a sample is averaged with")
     diffusion_rounds: int = Field(3, ge=0)
-    space_partitions: int = Field(4, ge=1, description="k-means partitions a space")
+    space_partitions: int = Field(10, ge=1, description="k-means partitions a space")
     transfer: Transfer = Field("guarded", description="what becomes of the provider's labels")
     trusted_agreement: float = Field(0.85, ge=0, le=1, description="from here on labels shape the spaces")
     least_agreement: float = Field(0.3, ge=0, le=1, description="from here on labels have a vote")

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
+from ucds.partitions import contingency, match
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
@@ -63,10 +65,7 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
     """
-    clusters, truth, counts = _contingency(*_checked(labels, classes))
-    rows, columns = linear_sum_assignment(counts, maximize=True)
-    common = counts[rows, columns] > 0
-    return dict(zip(clusters[rows[common]].tolist(), truth[columns[common]].tolist(), strict=True))
+    return match(*_checked(labels, classes))
 
 
 def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
@@ -83,7 +82,7 @@ def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
         ValueError: If the two are empty, of different length, not integers, or negative.
     """
     labels, classes = _checked(labels, classes)
-    _, _, counts = _contingency(labels, classes)
+    _, _, counts = contingency(labels, classes)
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(labels))
 
 
@@ -160,15 +159,6 @@ def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_class
         ordered[klass] = estimated[cluster]
     ordered[n_classes:] = estimated[unmatched]
     return ordered
-
-
-def _contingency(labels: IntArray, classes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """The clusters and the classes that occur, and the number of samples in each pair of them."""
-    clusters, rows = np.unique(labels, return_inverse=True)
-    truth, columns = np.unique(classes, return_inverse=True)
-    counts = np.zeros((len(clusters), len(truth)), dtype=np.int64)
-    np.add.at(counts, (rows, columns), 1)
-    return clusters, truth, counts
 
 
 def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]:

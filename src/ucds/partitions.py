@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
-from ucds.metrics import match_clusters
 from ucds.spaces import FloatArray, unit_rows
 
 Partition = NDArray[np.int64]
@@ -70,16 +70,39 @@ def vote_shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: 
     votes = np.zeros((len(agreed), n_clusters), np.float32)
     everyone = np.arange(len(agreed))
     for partition in partitions:
-        matching = match_clusters(partition, agreed)
+        matching = match(partition, agreed)
         voted = np.full(int(partition.max()) + 1, -1)
-        for cluster, match in matching.items():
-            voted[cluster] = match
+        for cluster, partner in matching.items():
+            voted[cluster] = partner
         chosen = voted[partition]
         valid = chosen >= 0
         votes[everyone[valid], chosen[valid]] += 1
     lost = votes.sum(1) == 0
     votes[lost, agreed[lost]] = 1
     return np.asarray(votes / votes.sum(1, keepdims=True), dtype=np.float32)
+
+
+def contingency(partition: Partition, other: Partition) -> tuple[Partition, Partition, NDArray[np.int64]]:
+    """The clusters that occur in each of two partitions, and the number of samples in each pair of them."""
+    clusters, rows = np.unique(partition, return_inverse=True)
+    others, columns = np.unique(other, return_inverse=True)
+    counts = np.zeros((len(clusters), len(others)), dtype=np.int64)
+    np.add.at(counts, (rows, columns), 1)
+    return clusters, others, counts
+
+
+def match(partition: Partition, other: Partition) -> dict[int, int]:
+    """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
+
+    Pairs without a common sample are left out, and so are clusters that find no partner.
+
+    Source:
+        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
+    """
+    clusters, others, counts = contingency(partition, other)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    common = counts[rows, columns] > 0
+    return dict(zip(clusters[rows[common]].tolist(), others[columns[common]].tolist(), strict=True))
 
 
 def _one_hot(partition: Partition) -> FloatArray:

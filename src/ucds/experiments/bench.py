@@ -101,7 +101,7 @@ class Setting:
         folder = None
         if self.checkpoints is not None and unfinished is not None:
             folder = RunFolder(self.checkpoints / unfinished)
-            folder.open({"config": self.config.model_dump(), "seed": self.seed}, resume=True)
+            folder.open({"config": self.config.model_dump(mode="json"), "seed": self.seed}, resume=True)
         runtime = Runtime(
             accelerator=self.accelerator,
             precision=self.precision,

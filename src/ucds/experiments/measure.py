@@ -120,7 +120,7 @@ def provenance(config: Config, accelerator: Accelerator, precision: Precision) -
     on_cuda = torch.cuda.is_available() and accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "config": config.model_dump(),
+        "config": config.model_dump(mode="json"),
         "config_hash": config.hash,
         "revision": _revision(),
         "versions": {"python": platform.python_version()}

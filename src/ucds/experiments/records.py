@@ -90,7 +90,7 @@ def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:
             "target": cell.target,
             "seed": cell.seed,
             "method": cell.method,
-            "config": condition.config.model_dump(),
+            "config": condition.config.model_dump(mode="json"),
             "baseline": settings_of(cell.method, baselines),
             "backbone": condition.target.name,
             "source_backbone": condition.source.name,
@@ -106,7 +106,7 @@ def identity_in(record: Record, dataset: str) -> str:
     """The same of a record; its data set is ``dataset`` if it is too old to name one."""
     values: dict[str, Any] = {"dataset": dataset, **ORIGINAL, "random": False, "baseline": None, **record}
     values.setdefault("source_backbone", record["backbone"])
-    values["config"] = Config().model_dump() | dict(record["config"])
+    values["config"] = Config().model_dump(mode="json") | dict(record["config"])
     return _as_text({name: values[name] for name in _IDENTITY})
 
 

@@ -297,7 +297,7 @@ def _describe(options: RunOptions, config: Config, identity: dict[str, Any]) -> 
     return identity | {
         "seed": options.seed,
         "precision": options.precision,
-        "config": config.model_dump(),
+        "config": config.model_dump(mode="json"),
         "versions": _versions(),
     }
 
