@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ucds.config import Config, read_config
+from ucds.choices import SPACES
+from ucds.config import Config, default_tune, read_config
 from ucds.errors import UserError
 
 
@@ -150,3 +151,58 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / "bad.toml").write_bytes(content)
         with pytest.raises(UserError, match="bad.toml is not TOML"):
             read_config(tmp_path / "bad.toml")
+
+
+def test_each_recipe_has_its_own_way_of_training() -> None:
+    assert (default_tune("ucds"), default_tune("pcd")) == ("head", "full")
+    assert read_config(None, recipe="ucds") == Config(recipe="ucds", tune="head")
+    assert read_config(None, recipe="pcd") == Config() == read_config(None)
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "recipe", "tune"),
+    [
+        ("", [], "ucds", "head"),
+        ("recipe = 'pcd'", [], "pcd", "full"),
+        ("recipe = 'pcd'", ["recipe=ucds"], "ucds", "head"),
+        ("", ["recipe=pcd"], "pcd", "full"),
+        ("tune = 'full'", [], "ucds", "full"),
+        ("tune = 'full'", ["tune=head", "recipe=pcd"], "pcd", "head"),
+    ],
+)
+def test_what_is_said_wins_over_the_recipe(
+    tmp_path: Path, file: str, settings: list[str], recipe: str, tune: str
+) -> None:
+    (tmp_path / "m.toml").write_text(file)
+    config = read_config(tmp_path / "m.toml", settings, recipe="ucds")
+    assert (config.recipe, config.tune) == (recipe, tune)
+
+
+def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text('spaces = ["near", "features"]\n')
+    config = read_config(tmp_path / "m.toml")
+    assert config.spaces == ("near", "features")
+    assert config == read_config(None, ["spaces=['near', 'features']"])
+    assert config.hash != read_config(None, ["spaces=['features', 'near']"]).hash
+    assert Config().spaces == SPACES
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spaces=[]",
+        "spaces=['far']",
+        "spaces='near'",
+        "recipe='other'",
+        "transfer='maybe'",
+        "whitening=1.5",
+        "proportion_relaxation=0",
+        "neighbours=0",
+        "trusted_agreement=1.1",
+        "fitting_epochs=0",
+    ],
+)
+def test_bad_settings_of_the_recipe_are_refused_in_one_line(setting: str) -> None:
+    with pytest.raises(UserError, match=f"^bad configuration: {setting.split('=')[0]}") as error:
+        read_config(None, [setting], recipe="ucds")
+    assert "\n" not in str(error.value)

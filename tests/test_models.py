@@ -133,3 +133,85 @@ def test_impossible_sizes_are_refused(n_clusters: int, width: int) -> None:
 def test_one_cluster_takes_everything() -> None:
     model = ClusteringModel(identity_backbone(4), 1).eval()
     assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))
+
+
+def unit_model(width: int = 7, n_clusters: int = 5, bottleneck: int = 6) -> ClusteringModel:
+    backbone = identity_backbone(width)
+    return ClusteringModel(backbone, n_clusters, bottleneck_width=bottleneck, unit_features=True)
+
+
+def known_head(inputs: torch.Tensor, kept: int = 3, n_clusters: int = 5) -> tuple[torch.Tensor, ...]:
+    """Axes, mean, variances and prototypes for ``inputs``, and the logits that they mean."""
+    axes = torch.linalg.qr(torch.randn(inputs.shape[1], kept, generator=seeded(5)))[0]
+    prototypes = nn.functional.normalize(torch.randn(kept, n_clusters, generator=seeded(6)), dim=0)
+    units = inputs / inputs.norm(dim=1, keepdim=True)
+    mean = units.mean(0)
+    projected = (units - mean) @ axes
+    return axes, mean, projected.var(0, correction=0), 20 * prototypes, projected @ (20 * prototypes)
+
+
+def some_inputs(n: int = 400) -> torch.Tensor:
+    return torch.randn(n, 7, generator=seeded(4)) + torch.tensor([2.0, 0, 0, 1, 0, 0, 0])
+
+
+def test_the_length_of_features_does_not_matter_where_they_are_brought_to_one() -> None:
+    inputs, lengths = some_inputs(9), torch.linspace(0.1, 50, 9)[:, None]
+    for unit_features in (True, False):
+        model = ClusteringModel(identity_backbone(7), 5, unit_features=unit_features).eval()
+        same = torch.allclose(model(inputs).logits, model(lengths * inputs).logits, atol=1e-5)
+        assert same is unit_features
+        assert model.head().encoder.unit_features is unit_features
+
+
+@pytest.mark.parametrize("kept", [3, 6])
+def test_a_given_head_means_its_formula(kept: int) -> None:
+    inputs, model = some_inputs(), unit_model()
+    model.train()(torch.randn(30, 7))  # whatever was there before is forgotten
+    *given, logits = known_head(inputs, kept)
+    model.set_head(*given)
+    output = model.eval()(inputs)
+    torch.testing.assert_close(output.logits, logits, atol=1e-5, rtol=1e-5)
+    assert not output.features[:, kept:].any()
+    torch.testing.assert_close(model(inputs[:1]).logits, logits[:1], atol=1e-5, rtol=1e-5)  # alone, too
+
+
+def test_a_given_head_means_about_the_same_in_training() -> None:
+    inputs, model = some_inputs(), unit_model()
+    *given, logits = known_head(inputs)
+    model.set_head(*given)
+    torch.testing.assert_close(model.train()(inputs).logits, logits, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-2, rtol=1e-2)
+
+
+def test_a_given_head_without_variance_is_finite_and_exact() -> None:
+    inputs, model = some_inputs(), unit_model()
+    axes, mean, _, prototypes, logits = known_head(inputs)
+    model.set_head(axes, mean, torch.zeros(3), prototypes)
+    torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-5, rtol=1e-4)
+
+
+def test_the_head_of_a_model_gives_it_a_start() -> None:
+    inputs, model = some_inputs(), unit_model()
+    *given, logits = known_head(inputs)
+    model.head().set_head(*given)
+    torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("axes", "variances", "prototypes"),
+    [
+        ((8, 3), 3, (3, 5)),  # another backbone
+        ((7, 7), 7, (7, 5)),  # wider than the bottleneck
+        ((7, 3), 3, (4, 5)),
+        ((7, 3), 3, (3, 4)),  # another K
+        ((7, 3), 2, (3, 5)),
+    ],
+)
+def test_a_head_that_does_not_fit_is_refused_and_changes_nothing(
+    axes: tuple[int, int], variances: int, prototypes: tuple[int, int]
+) -> None:
+    model = unit_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(ValueError, match="do not fit"):
+        model.set_head(torch.ones(axes), torch.ones(axes[0]), torch.ones(variances), torch.ones(prototypes))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

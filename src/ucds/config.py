@@ -111,8 +111,15 @@ class Config(Settings):
     prediction_batch_size: int = Field(64, ge=1, description="larger ones only cost memory on a CPU")
 
 
-def read_config(path: Path | None, settings: Sequence[str] = ()) -> Config:
+def default_tune(recipe: Recipe) -> Tune:
+    """What a recipe trains where nobody says: training the encoder gains ours nothing (docs/recipe.md)."""
+    return "head" if recipe == "ucds" else "full"
+
+
+def read_config(path: Path | None, settings: Sequence[str] = (), *, recipe: Recipe = "pcd") -> Config:
     """Read settings from a TOML file, if any, and then from ``NAME=VALUE`` texts, which win.
+
+    ``recipe`` is taken where neither names one.
 
     Values are written as in TOML; a bare word is a text.
 
@@ -132,6 +139,9 @@ def read_config(path: Path | None, settings: Sequence[str] = ()) -> Config:
         if not equals:
             raise UserError(f"a setting is written NAME=VALUE, not {setting!r}")
         values[name.strip()] = _value(value.strip())
+    values.setdefault("recipe", recipe)
+    if values["recipe"] == "ucds":
+        values.setdefault("tune", default_tune("ucds"))
     return Config.from_mapping(values)
 
 

@@ -58,7 +58,8 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     # A sign has no meaning; fixing it makes results alike on all machines.
     order = np.argsort(values)[::-1][: min(width, *vectors.shape)]
     axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
-    kept = scales > 1e-6 * max(scales.max(initial=0.0), 1e-12)
+    kept = scales > 1e-6 * scales[0]
+    kept[0] = True
     axes, scales = axes[:, kept], scales[kept]
     signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
     return np.asarray(axes * signs, dtype=np.float32), np.asarray(scales, dtype=np.float32)
@@ -76,7 +77,7 @@ def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatA
         ``(n, w)`` unit vectors.
     """
     axes, scales = principal_axes(centred - centred.mean(0), width)
-    return unit_rows((centred - centred.mean(0)) @ (axes / scales**whitening))
+    return unit_rows((centred - centred.mean(0)) @ (axes / np.maximum(scales, 1e-12) ** whitening))
 
 
 def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:

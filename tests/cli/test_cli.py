@@ -22,7 +22,10 @@ import ucds.cli
 from ucds.metrics import score
 from ucds.training.session import Session
 
-SHORT = ("--set", "source_epochs=2", "--set", "clustering_epochs=2", "--set", "refinement_epochs=2")
+SHORT = (
+    *("--recipe", "pcd"),
+    *("--set", "source_epochs=2", "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"),
+)
 EDGES = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--tune", "head")
 SHAPES = ("bar", "cross", "disc")
 
@@ -290,7 +293,8 @@ def mistakes(v: Path, pictures: Path, r: Path, tmp: Path) -> dict[str, tuple[lis
         "unknown tune": (source(npz, "--tune", "tail"), "--tune"),
         "cache limit no number": (source(npz, "--cache-limit", "nan"), "--cache-limit"),
         "batch too small": (source(v / "three.npz", "--set", "batch_size=2"), "cannot hold 3 domains"),
-        "too few samples": (source(v / "two.npy", clusters="2"), "at least 2 samples"),
+        "too few samples": (source(v / "two.npy", "--recipe", "pcd", clusters="2"), "at least 2 samples"),
+        "more clusters than samples": (source(v / "two.npy"), "2 samples cannot form 4 clusters"),
         "unknown backbone": (source(images, "--backbone", "resnet81", *none), "did you mean"),
         "backbone for vectors": (source(npz, "--backbone", "resnet18"), "--backbone is for images"),
         "no such weights": (source(images, "--weights", tmp / "absent.pth"), "absent.pth"),
@@ -300,7 +304,7 @@ def mistakes(v: Path, pictures: Path, r: Path, tmp: Path) -> dict[str, tuple[lis
         "out is a file": (source(npz, out=labels), "is a file: choose another --out"),
         "out below a file": (source(npz, out=labels / "run"), "cannot create the run folder"),
         "diverged": (
-            source(npz, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20"),
+            source(npz, "--recipe", "pcd", "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20"),
             "no longer finite",
         ),
         "labels missing": (target(npy, tmp / "absent.json"), "cannot read the label file"),
@@ -473,7 +477,8 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
     more = ("--clusters", 4) if side == "source" else ("--labels", vectors / "labels.json")
     data = vectors / ("source.npz" if side == "source" else "target.npy")
     settings = [f"--set={name}_epochs=20" for name in ("source", "clustering", "refinement")]
-    command = (f"train-{side}", data, *more, *settings, "--checkpoint-seconds", "1e9", "--out")
+    recipe = ("--recipe", "pcd", "--checkpoint-seconds", "1e9")
+    command = (f"train-{side}", data, *more, *settings, *recipe, "--out")
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as patch:
         signalled(patch, number, 1, after=4)
@@ -495,14 +500,25 @@ def test_a_second_signal_stops_at_once_without_a_traceback(
 ) -> None:
     signalled(monkeypatch, signal.SIGINT, 2, after=2)
     out = tmp_path / "run"
-    found = ucds_command("train-source", vectors / "source.npz", "--clusters", 4, "--out", out)
+    found = ucds_command(
+        "train-source", vectors / "source.npz", "--clusters", 4, "--recipe", "pcd", "--out", out
+    )
     assert found.status == 130
     assert "Traceback" not in found.err
 
 
 def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ["train-source", str(vectors / "source.npz"), "--clusters", "4", "--out", str(out)]
+    command = [
+        "train-source",
+        str(vectors / "source.npz"),
+        "--clusters",
+        "4",
+        "--recipe",
+        "pcd",
+        "--out",
+        str(out),
+    ]
     epochs = ["--set", "source_epochs=100000"]
     with subprocess.Popen(
         [sys.executable, "-m", "ucds", *command, *epochs], stderr=subprocess.PIPE, text=True

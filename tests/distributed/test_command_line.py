@@ -24,7 +24,16 @@ def vectors(tmp_path: Path) -> Path:
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    settings = ["--set", "source_epochs=400", "--set", "batch_size=32", "--checkpoint-seconds", "0"]
+    settings = [
+        "--recipe",
+        "pcd",
+        "--set",
+        "source_epochs=400",
+        "--set",
+        "batch_size=32",
+        "--checkpoint-seconds",
+        "0",
+    ]
     devices = ["--accelerator", "cpu", "--devices", "2"]
     arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), *devices, *settings, *more]
     return [sys.executable, "-m", "ucds", *arguments]

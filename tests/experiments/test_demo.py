@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 from ucds.errors import UserError
-from ucds.experiments.demo import _check_folder, _metrics, _table
+from ucds.experiments.demo import DEMO_METHODS, _check_folder, _metrics, _table
 from ucds.experiments.digits import STYLES
-from ucds.experiments.methods import PAPER_METHODS
 from ucds.metrics import clustering_accuracy
 
-ACCURACY = {"kmeans": 0.5, "po": 0.1, "so": 0.4, "to": 0.3, "ao": 0.6, "pcd": 0.712}
+ACCURACY = {
+    **{"kmeans": 0.5, "po": 0.1, "so": 0.4, "to": 0.3, "ao": 0.6, "pcd": 0.712},
+    **{"ucds-alone": 0.55, "ucds": 0.8},
+}
 
 
 def metrics(**accuracy: float) -> dict[str, Any]:
     values = ACCURACY | accuracy
-    methods = {m: {"accuracy": values[m], "nmi": 0.25, "ari": 0.2, "seconds": 1.5} for m in PAPER_METHODS}
+    methods = {m: {"accuracy": values[m], "nmi": 0.25, "ari": 0.2, "seconds": 1.5} for m in DEMO_METHODS}
     return {"dataset": "digits", "target": "neon", "n_clusters": 10, "seed": 0, "methods": methods}
 
 
@@ -48,15 +50,18 @@ def test_the_table_names_every_method_with_its_figures() -> None:
     lines = _table(metrics())
     assert lines[0].startswith("Sorting neon digits into 10 clusters with help from paper, chalk, blueprint")
     body = [line.split() for line in lines if line.endswith("1.5")]
-    assert [row[-3:] for row in body] == [[f"{100 * ACCURACY[m]:.1f}", "25.0", "1.5"] for m in PAPER_METHODS]
-    assert [row[0] for row in body] == ["frozen", "PO", "SO", "TO", "AO", "PCD"]
+    assert [row[-3:] for row in body] == [[f"{100 * ACCURACY[m]:.1f}", "25.0", "1.5"] for m in DEMO_METHODS]
+    assert [row[0] for row in body] == ["frozen", "PO", "SO", "TO", "AO", "PCD", "ucds,", "ucds"]
 
 
 @pytest.mark.parametrize(
     ("pcd", "words"), [(0.7, "20.0 points above"), (0.4, "10.0 points below"), (0.5, "0.0 points above")]
 )
 def test_the_distance_to_kmeans_is_printed_whatever_it_is(pcd: float, words: str) -> None:
-    assert _table(metrics(pcd=pcd))[-1] == f"PCD is {words} k-means on the same frozen features."
+    last = _table(metrics(pcd=pcd, ucds=1 - pcd))[-2:]
+    assert last[0] == f"PCD is {words} k-means on the same frozen features."
+    assert last[1].startswith("ucds is ")
+    assert ("above" in last[1]) == (pcd <= 0.5)
 
 
 def test_metrics_of_a_method_that_did_not_run_are_not_invented() -> None:

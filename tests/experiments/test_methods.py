@@ -25,7 +25,7 @@ from ucds.experiments.methods import PAPER_METHODS, run_methods
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.metrics import clustering_accuracy
 from ucds.source.train import train_source
-from ucds.target.train import train_target, train_target_alone
+from ucds.target.train import train_target
 from ucds.training.launch import stored_size, view_for
 from ucds.training.prediction import predict
 from ucds.training.stage import TrainingData
@@ -113,16 +113,15 @@ def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dic
     answers = labels_of(source, task.target)
     np.testing.assert_array_equal(answers, outcomes["so"].labels)
     labels = ClusterLabels(task.target.samples.ids, answers, 4, "source")
-    for method, refine in (("ao", False), ("pcd", True)):
-        model = train_target(SETTING.session(), task.backbone(), task.target, labels, refine=refine)
-        np.testing.assert_array_equal(labels_of(model, task.target), outcomes[method].labels)
-        found = outcomes[method].model
-        assert found is not None
-        assert torch.equal(found.prototypes, model.prototypes)
+    model = train_target(SETTING.session(), task.backbone(), task.target, labels)
+    np.testing.assert_array_equal(labels_of(model, task.target), outcomes["pcd"].labels)
+    found = outcomes["pcd"].model
+    assert found is not None
+    assert torch.equal(found.prototypes, model.prototypes)
 
 
 def test_to_is_the_target_owners_run_alone(task: Task, outcomes: dict[str, Outcome]) -> None:
-    model = train_target_alone(SETTING.session(), task.backbone(), task.target, 4)
+    model = train_target(SETTING.session(), task.backbone(), task.target, None, n_clusters=4)
     np.testing.assert_array_equal(labels_of(model, task.target), outcomes["to"].labels)
 
 

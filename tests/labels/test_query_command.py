@@ -21,7 +21,16 @@ from ucds.target.ask import labels_beside
 Run = Callable[..., int]
 QUICK = [
     *("--accelerator", "cpu", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1"),
-    *("--set", "bottleneck_width=8", "--set", "batch_size=16", "--set", "evaluations_per_stage=2"),
+    *(
+        "--recipe",
+        "pcd",
+        "--set",
+        "bottleneck_width=8",
+        "--set",
+        "batch_size=16",
+        "--set",
+        "evaluations_per_stage=2",
+    ),
 ]
 
 
@@ -82,7 +91,7 @@ def test_wrong_use_is_told_in_one_line(
     cases = {
         "--key": ("query", images, *address, "--out", "o", "--key", "wrong"),
         "https": ("query", images, "--url", "http://example.org", "--out", "o"),
-        "either --labels": ("train-target", images, "--out", "o"),
+        "give --labels": ("train-target", images, "--out", "o"),
         "or --url": ("train-target", images, "--out", "o", "--labels", "l", *address),
     }
     for word, arguments in cases.items():

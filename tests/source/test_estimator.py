@@ -30,14 +30,20 @@ EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges", "weights": "none", "
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([SourceClustering(settings=SHORT, random_state=0)])
+@parametrize_with_checks(
+    [
+        SourceClustering(recipe="pcd", settings=SHORT, random_state=0),
+        SourceClustering(settings={"source_starts": 1}, random_state=0),
+    ]
+)
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: SourceClustering, check: Callable[[Any], None]) -> None:
     assert not EXPECTED_FAILURES
     check(estimator)
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
-    parameters = {"settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"recipe": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
     return SourceClustering(n_clusters, **parameters)
 
 
@@ -78,7 +84,9 @@ def test_fitted_attributes(blobs: Blobs) -> None:
 
 def test_finds_blobs_that_cannot_be_missed(blobs: Blobs) -> None:
     x, domain = two_domains(blobs)
-    found = SourceClustering(4, settings={"source_epochs": 60}, random_state=0, accelerator="cpu")
+    found = SourceClustering(
+        4, recipe="pcd", settings={"source_epochs": 60}, random_state=0, accelerator="cpu"
+    )
     found.fit(x, sample_domain=domain)
     truth = np.concatenate([np.arange(40) % 4, np.arange(24) % 4])
     pairs = set(zip(found.labels_.tolist(), truth.tolist(), strict=True))

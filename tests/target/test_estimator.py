@@ -20,13 +20,19 @@ BRIEF = {"clustering_epochs": 2, "refinement_epochs": 2, "bottleneck_width": 16}
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([TargetClustering(settings=SHORT, random_state=0)])
+@parametrize_with_checks(
+    [
+        TargetClustering(recipe="pcd", settings=SHORT, random_state=0),
+        TargetClustering(settings={"fitting_epochs": 2, "space_partitions": 1}, random_state=0),
+    ]
+)
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> TargetClustering:
-    parameters = {"settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"recipe": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
     return TargetClustering(n_clusters, **parameters)
 
 
@@ -85,7 +91,7 @@ def test_every_form_of_the_same_labels_gives_the_same_model(x: Any) -> None:
         ([None] * 48, "list of integers"),
         (3, "list of integers"),
         (ClusterLabels(("x",), np.array([0]), 4, "p"), "none of the 48 samples has a label"),
-        (ClusterLabels(tuple(map(str, range(48))), ANSWERS, 5, "p"), "5 clusters, but n_clusters is 4"),
+        (ClusterLabels(tuple(map(str, range(48))), ANSWERS, 5, "p"), "5 clusters, but the model has 4"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(x: Any, labels: Any, words: str) -> None:

@@ -214,3 +214,22 @@ def test_the_digest_sees_one_bit_and_running_statistics() -> None:
     assert state_digest(module) not in (before, after)
     module.eval()
     assert state_digest(module) == state_digest(module)
+
+
+@pytest.mark.parametrize("unit_features", [True, False])
+def test_whether_features_have_unit_length_survives(tmp_path: Path, unit_features: bool) -> None:
+    model = ClusteringModel(identity_backbone(5), 3, bottleneck_width=7, unit_features=unit_features)
+    card = card_of(model, unit_features=unit_features, tune="head", stages=("agree", "fit-target"))
+    save_model(tmp_path / MODEL_FILE, model, torch.ones(1, 3), card)
+    stored = load_model(tmp_path)
+    assert stored.card == card
+    assert stored.model.encoder.unit_features is unit_features
+    inputs = 9 * torch.randn(4, 5)
+    assert torch.equal(stored.model(inputs).logits, model.eval()(inputs).logits)
+
+
+def test_files_from_before_unit_features_have_none(run: Path) -> None:
+    rewrite(run, card=card_with(run, unit_features=...))
+    stored = load_model(run)
+    assert stored.card.unit_features is False
+    assert stored.model.encoder.unit_features is False

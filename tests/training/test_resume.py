@@ -42,7 +42,7 @@ def embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(side: str, data: Path, out: Path) -> list[str]:
-    common = ["--out", str(out), "--accelerator", "cpu", "--checkpoint-seconds", "0"]
+    common = ["--out", str(out), "--recipe", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
     for setting in SETTINGS:
         common += ["--set", setting]
     if side == "source":

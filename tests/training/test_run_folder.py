@@ -244,7 +244,7 @@ def test_the_description_holds_seed_settings_precision_and_versions(tmp_path: Pa
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["seed"] == 7
     assert description["precision"] == "32-true"
-    assert description["config"] == Config().model_dump()
+    assert description["config"] == Config().model_dump(mode="json")
     assert description["versions"]["torch"] == version("torch")
     with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
         pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import Accelerator, Precision, Tune
+from ucds.choices import Accelerator, Precision, Recipe, Tune
 
 if TYPE_CHECKING:
     from ucds.config import Config
@@ -31,7 +31,14 @@ WeightsOption = Annotated[
 TuneOption = Annotated[
     Tune | None,
     typer.Option(
-        help="'full' trains everything, 'head' only the new layers on cached features.", show_default="full"
+        help="'full' trains everything, 'head' only the new layers on cached features.",
+        show_default="head; full with pcd",
+    ),
+]
+RecipeOption = Annotated[
+    Recipe | None,
+    typer.Option(
+        help="'pcd' is the paper's method, 'ucds' the better one (docs/recipe.md).", show_default="ucds"
     ),
 ]
 ConfigOption = Annotated[Path | None, typer.Option(help="TOML file of settings.", show_default=False)]
@@ -60,11 +67,15 @@ def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-def make_config(path: Path | None, settings: list[str] | None, tune: Tune | None) -> Config:
-    """The method's settings, from a file and from single options."""
+def make_config(
+    path: Path | None, settings: list[str] | None, tune: Tune | None, recipe: Recipe | None
+) -> Config:
+    """The method's settings, from a file and from single options; our recipe where nothing names one."""
     from ucds.config import read_config
 
-    return read_config(path, [*(settings or []), *([f"tune={tune}"] if tune else [])])
+    options = {"tune": tune, "recipe": recipe}
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return read_config(path, [*(settings or []), *given], recipe="ucds")
 
 
 def make_run_options(

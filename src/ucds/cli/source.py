@@ -18,6 +18,7 @@ from ucds.cli.options import (
     DevicesOption,
     ImagesArgument,
     PrecisionOption,
+    RecipeOption,
     ResumeOption,
     RunArgument,
     SeedOption,
@@ -45,6 +46,7 @@ def train_source_command(
     ] = None,
     backbone: BackboneOption = None,
     weights: WeightsOption = "default",
+    recipe: RecipeOption = None,
     tune: TuneOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -57,8 +59,8 @@ def train_source_command(
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
 ) -> None:
-    """Learn a clustering model from several unlabelled domains (stage 1)."""
-    method = make_config(config, settings, tune)
+    """Learn a clustering model from several unlabelled domains."""
+    method = make_config(config, settings, tune, recipe)
     options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
     from ucds.data.layouts import tell_layout
     from ucds.source.train import train_source

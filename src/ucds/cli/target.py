@@ -19,6 +19,7 @@ from ucds.cli.options import (
     DevicesOption,
     ImagesArgument,
     PrecisionOption,
+    RecipeOption,
     ResumeOption,
     RunArgument,
     SeedOption,
@@ -143,6 +144,9 @@ def make_label_client(
 def train_target_command(
     images: ImagesArgument,
     out: Annotated[Path, typer.Option(help="Run folder to make.")],
+    clusters: Annotated[
+        int | None, typer.Option(min=2, help="Number of clusters, K.", show_default="the provider's")
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(help="Label file from the source owner; or give --url.", show_default=False),
@@ -153,6 +157,7 @@ def train_target_command(
     allow_plain_http: PlainHttpOption = False,
     backbone: BackboneOption = None,
     weights: WeightsOption = "default",
+    recipe: RecipeOption = None,
     tune: TuneOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -165,15 +170,18 @@ def train_target_command(
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
 ) -> None:
-    """Train a model of your own from labels and unlabelled samples (stages 2 and 3).
+    """Train a model of your own from a provider's labels and unlabelled samples.
 
-    Labels come from a file, or straight from a label service; those are then kept beside the run folder.
+    Labels come from a file, or straight from a label service; those are then kept beside the run folder. With
+    neither, but with --clusters, the samples are clustered alone.
     """
-    if (labels is None) == (url is None):
+    if labels is not None and url is not None:
         raise UserError("give either --labels, a file, or --url, a service")
+    if labels is None and url is None and clusters is None:
+        raise UserError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
     if max_queries is not None and url is None:
         warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=1)
-    method = make_config(config, settings, tune)
+    method = make_config(config, settings, tune, recipe)
     options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
     from ucds.labels.cluster_labels import ClusterLabels
     from ucds.target.train import train_target
@@ -187,20 +195,22 @@ def train_target_command(
     inputs = open_for_training(
         images, backbone=backbone, weights=weights, with_domains=False, cache=places, reporter=reporter
     )
-    if answers is None:
-        assert client is not None
+    if client is not None:
         with client:
             answers = _ask_for_run(client, inputs, options, max_queries, places, reporter)
-    answers = answers.align(inputs.data.samples.ids)
+    if answers is not None:
+        answers = answers.align(inputs.data.samples.ids)
     identity = {
         "role": "target",
-        "clusters": answers.n_clusters,
-        "labels": answers.fingerprint,
+        "clusters": clusters or (answers and answers.n_clusters),
+        "labels": answers and answers.fingerprint,
     } | inputs.identity
     if already_finished(options, method, identity):
         return say(f"{out} is finished already")
     with open_run(options, method, reporter, identity=identity) as session:
-        model = train_target(session, inputs.backbone, inputs.data, answers, cache=places.place)
+        model = train_target(
+            session, inputs.backbone, inputs.data, answers, n_clusters=clusters, cache=places.place
+        )
         finish(session, model, inputs, "target")
     say(f"target model written to {out}")
 

@@ -17,14 +17,16 @@ from ucds.training.stage import TrainingData
 
 
 class SourceClustering(ClusteringEstimator):
-    """Cluster unlabelled samples of several domains with shared prototypes (stage 1 of PCD).
+    """Cluster unlabelled samples of several domains with shared prototypes.
 
     Args:
         n_clusters: the paper's ``K``.
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
             nothing, or a :class:`ucds.backbones.Backbone` that takes them.
         weights: where the named encoder's weights come from: ``"default"``, ``"none"`` or a file.
-        tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features.
+        recipe: ``"ucds"`` (docs/recipe.md), or ``"pcd"``, the paper's method.
+        tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
+            ``"head"`` for our recipe and ``"full"`` for the paper's.
         settings: further settings by name, see :class:`ucds.config.Config`.
         random_state: seed of every random choice; the same integer gives the same model.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.

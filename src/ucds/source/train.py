@@ -8,6 +8,7 @@ from ucds.backbones import Backbone
 from ucds.data.samples import Samples, split_validation, subset
 from ucds.models import ClusteringModel
 from ucds.source.learn import learn_source
+from ucds.source.recipe import train_source_by_transport
 from ucds.training.prepare import prepare
 from ucds.training.session import Session
 from ucds.training.stage import TrainingData
@@ -16,7 +17,9 @@ from ucds.training.stage import TrainingData
 def train_source(
     session: Session, backbone: Backbone, data: TrainingData, n_clusters: int, *, cache: Path | None = None
 ) -> ClusteringModel:
-    """Learn a clustering model from unlabelled source domains; part of them is kept to choose it with.
+    """Learn a clustering model from unlabelled source domains, by the recipe of the configuration.
+
+    With the paper's, part of the samples is kept to choose the model with.
 
     Args:
         session: the run; afterwards it holds the result of the stage.
@@ -28,6 +31,8 @@ def train_source(
     Returns:
         The whole model, in evaluation mode.
     """
+    if session.config.recipe == "ucds":
+        return train_source_by_transport(session, backbone, data, n_clusters, cache=cache)
     training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
     samples = training.data.samples
     train: Samples = samples

@@ -8,17 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.backbones import Backbone
-from ucds.errors import UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
-from ucds.target.train import train_target, train_target_alone
+from ucds.target.train import train_target
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
 from ucds.training.session import Session
 from ucds.training.stage import TrainingData
 
 
 class TargetClustering(ClusteringEstimator):
-    """Cluster unlabelled target samples with the help of a provider's labels (stages 2 and 3 of PCD).
+    """Cluster unlabelled target samples with the help of a provider's labels.
 
     Parameters and fitted attributes are those of :class:`ucds.SourceClustering`; the backbone may be
     any, whatever the provider's is.
@@ -44,7 +43,7 @@ class TargetClustering(ClusteringEstimator):
             y: ignored.
             source_labels: the provider's answers: ``(n,)`` integers in ``[0, n_clusters)`` in the order
                 of the samples, or :class:`ucds.labels.cluster_labels.ClusterLabels`. Without them the
-                samples are clustered alone (the paper's TO).
+                samples are clustered alone.
 
         Raises:
             UserError: (a ``ValueError``) inputs, labels or parameters that cannot be used.
@@ -64,14 +63,8 @@ class TargetClustering(ClusteringEstimator):
             return None
         if not isinstance(source_labels, ClusterLabels):
             source_labels = ClusterLabels(ids, np.asarray(source_labels), self.n_clusters, "given")
-        if source_labels.n_clusters != self.n_clusters:
-            raise UserError(
-                f"the labels have {source_labels.n_clusters} clusters, but n_clusters is {self.n_clusters}"
-            )
         return source_labels
 
     def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
         cache = self._feature_cache(data)
-        if self._answers is None:
-            return train_target_alone(session, backbone, data, self.n_clusters, cache=cache)
-        return train_target(session, backbone, data, self._answers, cache=cache)
+        return train_target(session, backbone, data, self._answers, n_clusters=self.n_clusters, cache=cache)

@@ -6,10 +6,11 @@ import warnings
 from pathlib import Path
 
 from ucds.backbones import Backbone
-from ucds.errors import UcdsWarning
+from ucds.errors import UcdsWarning, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
 from ucds.target.cluster import cluster_target
+from ucds.target.recipe import train_target_by_consensus
 from ucds.target.refine import refine_target
 from ucds.training.prepare import prepare
 from ucds.training.session import Session
@@ -20,58 +21,52 @@ def train_target(
     session: Session,
     backbone: Backbone,
     data: TrainingData,
-    labels: ClusterLabels,
+    labels: ClusterLabels | None,
     *,
+    n_clusters: int | None = None,
     cache: Path | None = None,
-    refine: bool = True,
 ) -> ClusteringModel:
-    """Train a target model: distil and cluster (stage 2), then refine alone (stage 3).
+    """Train a target model by the recipe of the configuration.
+
+    The paper's distils the labels while clustering (stage 2), then refines alone (stage 3); without labels it
+    only refines (its TO).
 
     Args:
         session: the run; afterwards it holds the results of the stages.
         backbone: pre-trained encoder, of any architecture.
         data: target samples and views.
-        labels: the provider's answers; they may be in any order, and some samples may have none.
+        labels: the provider's answers; they may be in any order, and some samples may have none. ``None``
+            clusters the samples alone.
+        n_clusters: the paper's ``K``; the provider's if ``None``.
         cache: folder for frozen features, with ``tune = "head"``.
-        refine: whether stage 3 follows; without it the method is "adaptation only" (AO).
 
     Returns:
         The whole model, in evaluation mode.
 
     Raises:
-        UserError: no sample has a label.
+        UserError: no sample has a label, nothing says how many clusters, or the recipe cannot take labels of
+            another number of clusters.
 
     Warns:
-        UcdsWarning: only some have one.
+        UcdsWarning: only some samples have a label.
     """
-    labels = labels.align(data.samples.ids)
-    if len(labels.ids) < len(data.samples):
-        message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
-        warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=2)
-    training = prepare(session, backbone, data, labels.n_clusters, side="target", cache=cache)
-    cluster_target(session, training.trained, training.data, labels)
-    if refine:
-        refine_target(session, training.trained, training.data)
-    session.save_evaluations(data.samples)
-    return training.model.eval()
-
-
-def train_target_alone(
-    session: Session, backbone: Backbone, data: TrainingData, n_clusters: int, *, cache: Path | None = None
-) -> ClusteringModel:
-    """Train a target model that asks nobody: stage 3 on a fresh model (TO).
-
-    Args:
-        session: the run; afterwards it holds the result of the stage.
-        backbone: pre-trained encoder.
-        data: target samples and views.
-        n_clusters: the paper's ``K``.
-        cache: folder for frozen features, with ``tune = "head"``.
-
-    Returns:
-        The whole model, in evaluation mode.
-    """
+    if labels is not None:
+        labels = labels.align(data.samples.ids)
+        n_clusters = n_clusters or labels.n_clusters
+        _tell_missing(labels, len(data.samples))
+    if n_clusters is None:
+        raise UserError("without a provider's labels, say how many clusters there are to be")
+    if session.config.recipe == "ucds":
+        return train_target_by_consensus(session, backbone, data, n_clusters, labels, cache=cache)
     training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
+    if labels is not None:
+        cluster_target(session, training.trained, training.data, labels)
     refine_target(session, training.trained, training.data)
     session.save_evaluations(data.samples)
     return training.model.eval()
+
+
+def _tell_missing(labels: ClusterLabels, n_samples: int) -> None:
+    if len(labels.ids) < n_samples:
+        message = f"{len(labels.ids):,} of {n_samples:,} samples have a label of the provider"
+        warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=3)

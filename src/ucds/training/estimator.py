@@ -14,8 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.backbones import Backbone, identity_backbone
-from ucds.choices import Accelerator, Precision, Tune
-from ucds.config import Config
+from ucds.choices import Accelerator, Precision, Recipe, Tune
+from ucds.config import Config, default_tune
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
@@ -43,7 +43,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         *,
         backbone: str | Backbone | None = None,
         weights: str = "default",
-        tune: Tune = "full",
+        recipe: Recipe = "ucds",
+        tune: Tune | None = None,
         settings: dict[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         accelerator: Accelerator = "auto",
@@ -54,6 +55,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.n_clusters = n_clusters
         self.backbone = backbone
         self.weights = weights
+        self.recipe = recipe
         self.tune = tune
         self.settings = settings
         self.random_state = random_state
@@ -90,7 +92,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return self
 
     def _session(self) -> Session:
-        config = Config.from_mapping({"tune": self.tune} | (self.settings or {}))
+        tune = self.tune or default_tune(self.recipe)
+        config = Config.from_mapping({"recipe": self.recipe, "tune": tune} | (self.settings or {}))
         if not isinstance(self.n_clusters, (int, np.integer)) or self.n_clusters < 1:
             raise UserError(f"n_clusters must be an integer of at least 1, not {self.n_clusters!r}")
         seed = self.random_state

@@ -20,7 +20,7 @@ from ucds.training.objective import mixing_loss
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training
 from ucds.training.session import Session, StageResult
-from ucds.training.stage import Stage, TrainingData
+from ucds.training.stage import Stage, TrainingData, make_sampler
 
 LOGIT_SCALE = 20.0
 """Logits are so many times the projection on a unit prototype; it orders nothing, and sets how certain a
@@ -59,8 +59,9 @@ def read_features(
     """Frozen features ``(n, d)`` of all samples.
 
     Raises:
-        UserError: there are fewer samples than clusters, or a feature is not finite.
+        UserError: there are fewer samples than clusters or than a batch needs, or a feature is not finite.
     """
+    make_sampler(data.samples, session)  # what cannot be fitted later is refused before the work
     if len(data.samples) < n_clusters:
         raise UserError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     seen = training.data

@@ -124,14 +124,8 @@ class Stage:
         self._evaluation = data.samples if evaluation is None else evaluation
         self._state = state
         samples = data.samples
-        if len(samples) < 2:
-            raise UserError("training needs at least 2 samples, for batch normalisation")
-        self._sampler = DomainBalancedSampler(samples.domain, self.config.batch_size, self.runtime.seed)
+        self._sampler = make_sampler(samples, session)
         self.counts = self._sampler.counts
-        if sum(self.counts) % self.runtime.processes:
-            raise UserError(
-                f"a batch of {sum(self.counts)} cannot be shared evenly by {self.runtime.processes} processes"
-            )
         self.weights = sample_weights(self.counts, self.runtime.device)
         self._total = epochs * self._sampler.steps_per_epoch
         n = self.config.evaluations_per_stage
@@ -320,6 +314,21 @@ class Stage:
         self._state.load(progress.pop("state"))
         evaluations = [Evaluation(**evaluation) for evaluation in progress.pop("evaluations")]
         self._record = _Record(evaluations=evaluations, **progress)
+
+
+def make_sampler(samples: Samples, session: Session) -> DomainBalancedSampler:
+    """Draw the batches of a stage.
+
+    Raises:
+        UserError: there are too few samples, or batches cannot be formed or shared.
+    """
+    if len(samples) < 2:
+        raise UserError("training needs at least 2 samples, for batch normalisation")
+    sampler = DomainBalancedSampler(samples.domain, session.config.batch_size, session.runtime.seed)
+    size, processes = sum(sampler.counts), session.runtime.processes
+    if size % processes:
+        raise UserError(f"a batch of {size} cannot be shared evenly by {processes} processes")
+    return sampler
 
 
 @contextmanager

@@ -1,0 +1,178 @@
+"""Tests of giving a model the clusters found in its features, and of fitting it to them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.config import Config
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import UserError
+from ucds.spaces import centre, principal_axes, unit_rows
+from ucds.training.fitting import (
+    LOGIT_SCALE,
+    Assignments,
+    Found,
+    fit_assignments,
+    read_features,
+    start_model,
+)
+from ucds.training.prediction import predict
+from ucds.training.prepare import Training, prepare
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+N, K = 60, 4
+TRUTH = np.arange(N) % K
+
+
+def config(**settings: Any) -> Config:
+    short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 4, "bottleneck_width": 8, "batch_size": 16}
+    return Config.from_mapping(short | settings)
+
+
+def blob_data(domains: int = 1) -> TrainingData:
+    rng = np.random.default_rng(0)
+    vectors = (np.eye(K, 6)[TRUTH] + 0.05 * rng.normal(size=(N, 6)) + 0.3).astype(np.float32)
+    domain = np.arange(N) * domains // N
+    return TrainingData(VectorSamples(vectors, domain, tuple("abc"[:domains])), VectorView())
+
+
+def network(seed: int = 0) -> Backbone:
+    torch.manual_seed(seed)
+    return module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
+
+
+def opened(session: Session, backbone: Backbone, data: TrainingData, n_clusters: int = K) -> Training:
+    return prepare(session, backbone, data, n_clusters, side="x", cache=None, unit_features=True)
+
+
+def found_in(vectors: np.ndarray, truth: np.ndarray = TRUTH) -> Found:
+    axes, _ = principal_axes(centre(vectors), 5)
+    mean = unit_rows(vectors).mean(0)
+    shares = np.eye(K, dtype=np.float32)[truth]
+    prototypes = unit_rows(shares.T @ ((unit_rows(vectors) - mean) @ axes)).T
+    return Found(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, 1.5)
+
+
+def test_the_state_goes_through_a_checkpoint() -> None:
+    state, other = (Assignments(torch.full((3, 2), v), torch.full((1, 2), v)) for v in (0.5, 0.0))
+    other.load(state.tensors())
+    assert torch.equal(other.targets, state.targets)
+    assert torch.equal(other.proportions, state.proportions)
+    assert state.warning is None
+
+
+@pytest.mark.parametrize("tune", ["head", "full"])
+def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
+    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
+    training = opened(session, backbone, data)
+    vectors = read_features(session, backbone, training, data, K, None)
+    with torch.no_grad():
+        expected = backbone.module.eval()(data.samples.read(np.arange(N)))
+    np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-6)
+    assert all(weight.requires_grad for weight in backbone.module.parameters())
+
+
+def test_fewer_samples_than_clusters_are_refused() -> None:
+    session, data, backbone = Session(Runtime(accelerator="cpu"), config()), blob_data(), identity_backbone(6)
+    training = opened(session, backbone, data, N + 1)
+    with pytest.raises(UserError, match=f"^{N} samples cannot form {N + 1} clusters$"):
+        read_features(session, backbone, training, data, N + 1, None)
+    assert read_features(session, backbone, training, data, N, None).shape == (N, 6)
+
+
+def test_features_that_are_not_finite_are_refused() -> None:
+    session, data = Session(Runtime(accelerator="cpu"), config(tune="full")), blob_data()
+    backbone = network()
+    nn.init.constant_(backbone.module[0].bias, math.nan)
+    training = opened(session, backbone, data)
+    with pytest.raises(UserError, match="features are not finite: are its weights right"):
+        read_features(session, backbone, training, data, K, None)
+
+
+@pytest.mark.parametrize("tune", ["head", "full"])
+def test_the_started_model_looks_as_it_was_found(tune: str) -> None:
+    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
+    training = opened(session, backbone, data)
+    vectors = read_features(session, backbone, training, data, K, None)
+    found = found_in(vectors)
+    start_model(session, "find", training, found, vectors)
+    logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
+    expected = torch.from_numpy(logits).softmax(-1)
+    torch.testing.assert_close(
+        predict(training.model, data.samples, data.view, session.runtime, 16), expected, atol=1e-5, rtol=1e-4
+    )
+    (result,) = session.results
+    assert (result.name, result.seconds, result.selected) == ("find", 1.5, 0)
+    np.testing.assert_array_equal(result.evaluations[0].labels, expected.argmax(1))
+    np.testing.assert_array_equal(result.state["assignments"], found.assignments)
+    np.testing.assert_array_equal(result.state["proportions"], found.proportions)
+
+
+@pytest.mark.parametrize("tune", ["head", "full"])
+def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have(tune: str) -> None:
+    session = Session(Runtime(accelerator="cpu"), config(tune=tune, fitting_epochs=60))
+    data, backbone = blob_data(2), identity_backbone(6)
+    training = opened(session, backbone, data)
+    vectors = read_features(session, backbone, training, data, K, None)
+    start_model(session, "find", training, found_in(vectors), vectors)
+    asked = (TRUTH + 1) % K
+    targets = torch.eye(K)[torch.from_numpy(asked)]
+    result = fit_assignments(session, "fit", training.trained, training.data, targets)
+    np.testing.assert_array_equal(result.evaluations[result.selected].labels, asked)
+    halves = [targets[: N // 2].mean(0), targets[N // 2 :].mean(0)]
+    torch.testing.assert_close(result.state["proportions"], torch.stack(halves))
+    said = predict(training.model, data.samples, data.view, session.runtime, 64)
+    np.testing.assert_array_equal(said.argmax(1), asked)
+
+
+@pytest.mark.parametrize(("tune", "terms"), [("head", {"assignment"}), ("full", {"assignment", "mixing"})])
+def test_mixing_takes_part_where_the_whole_encoder_learns(tune: str, terms: set[str], tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open({}, resume=False)
+    session = Session(Runtime(accelerator="cpu", folder=folder), config(tune=tune))
+    data, backbone = blob_data(), network()
+    training = opened(session, backbone, data)
+    before = [weight.detach().clone() for weight in backbone.module.parameters()]
+    fit_assignments(session, "fit", training.trained, training.data, torch.eye(K)[torch.from_numpy(TRUTH)])
+    session.close()
+    folder.close()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    losses = [line for line in lines if line["kind"] == "losses"]
+    assert losses
+    assert all(terms == {"assignment", "mixing"} & line.keys() for line in losses)
+    moved = [not torch.equal(a, b) for a, b in zip(before, backbone.module.parameters(), strict=True)]
+    assert all(moved) if tune == "full" else not any(moved)
+
+
+def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> None:
+    models = []
+    for resume in (False, True):
+        folder = RunFolder(tmp_path / "run")
+        folder.open({}, resume=resume)
+        session = Session(Runtime(accelerator="cpu", folder=folder, seed=int(resume)), config())
+        data, backbone = blob_data(), identity_backbone(6)
+        training = opened(session, backbone, data)
+        before = training.trained.prototypes.detach().clone()
+        session.restore(training.trained)
+        assert torch.equal(training.trained.prototypes, before) is not resume
+        if not resume:
+            vectors = read_features(session, backbone, training, data, K, None)
+            start_model(session, "find", training, found_in(vectors), vectors)
+        models.append(training.model.state_dict())
+        assert [result.name for result in session.results] == ["find"]
+        session.close()
+        folder.close()
+    assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
