@@ -3,7 +3,7 @@
 import numpy as np
 
 from ucds.data.ground_truth import GroundTruth
-from ucds.data.subsets import imbalanced_subset
+from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 
 
 def made_up() -> tuple[GroundTruth, np.ndarray]:
@@ -35,3 +35,27 @@ def test_the_choice_in_a_domain_does_not_depend_on_the_others():
     alone = np.flatnonzero(domain == 1)
     kept = imbalanced_subset(GroundTruth(truth.names, truth.classes[alone]), domain[alone])
     assert (alone[kept] == both[domain[both] == 1]).all()
+
+
+def test_a_long_tail_falls_off_to_a_tenth():
+    classes = np.repeat(np.arange(5), 100)
+    truth, domain = GroundTruth(tuple("abcde"), classes), np.zeros(500, dtype=np.int64)
+    sizes = np.bincount(classes[long_tail_subset(truth, domain, ratio=10.0, seed=3)], minlength=5)
+    assert sorted(sizes, reverse=True) == [100, 56, 31, 17, 10]
+    assert (long_tail_subset(truth, domain) != long_tail_subset(truth, domain, seed=1)[: sizes.sum()]).any()
+
+
+def test_a_rare_class_keeps_two_samples_of_a_long_tail():
+    truth, domain = GroundTruth(("a", "b"), np.repeat([0, 1], 4)), np.zeros(8, dtype=np.int64)
+    kept = long_tail_subset(truth, domain, ratio=100.0)
+    assert sorted(np.bincount(truth.classes[kept])) == [2, 4]
+
+
+def test_a_small_subset_is_of_its_size_and_follows_the_seed():
+    positions = np.arange(50, 400)
+    kept = small_subset(positions, seed=1)
+    assert len(kept) == 100
+    assert (np.diff(kept) > 0).all()
+    assert set(kept) <= set(positions)
+    assert (kept != small_subset(positions, seed=2)).any()
+    assert (small_subset(positions[:30]) == positions[:30]).all()

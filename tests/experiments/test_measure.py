@@ -120,7 +120,7 @@ def test_without_stage_1_there_is_no_source_to_score() -> None:
 def test_a_record_says_what_it_was_made_with() -> None:
     config = Config(epsilon=0.5)
     found = provenance(config, "cpu", "32-true")
-    assert found["config"] == config.model_dump()
+    assert found["config"] == config.model_dump(mode="json")
     assert found["config_hash"] == config.hash
     assert found["device"] == "cpu"
     assert found["versions"].keys() == {"python", "ucds", "torch", "timm", "scikit-learn"}

@@ -1,6 +1,7 @@
-"""The limited, imbalanced subset of the paper: a benchmark tool, which reads the ground truth.
+"""Subsets of a data set for benchmarks: the paper's imbalanced one, a long tail, and a small one.
 
-No training command uses it: it makes a data set, from labels that a user of the method does not have.
+No training command uses them: they make data sets, some from labels that a user of the method does not
+have.
 """
 
 from __future__ import annotations
@@ -35,3 +36,35 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, s
             members = np.flatnonzero((domain == d) & (truth.classes == k))
             kept[generator.permutation(members)[int(keep * len(members)) :]] = False
     return np.flatnonzero(kept)
+
+
+def long_tail_subset(truth: GroundTruth, domain: IntArray, ratio: float = 10.0, seed: int = 0) -> IntArray:
+    """Positions of the samples that are left when class sizes fall off geometrically.
+
+    The classes come in random order; the r-th of K keeps the share ``ratio ** (-r / (K - 1))`` of its
+    samples in each domain, but at least two where it has them.
+
+    Args:
+        truth: the classes of all samples.
+        domain: `(n,)` domain of each sample.
+        ratio: of the largest share to the smallest.
+        seed: of the order of the classes and of the samples kept.
+
+    Returns:
+        `(m,)` positions, ascending.
+    """
+    kept = []
+    for d in np.unique(domain):
+        generator = np.random.default_rng(seed)
+        order = generator.permutation(truth.n_classes)
+        for rank, k in enumerate(order):
+            members = generator.permutation(np.flatnonzero((domain == d) & (truth.classes == k)))
+            share = ratio ** (-rank / max(truth.n_classes - 1, 1))
+            kept.append(members[: max(2, int(share * len(members)))])
+    return np.sort(np.concatenate(kept))
+
+
+def small_subset(positions: IntArray, size: int = 100, seed: int = 0) -> IntArray:
+    """A random part of some positions, ascending; all of them if there are no more."""
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.permutation(positions)[:size])

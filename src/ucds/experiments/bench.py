@@ -48,6 +48,7 @@ class Task:
         target: samples and views of the target owner, one domain.
         backbone: makes the target's pre-trained encoder, anew for every model.
         n_clusters: the paper's ``K``.
+        source_clusters: the provider's ``K`` in the recipe ``ucds``; ``n_clusters`` if ``None``.
         source_backbone: makes the source's encoder; the target's if ``None``.
         queries: the target's samples as the source's encoder takes them; ``target`` if ``None``.
     """
@@ -56,6 +57,7 @@ class Task:
     target: TrainingData
     backbone: Callable[[], Backbone]
     n_clusters: int
+    source_clusters: int | None = None
     source_backbone: Callable[[], Backbone] | None = None
     queries: TrainingData | None = None
 
@@ -209,7 +211,11 @@ class Bench:
         """The source model of the recipe ``ucds``."""
         task, session = self.task, self.setting.session("cluster-domains")
         model = train_source_by_transport(
-            session, task.make_source_backbone(), task.source, task.n_clusters, cache=self.setting.cache
+            session,
+            task.make_source_backbone(),
+            task.source,
+            task.source_clusters or task.n_clusters,
+            cache=self.setting.cache,
         )
         return self._answered(model, session)
 

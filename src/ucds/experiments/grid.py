@@ -17,7 +17,7 @@ from ucds.experiments.bench import Start
 from ucds.experiments.measures import MEASURES
 from ucds.experiments.methods import METHODS, PAPER_METHODS, settings_of
 
-Subset = Literal["full", "imbalanced"]
+Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]
 """A figure of the paper: its mean, or mean and standard deviation."""
 PublishedRows = dict[str, dict[str, Published]]
@@ -68,6 +68,9 @@ class Variant(BaseModel):
     methods: tuple[str, ...] | None = Field(None, description="the grid's if left out")
     settings: dict[str, Any] = Field(default_factory=dict, description="see ucds.config.Config")
     pooled_source: bool = Field(False, description="all source domains as one, D = 1")
+    source_clusters: int | None = Field(
+        None, ge=2, description="the provider's K, where it is another; for the recipe ucds"
+    )
     start: Start = Field("pre-trained", description="what the target's model starts from")
     backbone: str | None = None
     source_backbone: str | None = None
@@ -129,6 +132,7 @@ class Condition:
     pooled_source: bool = False
     start: Start = "pre-trained"
     subset: Subset = "full"
+    source_clusters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,7 @@ class Benchmark(BaseModel):
             variant.pooled_source,
             variant.start,
             variant.subset or self.grid.subset,
+            variant.source_clusters,
         )
 
     def cells(self) -> Iterator[Cell]:

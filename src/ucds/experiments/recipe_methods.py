@@ -28,7 +28,8 @@ def _on_target(method: str, bench: Bench, source: LearnedSource | None) -> Outco
     session = setting.session(method)
     labels = None
     if source is not None:
-        labels = ClusterLabels(task.target.samples.ids, source.answers, task.n_clusters, "source")
+        n_clusters = task.source_clusters or task.n_clusters
+        labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
     model = train_target_by_consensus(
         session, task.backbone(), task.target, task.n_clusters, labels, cache=setting.cache
     )

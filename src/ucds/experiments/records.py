@@ -22,7 +22,10 @@ from ucds.experiments.methods import settings_of
 
 FILE = "runs.jsonl"
 
-ORIGINAL: Mapping[str, Any] = {"subset": "full", "pooled_source": False, "start": "pre-trained"}
+ORIGINAL: Mapping[str, Any] = {
+    **{"subset": "full", "pooled_source": False, "start": "pre-trained"},
+    "source_clusters": None,
+}
 
 ORIGIN = ("weights", "source_weights", "data")
 """Entries that say which files a run was made from."""
@@ -97,6 +100,7 @@ def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:
             "random": condition.target.random,
             "subset": condition.subset,
             "pooled_source": condition.pooled_source,
+            "source_clusters": condition.source_clusters,
             "start": condition.start,
         }
     )
@@ -122,6 +126,7 @@ _IDENTITY = (
     "random",
     "subset",
     "pooled_source",
+    "source_clusters",
     "start",
 )
 

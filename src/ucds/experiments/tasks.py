@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds.backbones import build_backbone
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
-from ucds.data.subsets import imbalanced_subset
+from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.errors import UcdsWarning, UserError
 from ucds.experiments.bench import Setting, Sources, Task, source_settings
 from ucds.experiments.datasets import Located
@@ -67,7 +67,7 @@ def source_of(cell: Cell) -> tuple[object, ...]:
     """All of a cell's condition that stage 1, and its answers, depend on."""
     condition = cell.condition
     settings = source_settings(condition.config)
-    return settings, condition.source, condition.pooled_source, condition.subset
+    return settings, condition.source, condition.pooled_source, condition.subset, condition.source_clusters
 
 
 def run_job(
@@ -163,6 +163,7 @@ def _circumstances(
         "random": condition.target.random,
         "subset": condition.subset,
         "pooled_source": condition.pooled_source,
+        "source_clusters": condition.source_clusters,
         "start": condition.start,
         "baseline": settings_of(cell.method, baselines),
     }
@@ -181,7 +182,7 @@ def _open(cell: Cell, located: Located, place: Place) -> _Opened:
     """Open a task. K is the number of classes, as in the paper.
 
     The classes themselves are held against the labels of a method when it has given them all. The
-    imbalanced subset reads them earlier, to make the data set that it is.
+    subsets that depend on classes read them earlier, to make the data sets that they are.
     """
     condition = cell.condition
     data = open_inputs(located, condition.target, place, Quiet())
@@ -193,7 +194,7 @@ def _open(cell: Cell, located: Located, place: Place) -> _Opened:
         raise UserError(f"{located.path} has no class folders to score against")
     domain = data.samples.domain_names.index(located.folders[cell.target])
     is_target = data.samples.domain == domain
-    target, source = _taking_part(condition, data.samples, truth, is_target), np.flatnonzero(~is_target)
+    target, source = _taking_part(cell, data.samples, truth, is_target), np.flatnonzero(~is_target)
     source_samples = (
         _pooled(seen.samples, source) if condition.pooled_source else subset(seen.samples, source)
     )
@@ -202,6 +203,7 @@ def _open(cell: Cell, located: Located, place: Place) -> _Opened:
         target=TrainingData(subset(data.samples, target), data.view),
         backbone=_maker(condition.target, place),
         n_clusters=truth.n_classes,
+        source_clusters=condition.source_clusters,
         source_backbone=_maker(condition.source, place),
         queries=TrainingData(subset(seen.samples, target), seen.view),
     )
@@ -212,13 +214,17 @@ def _maker(encoder: Encoder, place: Place) -> Any:
     return partial(build_backbone, encoder.name, weights=encoder.weights(place.weights))
 
 
-def _taking_part(
-    condition: Condition, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]
-) -> IntArray:
+def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]) -> IntArray:
     """Positions of the target samples that a method trains on and is scored with."""
-    if condition.subset == "full":
-        return np.flatnonzero(is_target)
-    kept = imbalanced_subset(truth, samples.domain)
+    match cell.condition.subset:
+        case "full":
+            return np.flatnonzero(is_target)
+        case "small":
+            return small_subset(np.flatnonzero(is_target), seed=cell.seed)
+        case "long-tail":
+            kept = long_tail_subset(truth, samples.domain, seed=cell.seed)
+        case "imbalanced":
+            kept = imbalanced_subset(truth, samples.domain)
     return kept[is_target[kept]]
 
 
