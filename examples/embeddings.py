@@ -24,7 +24,7 @@ def main() -> None:
     vectors = digits.data * contrast[site] + brightness[site]
     ours, theirs = site < 3, site == 3
 
-    provider = SourceClustering(n_clusters=10, settings={"source_epochs": 20}, random_state=0)
+    provider = SourceClustering(n_clusters=10, random_state=0)
     provider.fit(vectors[ours], sample_domain=site[ours])
     answers = provider.predict(vectors[theirs])  # one integer a sample: all that crosses the wall
 
