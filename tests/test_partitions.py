@@ -122,6 +122,7 @@ def test_pairs_are_the_best_of_all_matchings() -> None:
 
 def test_pairs_without_a_common_sample_are_left_out() -> None:
     assert match(np.array([0, 0, 1]), np.array([3, 3, 3])) == {0: 3}
+    assert match(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])) == {0: 0}
     assert match(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 0])) == {0: 1, 1: 0}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -93,13 +94,14 @@ def test_fewer_samples_than_clusters_are_refused() -> None:
     assert read_features(session, backbone, training, data, N, None).shape == (N, 6)
 
 
-def test_features_that_are_not_finite_are_refused() -> None:
-    session, data = Session(Runtime(accelerator="cpu"), config(tune="full")), blob_data()
-    backbone = network()
-    nn.init.constant_(backbone.module[0].bias, math.nan)
-    training = opened(session, backbone, data)
+@pytest.mark.parametrize("cached", [True, False])
+def test_features_that_are_not_finite_are_refused(cached: bool, tmp_path: Path) -> None:
+    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune="full")), blob_data(), network()
+    named = dataclasses.replace(backbone, spec=dataclasses.replace(backbone.spec, name="broken"))
+    nn.init.constant_(named.module[0].bias, math.nan)
+    training = opened(session, named, data)
     with pytest.raises(UserError, match="features are not finite: are its weights right"):
-        read_features(session, backbone, training, data, K, None)
+        read_features(session, named, training, data, K, tmp_path / "cache" if cached else None)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])

@@ -21,7 +21,7 @@ from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.samples import FloatArray, IntArray, Samples, VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import Interrupted
+from ucds.errors import Interrupted, UserError
 from ucds.training.model_file import state_digest
 from ucds.training.prediction import evaluation_mode
 from ucds.training.progress import told_to
@@ -46,6 +46,9 @@ def frozen_features(
 
     Returns:
         The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs.
+
+    Raises:
+        UserError: a feature is not finite.
     """
     samples = data.samples
     if cache is None or backbone.spec.name == MODULE:
@@ -89,6 +92,9 @@ def _extract(
                 raise Interrupted
             index = positions[start : start + batch_size]
             inputs = data.view.test(data.samples.read(index).to(runtime.device))
-            yield index, backbone.module(inputs).float().cpu().numpy()
+            features = backbone.module(inputs).float().cpu().numpy()
+            if not np.isfinite(features).all():
+                raise UserError("the backbone's features are not finite: are its weights right?")
+            yield index, features
             if runtime.rank == 0:
                 progress(start + len(index), len(positions))
