@@ -27,12 +27,18 @@ def pruned(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.parametrize(
+    ("recipe", "modules"),
+    [("pcd", {"ucds.target.cluster", "ucds.target.refine"}), ("ucds", {"ucds.target.recipe"})],
+)
 def test_a_target_owner_needs_a_label_file_and_nothing_else(
     pruned: Path,
     run_commands: Any,
     quick: list[str],
     write_embeddings: Callable[[Path], None],
     tmp_path: Path,
+    recipe: str,
+    modules: set[str],
 ) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -41,9 +47,10 @@ def test_a_target_owner_needs_a_label_file_and_nothing_else(
     answers = ClusterLabels(tuple(map(str, range(60))), np.arange(60) % 4, 4, "a provider far away")
     answers.save(folder / "labels.json")
 
+    labels = ["--labels", "labels.json", "--recipe", recipe]
     training, prediction, help_page = run_commands(
         [
-            ["train-target", "target.npy", "--labels", "labels.json", "--out", "own", *quick],
+            ["train-target", "target.npy", *labels, "--out", "own", *quick],
             ["predict", "own", "target.npy", "--out", "clusters.csv", "--accelerator", "cpu"],
             ["--help"],
         ],
@@ -53,5 +60,5 @@ def test_a_target_owner_needs_a_label_file_and_nothing_else(
     for outcome in (training, prediction, help_page):
         assert outcome.status == 0, outcome.told
         assert Path(outcome.home).is_relative_to(pruned)
-    assert {"ucds.target.cluster", "ucds.target.refine"} <= set(training.modules)
+    assert modules <= set(training.modules)
     assert len((folder / "clusters.csv").read_text().splitlines()) == 61
