@@ -25,6 +25,7 @@ from ucds.training.fitting import (
     Found,
     fit_assignments,
     read_features,
+    refuse_unfit,
     start_model,
 )
 from ucds.training.prediction import predict
@@ -79,7 +80,7 @@ def test_the_state_goes_through_a_checkpoint() -> None:
 def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
     session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
     training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, K, None)
+    vectors = read_features(session, backbone, training, data, None)
     with torch.no_grad():
         expected = backbone.module.eval()(data.samples.read(np.arange(N)))
     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-6)
@@ -87,11 +88,10 @@ def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
 
 
 def test_fewer_samples_than_clusters_are_refused() -> None:
-    session, data, backbone = Session(Runtime(accelerator="cpu"), config()), blob_data(), identity_backbone(6)
-    training = opened(session, backbone, data, N + 1)
+    session, data = Session(Runtime(accelerator="cpu"), config()), blob_data()
     with pytest.raises(UserError, match=f"^{N} samples cannot form {N + 1} clusters$"):
-        read_features(session, backbone, training, data, N + 1, None)
-    assert read_features(session, backbone, training, data, N, None).shape == (N, 6)
+        refuse_unfit(session, data.samples, N + 1)
+    refuse_unfit(session, data.samples, N)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -101,14 +101,14 @@ def test_features_that_are_not_finite_are_refused(cached: bool, tmp_path: Path) 
     nn.init.constant_(named.module[0].bias, math.nan)
     training = opened(session, named, data)
     with pytest.raises(UserError, match="features are not finite: are its weights right"):
-        read_features(session, named, training, data, K, tmp_path / "cache" if cached else None)
+        read_features(session, named, training, data, tmp_path / "cache" if cached else None)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_the_started_model_looks_as_it_was_found(tune: str) -> None:
     session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
     training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, K, None)
+    vectors = read_features(session, backbone, training, data, None)
     found = found_in(vectors)
     start_model(session, "find", training, found, vectors)
     logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
@@ -128,7 +128,7 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have(tune: str
     session = Session(Runtime(accelerator="cpu"), config(tune=tune, fitting_epochs=60))
     data, backbone = blob_data(2), identity_backbone(6)
     training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, K, None)
+    vectors = read_features(session, backbone, training, data, None)
     start_model(session, "find", training, found_in(vectors), vectors)
     asked = (TRUTH + 1) % K
     targets = torch.eye(K)[torch.from_numpy(asked)]
@@ -171,7 +171,7 @@ def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> Non
         session.restore(training.trained)
         assert torch.equal(training.trained.prototypes, before) is not resume
         if not resume:
-            vectors = read_features(session, backbone, training, data, K, None)
+            vectors = read_features(session, backbone, training, data, None)
             start_model(session, "find", training, found_in(vectors), vectors)
         models.append(training.model.state_dict())
         assert [result.name for result in session.results] == ["find"]

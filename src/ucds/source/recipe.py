@@ -12,7 +12,7 @@ from ucds.backbones import Backbone
 from ucds.domain_transport import cluster_domains
 from ucds.models import ClusteringModel
 from ucds.spaces import FloatArray
-from ucds.training.fitting import Found, fit_assignments, read_features, start_model
+from ucds.training.fitting import Found, fit_assignments, read_features, refuse_unfit, start_model
 from ucds.training.prepare import prepare
 from ucds.training.session import Session
 from ucds.training.stage import TrainingData
@@ -44,9 +44,10 @@ def train_source_by_transport(
     Raises:
         UserError: there are fewer samples than clusters.
     """
+    refuse_unfit(session, data.samples, n_clusters)
     training = prepare(session, backbone, data, n_clusters, side="source", cache=cache, unit_features=True)
     if session.result_of(STAGE) is None:
-        vectors = read_features(session, backbone, training, data, n_clusters, cache)
+        vectors = read_features(session, backbone, training, data, cache)
         found = session.runtime.fabric.broadcast(_cluster(session, vectors, data, n_clusters))
         start_model(session, STAGE, training, found, vectors)
     else:

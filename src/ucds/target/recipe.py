@@ -15,7 +15,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
 from ucds.spaces import FloatArray, centre, principal_axes, unit_rows
 from ucds.target.consensus import Agreed, agree
-from ucds.training.fitting import Found, fit_assignments, read_features, start_model
+from ucds.training.fitting import Found, fit_assignments, read_features, refuse_unfit, start_model
 from ucds.training.prepare import prepare
 from ucds.training.session import Session
 from ucds.training.stage import TrainingData
@@ -52,9 +52,10 @@ def train_target_by_consensus(
     Raises:
         UserError: there are fewer samples than clusters, or no sample has a label.
     """
+    refuse_unfit(session, data.samples, n_clusters)
     training = prepare(session, backbone, data, n_clusters, side="target", cache=cache, unit_features=True)
     if session.result_of(STAGE) is None:
-        vectors = read_features(session, backbone, training, data, n_clusters, cache)
+        vectors = read_features(session, backbone, training, data, cache)
         found, agreed = session.runtime.fabric.broadcast(_cluster(session, vectors, data, n_clusters, labels))
         _tell(session, agreed)
         start_model(session, STAGE, training, found, vectors)

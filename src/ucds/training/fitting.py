@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
+from ucds.data.samples import Samples
 from ucds.errors import UserError
 from ucds.losses import soft_cross_entropy
 from ucds.models import ClusteringModel
@@ -48,22 +49,21 @@ class Found:
     seconds: float
 
 
-def read_features(
-    session: Session,
-    backbone: Backbone,
-    training: Training,
-    data: TrainingData,
-    n_clusters: int,
-    cache: Path | None,
-) -> FloatArray:
-    """Frozen features ``(n, d)`` of all samples.
+def refuse_unfit(session: Session, samples: Samples, n_clusters: int) -> None:
+    """Make sure, before any work, that samples can be clustered and a model fitted to them.
 
     Raises:
         UserError: there are fewer samples than clusters or than a batch needs.
     """
-    make_sampler(data.samples, session)  # what cannot be fitted later is refused before the work
-    if len(data.samples) < n_clusters:
-        raise UserError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
+    make_sampler(samples, session)
+    if len(samples) < n_clusters:
+        raise UserError(f"{len(samples)} samples cannot form {n_clusters} clusters")
+
+
+def read_features(
+    session: Session, backbone: Backbone, training: Training, data: TrainingData, cache: Path | None
+) -> FloatArray:
+    """Frozen features ``(n, d)`` of all samples."""
     seen = training.data
     if session.config.tune == "full":
         batch_size = session.config.prediction_batch_size
