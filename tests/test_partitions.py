@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.partitions import Partition, consensus, contingency, kmeans_partitions, match, vote_shares
+from ucds.partitions import (
+    Partition,
+    consensus,
+    contingency,
+    kmeans_partitions,
+    match,
+    share_unmatched,
+    vote_shares,
+)
 
 N, K = 120, 4
 TRUTH = np.arange(N) % K
@@ -130,3 +138,19 @@ def test_the_contingency_of_names_with_gaps() -> None:
     clusters, others, counts = contingency(np.array([7, 7, 2, 2, 2]), np.array([0, 9, 9, 9, 4]))
     assert (clusters.tolist(), others.tolist()) == ([2, 7], [0, 4, 9])
     assert counts.tolist() == [[0, 1, 2], [1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("partition", "other", "share"),
+    [
+        (TRUTH, 7 - TRUTH, 0),
+        (TRUTH, np.zeros(N, int), 1),  # one of four parts of the whole: F1 = 0.4
+        (TRUTH, np.where(TRUTH == 3, 2, TRUTH), 0.25),  # two are one, which is the counterpart of one of them
+        (np.where(TRUTH == 3, 2, TRUTH), TRUTH, 0),
+        (TRUTH + K * (np.arange(N) // K % 2), TRUTH, 0.5),  # all are halved
+        (TRUTH, np.arange(N), 1),
+    ],
+    ids=["renamed", "one cluster", "merged", "coarser", "halved", "single samples"],
+)
+def test_a_cluster_is_matched_by_a_half_or_more(partition: Partition, other: Partition, share: float) -> None:
+    assert share_unmatched(partition, other) == pytest.approx(share)

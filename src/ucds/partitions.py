@@ -6,13 +6,18 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
+from sklearn.utils.extmath import randomized_svd
 
 from ucds.spaces import FloatArray, unit_rows
 
 Partition = NDArray[np.int64]
 """``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
+
+_CONSENSUS_STARTS = 50
+"""Of k-means, whose space has few dimensions: they cost less than one partition more would."""
 
 
 def kmeans_partitions(
@@ -40,6 +45,7 @@ def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.G
 
     Samples that most partitions put together are put together: k-means on the leading eigenvectors of
     the co-association matrix, in which every cluster of every partition counts alike whatever its size.
+    The matrix, ``(n, n)``, is never formed.
     (Spectral consensus; the partitions may have any number of clusters.)
 
     Args:
@@ -47,12 +53,15 @@ def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.G
         n_clusters: the paper's ``K``.
         rng: of k-means' starts.
     """
-    memberships = np.concatenate([_one_hot(partition) for partition in partitions], axis=1)
-    memberships /= np.sqrt(np.maximum(memberships.sum(0), 1))
-    values, vectors = np.linalg.eigh(memberships.T @ memberships)
-    leading = memberships @ (vectors[:, -n_clusters:] * np.sqrt(np.maximum(values[-n_clusters:], 0)))
-    kmeans = KMeans(n_clusters, n_init=10, random_state=int(rng.integers(2**31)))
-    return np.asarray(kmeans.fit_predict(unit_rows(leading)), dtype=np.int64)
+    memberships = sparse.hstack([_one_hot(partition) for partition in partitions], format="csr")
+    sizes = np.asarray(memberships.sum(0)).ravel()
+    memberships = memberships @ sparse.diags_array(1 / np.sqrt(np.maximum(sizes, 1)))
+    # Random projections lose nothing here: with many votes, what follows the leading directions is small.
+    left, scales, _ = randomized_svd(
+        memberships, n_clusters, n_oversamples=n_clusters, random_state=int(rng.integers(2**31))
+    )
+    kmeans = KMeans(n_clusters, n_init=_CONSENSUS_STARTS, random_state=int(rng.integers(2**31)))
+    return np.asarray(kmeans.fit_predict(unit_rows(left * scales**2)), dtype=np.int64)
 
 
 def vote_shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
@@ -105,5 +114,23 @@ def match(partition: Partition, other: Partition) -> dict[int, int]:
     return dict(zip(clusters[rows[common]].tolist(), others[columns[common]].tolist(), strict=True))
 
 
-def _one_hot(partition: Partition) -> FloatArray:
-    return np.eye(int(partition.max()) + 1, dtype=np.float32)[partition]
+def share_unmatched(partition: Partition, other: Partition) -> float:
+    """Share of a partition's clusters that another partition does not have.
+
+    Clusters are paired one to one so that the sum of their F1 scores is largest. A pair is the same group
+    if its F1 is at least one half; of a group that is split in two or merged with another, one part at most
+    finds a counterpart.
+
+    Args:
+        partition: ``(n,)``; its clusters are counted.
+        other: ``(n,)``.
+    """
+    _, _, counts = contingency(partition, other)
+    f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
+    pairs = linear_sum_assignment(f1, maximize=True)
+    return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)
+
+
+def _one_hot(partition: Partition) -> sparse.csr_array:
+    rows = np.arange(len(partition))
+    return sparse.csr_array((np.ones(len(partition), dtype=np.float32), (rows, partition)))

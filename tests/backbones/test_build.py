@@ -22,6 +22,11 @@ from ucds.errors import UserError
 SMALL = "test_resnet"
 
 
+def state_of(backbone: Backbone) -> dict[str, torch.Tensor]:
+    """The weights in the layout of the file format."""
+    return {name: weight.contiguous() for name, weight in backbone.module.state_dict().items()}
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Empty caches, and every connection through a proxy at a port where nobody listens."""
@@ -116,6 +121,17 @@ def test_spec_tells_the_inputs_the_model_expects() -> None:
     assert imagenet.std == (0.229, 0.224, 0.225)
 
 
+def test_convolutions_are_laid_out_for_their_fast_kernels() -> None:
+    built = build_backbone(SMALL, weights="none")
+    convolutions = [module for module in built.module.modules() if isinstance(module, nn.Conv2d)]
+    assert convolutions
+    for module in (built.module, rebuild_backbone(built.spec).module):
+        for weight in module.parameters():
+            assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
+    features = convolutions[0](torch.rand(2, 3, 32, 32))
+    assert features.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_random_start_depends_on_the_seed_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -144,7 +160,7 @@ def test_a_spec_of_another_width_is_refused() -> None:
 
 def test_a_local_file_wins(tmp_path: Path) -> None:
     given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
-    save_file(given.module.state_dict(), tmp_path / "own.safetensors")
+    save_file(state_of(given), tmp_path / "own.safetensors")
     loaded = build_backbone(SMALL, weights=tmp_path / "own.safetensors", seed=2)
     assert same_weights(given.module, loaded.module)
     assert loaded.weights.startswith("file: own.safetensors (sha256 ")
@@ -162,7 +178,7 @@ def test_a_local_file_with_its_classifier_is_taken(name: str, tmp_path: Path) ->
 
 
 def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
-    save_file(build_backbone(SMALL, weights="none").module.state_dict(), tmp_path / "own.safetensors")
+    save_file(state_of(build_backbone(SMALL, weights="none")), tmp_path / "own.safetensors")
     with pytest.raises(
         UserError, match=r"does not fit backbone 'torchvision/squeezenet1_1': \d+ weights missing"
     ):
@@ -227,7 +243,7 @@ def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
-    state = {**given.module.state_dict(), "fc.weight": torch.zeros(1000, 96), "fc.bias": torch.zeros(1000)}
+    state = {**state_of(given), "fc.weight": torch.zeros(1000, 96), "fc.bias": torch.zeros(1000)}
     save_file(state, snapshot / "model.safetensors")
     loaded = build_backbone(SMALL)
     assert loaded.weights == "hub: timm/test_resnet.r160_in1k"

@@ -105,7 +105,7 @@ def test_the_whole_way_is_the_recipe_by_default(vectors: Path, tmp_path: Path, c
     card = load_model(target, role="target").card
     assert (card.stages, card.tune) == (("agree", "fit-target"), "head")
     told = json.loads((target / "transfer.json").read_text())
-    assert told["use"] == "transferred"
+    assert told["use"] == "consensus"
     assert told["sentence"] in done.err.splitlines()
     assert "%" in told["sentence"]
     assert score(found_by(target, vectors / "target.npy", command), TRUTH).accuracy == 1

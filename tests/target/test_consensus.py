@@ -93,11 +93,26 @@ def test_right_labels_help_where_groups_are_blurred() -> None:
 
 def test_the_guard_chooses() -> None:
     shuffled = np.random.default_rng(1).permutation(TRUTH)
-    for labels, use in ((TRUTH, "transferred"), (shuffled, "own")):
+    for labels, use in ((TRUTH, "consensus"), (shuffled, "own")):
         found = run(CLEAR, labels, space_partitions=10)
         assert found.evidence is not None
         assert (found.evidence.use, found.evidence.decided) == (use, "guarded")
         assert rand_index(found) == 1
+
+
+def test_the_guard_lets_labels_shape_the_clustering_that_tell_apart_what_looks_alike() -> None:
+    n, n_clusters = 320, 8
+    truth, draw = np.arange(n) % n_clusters, np.random.default_rng(0).normal(size=(n, 10))
+    places = np.eye(10)[truth]
+    places[truth == 7] = np.eye(10)[6] + 0.2 * np.eye(10)[7]  # almost where group 6 is
+    places[(truth == 0) & (np.arange(n) % 16 == 0)] = np.eye(10)[8]  # half of group 0 looks different
+    vectors = (places + 0.05 * draw + 0.5).astype(np.float32)
+    config = Config.from_mapping({"recipe": "ucds", "space_partitions": 10})
+    found = agree(vectors, n_clusters, config, np.random.default_rng(0), labels=truth)
+    assert found.evidence is not None
+    assert found.evidence.use == "transferred"
+    assert found.evidence.provider_groups == pytest.approx(1 / 8)
+    assert found.evidence.own_groups < 0.05
 
 
 def test_a_sample_without_a_label_has_that_of_the_nearest_that_has_one() -> None:

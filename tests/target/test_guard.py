@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,19 +27,27 @@ def noisy(share: float, seed: int) -> Partition:
 
 
 OWN = [[noisy(0.05, seed)] for seed in range(5)]
+EIGHT = np.arange(N) % 8
+LUMPED = np.where(EIGHT == 7, 6, np.where((EIGHT == 0) & (EVERY % 16 == 0), 7, EIGHT))
+"""Of eight groups, two are seen as one and one as two."""
 SHUFFLED = np.random.default_rng(9).permutation(TRUTH)
 HALF = TRUTH.copy()
 """Two of the four clusters are right, the other two are mixed: 1.5 of 2 bits."""
 HALF[TRUTH > 1] = np.random.default_rng(9).permutation(TRUTH[TRUTH > 1])
 
 
-def weigh(labels: Partition, rows: Partition = EVERY, own: list[list[Partition]] = OWN) -> Evidence:
-    return weigh_labels(own, labels, rows, trusted=0.85, least=0.3)
+def weigh(
+    labels: Partition,
+    rows: Partition = EVERY,
+    own: list[list[Partition]] = OWN,
+    agreed: Partition = TRUTH,
+) -> Evidence:
+    return weigh_labels(own, agreed, labels, rows, trusted=0.85, least=0.3)
 
 
 @pytest.mark.parametrize(
     ("labels", "use", "least", "most"),
-    [(TRUTH, "transferred", 1.0, 1.2), (HALF, "consensus", 0.7, 0.84), (SHUFFLED, "own", -0.02, 0.02)],
+    [(TRUTH, "consensus", 1.0, 1.2), (HALF, "consensus", 0.7, 0.84), (SHUFFLED, "own", -0.02, 0.02)],
     ids=["right", "half right", "shuffled"],
 )
 def test_trust_follows_what_the_labels_are_worth(
@@ -48,6 +57,21 @@ def test_trust_follows_what_the_labels_are_worth(
     assert found.use == use
     assert least < found.share < most
     assert found.labelled == N
+
+
+def test_labels_shape_the_clustering_only_if_they_agree_and_show_groups_that_it_lacks() -> None:
+    own = [[LUMPED], [7 - LUMPED]]
+    taught = weigh(EIGHT, own=own, agreed=LUMPED)
+    assert taught.use == "transferred"
+    assert (taught.own_groups, taught.provider_groups) == (0, pytest.approx(1 / 8))
+    same = weigh(LUMPED, own=own, agreed=LUMPED)
+    assert (same.use, same.provider_groups) == ("consensus", 0)
+    # What single clusterings differ by from their consensus is what to expect by chance.
+    restless = weigh(EIGHT, own=[[EIGHT], [LUMPED]], agreed=LUMPED)
+    assert (restless.use, restless.own_groups) == ("transferred", pytest.approx(1 / 16))
+    assert weigh(EIGHT, own=[[EIGHT], [7 - EIGHT]], agreed=LUMPED).use == "consensus"
+    strangers = EIGHT[np.random.default_rng(0).permutation(N)]
+    assert weigh(strangers, own=own, agreed=LUMPED).use == "own"
 
 
 def test_the_figures_are_means_of_adjusted_information() -> None:
@@ -64,23 +88,27 @@ def test_labels_as_good_as_ones_own_clusterings_are_trusted_however_blurred_thes
     blurred = [[noisy(0.4, seed)] for seed in range(5)]
     alike = weigh(noisy(0.4, 77), own=blurred)
     assert alike.provider_agreement < 0.25
-    assert alike.use == "transferred"
+    assert alike.use == "consensus"
     assert alike.share == pytest.approx(1, abs=0.1)
 
 
 def test_the_edges_of_trust_belong_to_the_better_side() -> None:
-    for trusted, least, use in ((1.0, 0.0, "transferred"), (1.01, 1.0, "consensus"), (1.01, 1.01, "own")):
-        found = weigh_labels([[TRUTH], [TRUTH]], TRUTH, EVERY, trusted=trusted, least=least)
+    own = [[EIGHT], [LUMPED], [7 - LUMPED]]
+    share = weigh(EIGHT, own=own, agreed=LUMPED).share
+    more = share + 1e-6
+    for trusted, least, use in ((share, 0, "transferred"), (more, share, "consensus"), (more, more, "own")):
+        found = weigh_labels(own, LUMPED, EIGHT, EVERY, trusted=trusted, least=least)
         assert found.use == use
 
 
 def test_only_the_first_clustering_of_a_space_counts_unless_there_is_one_space() -> None:
     several = [[first[0], SHUFFLED] for first in OWN]
-    assert weigh(TRUTH, own=several) == weigh(TRUTH)
+    assert weigh(TRUTH, own=several).own_agreement == weigh(TRUTH).own_agreement
+    assert weigh(TRUTH, own=several).provider_agreement == weigh(TRUTH).provider_agreement
     one = [[space[0] for space in OWN]]
     assert weigh(TRUTH, own=one) == weigh(TRUTH)
     lone = weigh(TRUTH, own=[[TRUTH]])  # nothing to compare with
-    assert (lone.own_agreement, lone.use) == (1.0, "transferred")
+    assert (lone.own_agreement, lone.use) == (1.0, "consensus")
 
 
 def test_names_mean_nothing() -> None:
@@ -88,13 +116,13 @@ def test_names_mean_nothing() -> None:
     assert weigh(10 - HALF, own=renamed).share == pytest.approx(weigh(HALF).share)
 
 
-@pytest.mark.parametrize(("labels", "use"), [(TRUTH, "transferred"), (SHUFFLED, "own")])
+@pytest.mark.parametrize(("labels", "use"), [(TRUTH, "consensus"), (SHUFFLED, "own")])
 def test_labels_of_some_samples_are_weighed_on_those(labels: Partition, use: str) -> None:
     rows = np.sort(np.random.default_rng(2).choice(N, 100, replace=False))
     found = weigh(labels[rows], rows)
     assert (found.use, found.labelled) == (use, 100)
     right_there_only = np.where(np.isin(EVERY, rows), TRUTH, SHUFFLED)
-    assert weigh(right_there_only[rows], rows).use == "transferred"
+    assert weigh(right_there_only[rows], rows) == weigh(TRUTH[rows], rows)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +142,15 @@ def test_a_provider_may_have_another_number_of_clusters(labels: Partition, use: 
 
 def test_agreement_by_chance_is_none_however_few_the_samples() -> None:
     many = np.random.default_rng(0).integers(K, size=(200, 20))
-    shares = [weigh_labels([[TRUTH[:20]]], labels, EVERY[:20], trusted=1, least=0.3).share for labels in many]
+    own = TRUTH[:20]
+    shares = [weigh(labels, EVERY[:20], own=[[own]], agreed=own).share for labels in many]
     assert abs(np.mean(shares)) < 0.03
 
 
 @pytest.mark.parametrize("transfer", ["own", "consensus", "transferred"])
 @pytest.mark.parametrize("labels", [TRUTH, SHUFFLED], ids=["right", "shuffled"])
 def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Partition) -> None:
-    found = weigh_labels(OWN, labels, EVERY, trusted=0.85, least=0.3, transfer=transfer)
+    found = weigh_labels(OWN, TRUTH, labels, EVERY, trusted=0.85, least=0.3, transfer=transfer)
     assert (found.use, found.decided) == (transfer, transfer)
     assert found.share == weigh(labels).share
     assert found.sentence.endswith(", because the setting 'transfer' says so")
@@ -129,13 +158,19 @@ def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Pa
 
 
 def test_the_sentence_tells_use_and_percentages() -> None:
-    found = Evidence("consensus", 0.8, 0.6, 50, "guarded")
+    found = Evidence("consensus", 0.8, 0.6, 0.1, 0.25, 50, "guarded")
     assert found.share == pytest.approx(0.75)
-    for words in ("one voice among", "75% as well as", "0.60 against 0.80"):
+    for words in (
+        "one voice among",
+        "75% as well as",
+        "0.60 against 0.80",
+        "25% of their groups",
+        "groups, 10%",
+    ):
         assert words in found.sentence
-    assert "were set aside" in Evidence("own", 0.8, 0.0, 50, "guarded").sentence
-    assert "helped to shape" in Evidence("transferred", 0.5, 0.6, 50, "guarded").sentence
-    assert "120% as well" in Evidence("transferred", 0.5, 0.6, 50, "guarded").sentence
+    assert "were set aside" in replace(found, use="own").sentence
+    assert "helped to shape" in replace(found, use="transferred").sentence
+    assert "120% as well" in replace(found, provider_agreement=0.96).sentence
     assert "\n" not in found.sentence
 
 

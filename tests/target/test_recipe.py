@@ -143,7 +143,7 @@ def test_what_became_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
     listener = Listener()
     train(given(PROVIDERS), folder=tmp_path / "run", listener=listener)
     written = json.loads((tmp_path / "run" / "transfer.json").read_text())
-    assert written["use"] == "transferred"
+    assert written["use"] == "consensus"
     assert written["labelled"] == N
     assert listener.said == [written["sentence"]]
     assert "%" in written["sentence"]

@@ -16,6 +16,7 @@ from ucds.backbones.spec import (
     Backbone,
     BackboneSpec,
     Network,
+    channels_last,
     feature_width,
     identity_backbone,
 )
@@ -109,7 +110,7 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, download: bo
 
 
 def _finish(name: str, network: Network, origin: str) -> Backbone:
-    module, size = network.module, network.input_size
+    module, size = channels_last(network.module), network.input_size
     width = feature_width(module, torch.zeros(1, 3, size, size), name)
     return Backbone(module, BackboneSpec(name, width, size, network.mean, network.std), origin)
 

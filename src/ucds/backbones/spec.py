@@ -153,6 +153,18 @@ def module_backbone(
     return Backbone(module, BackboneSpec(MODULE, width, input_size, mean, std), "given")
 
 
+def channels_last(module: nn.Module) -> nn.Module:
+    """Lays the weights of convolutions out as their fast kernels want them, in place; values stay.
+
+    What a convolution returns then has the same layout, so that inputs need not. A step is a quarter faster
+    in bf16, and one of MobileNetV2 in fp32 too (``benchmarks/memory_format.md``).
+    """
+    for weight in module.parameters():
+        if weight.dim() == 4:
+            weight.data = weight.contiguous(memory_format=torch.channels_last)
+    return module
+
+
 @torch.no_grad()
 def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
     """Runs a module once, in evaluation mode, to find how many features it returns.

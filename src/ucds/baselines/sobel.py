@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ucds.backbones import Backbone, BackboneSpec
-from ucds.backbones.spec import MODULE
+from ucds.backbones.spec import MODULE, channels_last
 from ucds.baselines.views import LUMA
 from ucds.errors import UserError
 
@@ -61,4 +61,4 @@ def sobel_backbone(name: str = "resnet18", size: int = 64, *, seed: int = 0) -> 
     width = network.fc.in_features
     network.fc = nn.Identity()
     spec = BackboneSpec(MODULE, width, size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    return Backbone(nn.Sequential(Sobel(), network), spec, "none (random)")
+    return Backbone(nn.Sequential(Sobel(), channels_last(network)), spec, "none (random)")

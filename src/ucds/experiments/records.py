@@ -84,26 +84,29 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a cell's record must say for it to be this cell's, but for the files it was made from."""
+def describe(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a record says of its cell: all that tells it from others, but for the files it was made from."""
     condition = cell.condition
-    return _as_text(
-        {
-            "dataset": cell.dataset,
-            "target": cell.target,
-            "seed": cell.seed,
-            "method": cell.method,
-            "config": condition.config.model_dump(mode="json"),
-            "baseline": settings_of(cell.method, baselines),
-            "backbone": condition.target.name,
-            "source_backbone": condition.source.name,
-            "random": condition.target.random,
-            "subset": condition.subset,
-            "pooled_source": condition.pooled_source,
-            "source_clusters": condition.source_clusters,
-            "start": condition.start,
-        }
-    )
+    return {
+        "dataset": cell.dataset,
+        "target": cell.target,
+        "seed": cell.seed,
+        "method": cell.method,
+        "config": condition.config.model_dump(mode="json"),
+        "baseline": settings_of(cell.method, baselines),
+        "backbone": condition.target.name,
+        "source_backbone": condition.source.name,
+        "random": condition.target.random,
+        "subset": condition.subset,
+        "pooled_source": condition.pooled_source,
+        "source_clusters": condition.source_clusters,
+        "start": condition.start,
+    }
+
+
+def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:
+    """What tells the records of this cell from those of others."""
+    return _as_text(describe(cell, baselines))
 
 
 def identity_in(record: Record, dataset: str) -> str:

@@ -27,9 +27,10 @@ from ucds.experiments.bench import Setting, Sources, Task, source_settings
 from ucds.experiments.datasets import Located
 from ucds.experiments.grid import Cell, Condition, Encoder
 from ucds.experiments.measure import measure, provenance, source_scores
-from ucds.experiments.methods import run_methods, settings_of
+from ucds.experiments.methods import run_methods
 from ucds.experiments.points import save_points
 from ucds.experiments.preflight import Place, Survey, open_inputs
+from ucds.experiments.records import describe
 from ucds.training.progress import Quiet
 from ucds.training.stage import TrainingData
 
@@ -151,22 +152,8 @@ def _circumstances(
     cell: Cell, place: Place, survey: Survey, baselines: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """All that a record says besides what was found."""
-    condition = cell.condition
-    values = provenance(condition.config, place.accelerator, place.precision)
-    values |= {
-        "dataset": cell.dataset,
-        "target": cell.target,
-        "seed": cell.seed,
-        "variant": cell.variant,
-        "backbone": condition.target.name,
-        "source_backbone": condition.source.name,
-        "random": condition.target.random,
-        "subset": condition.subset,
-        "pooled_source": condition.pooled_source,
-        "source_clusters": condition.source_clusters,
-        "start": condition.start,
-        "baseline": settings_of(cell.method, baselines),
-    }
+    values = provenance(cell.condition.config, place.accelerator, place.precision)
+    values |= {"variant": cell.variant} | describe(cell, baselines)
     return json.loads(json.dumps(values)) | survey.origin(cell)  # type: ignore[no-any-return]
 
 

@@ -71,11 +71,12 @@ def agree(
     starts = config.space_partitions
     own = [kmeans_partitions([space], n_clusters, starts, rng) for space in spaces.values()]
     votes = [partition for space in own for partition in space]
-    evidence = None
+    partition, evidence = consensus(votes, n_clusters, rng), None
     if labels is not None:
         rows = np.arange(len(vectors)) if rows is None else rows
         evidence = weigh_labels(
             own,
+            partition,
             labels,
             rows,
             trusted=config.trusted_agreement,
@@ -91,7 +92,8 @@ def agree(
             smooth = mutual_neighbours(principal, count) @ np.eye(int(labels.max()) + 1)[everywhere]
             shaped = (np.hstack([space, unit_rows(smooth)]) for space in spaces.values())
             votes += kmeans_partitions(shaped, n_clusters, starts, rng)
-    partition = consensus(votes, n_clusters, rng)
+        if evidence.use != "own":
+            partition = consensus(votes, n_clusters, rng)
     return Agreed(partition, vote_shares(votes, partition, n_clusters), evidence)
 
 

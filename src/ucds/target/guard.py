@@ -1,15 +1,20 @@
 """Decides, without ground truth, how far to trust the labels of a provider.
 
-The target's samples are clustered in several spaces. How far those clusterings agree among themselves
-says how clear the groups are at all; how far the provider's labels agree with them, in relation to that,
-says whether the provider sees the same groups. Agreement is mutual information adjusted for chance, so
-that the measure means the same for a hundred samples and for ten thousand.
+Three questions, asked of clusterings of the target's own samples in several spaces:
+
+- How far do the labels agree with them, in relation to how far they agree among themselves? Agreement is
+  mutual information adjusted for chance, so that it means the same for a hundred samples and for ten
+  thousand. Labels that agree with nothing are of other groups.
+- Do the labels show groups that the consensus of these clusterings does not have? If they show no more
+  than any of the clusterings does by chance, they differ in single samples only, and of those the target's
+  own features know more than a model of other domains.
+- Only labels that pass both shape the clustering; the others have one voice at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +22,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
 from ucds.data.samples import IntArray
-from ucds.partitions import Partition
+from ucds.partitions import Partition, share_unmatched
 
 Use = Literal["own", "consensus", "transferred"]
 """The target's own clustering, the labels as one voice of many, or as part of the spaces."""
@@ -31,6 +36,8 @@ class Evidence:
         use: what became of them.
         own_agreement: of the target's clusterings in different spaces, adjusted mutual information.
         provider_agreement: of the provider's labels with these.
+        own_groups: share of a clustering's clusters that the consensus of all does not have, on average.
+        provider_groups: share of the provider's clusters that this consensus does not have.
         labelled: samples that have a label.
         decided: "guarded", or what the configuration laid down.
     """
@@ -38,6 +45,8 @@ class Evidence:
     use: Use
     own_agreement: float
     provider_agreement: float
+    own_groups: float
+    provider_groups: float
     labelled: int
     decided: Transfer
 
@@ -45,6 +54,11 @@ class Evidence:
     def share(self) -> float:
         """The provider's agreement in relation to the target's own."""
         return self.provider_agreement / max(self.own_agreement, 1e-9)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether the provider sees groups that the target does not, more than by chance."""
+        return self.provider_groups > self.own_groups
 
     @property
     def sentence(self) -> str:
@@ -56,11 +70,16 @@ class Evidence:
         }[self.use]
         if self.decided != "guarded":
             return f"{what}, because the setting 'transfer' says so"
-        return (
-            f"{what}, because they agree with clusterings of your own samples {self.share:.0%} as well as "
-            f"these agree among themselves (adjusted mutual information {self.provider_agreement:.2f} "
-            f"against {self.own_agreement:.2f})"
+        agreement = (
+            f"they agree with clusterings of your own samples {self.share:.0%} as well as these agree among "
+            f"themselves (adjusted mutual information {self.provider_agreement:.2f} against "
+            f"{self.own_agreement:.2f})"
         )
+        groups = (
+            f"{self.provider_groups:.0%} of their groups are new to the consensus of these (of a single "
+            f"clustering's groups, {self.own_groups:.0%})"
+        )
+        return f"{what}, because {agreement} and {groups}"
 
     def to_dict(self) -> dict[str, Any]:
         """For a file, with the sentence."""
@@ -69,6 +88,7 @@ class Evidence:
 
 def weigh_labels(
     own: Sequence[Sequence[Partition]],
+    agreed: Partition,
     labels: Partition,
     rows: IntArray,
     *,
@@ -79,10 +99,11 @@ def weigh_labels(
     """Hold a provider's labels against clusterings of the target's own features.
 
     Args:
-        own: clusterings ``(n,)`` by space; the first of each space is compared.
+        own: clusterings ``(n,)`` by space; the agreement is that of the first of each space.
+        agreed: ``(n,)`` consensus of all of them.
         labels: ``(m,)`` the provider's.
         rows: ``(m,)`` samples that they belong to.
-        trusted: share of the own agreement from which on labels shape the spaces.
+        trusted: share of the own agreement from which on labels may shape the spaces.
         least: share from which on they have a voice.
         transfer: lay down the use, whatever is found.
     """
@@ -90,12 +111,17 @@ def weigh_labels(
     several = [space[0] for space in own] if len(own) > 1 else list(own[0])
     pairs = [(a, b) for i, a in enumerate(several) for b in several[:i]]
     among = float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
-    provider = float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several]))
-    use: Use
+    found = Evidence(
+        use="own",
+        own_agreement=among,
+        provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
+        own_groups=float(np.mean([share_unmatched(one, agreed) for space in own for one in space])),
+        provider_groups=share_unmatched(labels, agreed[rows]),
+        labelled=len(rows),
+        decided=transfer,
+    )
     if transfer != "guarded":
-        use = transfer
-    elif provider >= trusted * among:
-        use = "transferred"
-    else:
-        use = "consensus" if provider >= least * among else "own"
-    return Evidence(use, among, provider, len(rows), transfer)
+        return replace(found, use=transfer)
+    if found.provider_agreement >= trusted * among and found.teaches:
+        return replace(found, use="transferred")
+    return replace(found, use="consensus" if found.provider_agreement >= least * among else "own")
