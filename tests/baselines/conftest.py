@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from ucds.choices import Precision
 from ucds.config import Config
 from ucds.data.samples import IntArray, VectorSamples
 from ucds.data.views import ImageView, VectorView
@@ -40,9 +41,9 @@ class Pictures:
 
 @pytest.fixture
 def session() -> OpenSession:
-    def opened(seed: int = 0, **settings: Any) -> Session:
+    def opened(seed: int = 0, precision: Precision = "32-true", **settings: Any) -> Session:
         config = Config(**{"bottleneck_width": 16, "tune": "head"} | settings)
-        return Session(Runtime(accelerator="cpu", seed=seed), config)
+        return Session(Runtime(accelerator="cpu", precision=precision, seed=seed), config)
 
     return opened
 

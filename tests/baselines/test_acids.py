@@ -192,14 +192,15 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) 
     assert min(about_view.values()) > 0.9 * np.log(2)
 
 
-def test_images_from_random_weights(session: Any, pictures: Any) -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_images_from_random_weights(session: Any, pictures: Any, precision: str) -> None:
     backbone = sobel_backbone(size=32)
     start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    model = learn_acids(session(tune="full"), backbone, pictures(8, 2), 3, settings)
+    model = learn_acids(session(tune="full", precision=precision), backbone, pictures(8, 2), 3, settings)
     learned = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     assert learned.keys() != start.keys()  # normalisation by domain
-    found = adapt_acids(session(tune="full"), model, pictures(6), settings)
+    found = adapt_acids(session(tune="full", precision=precision), model, pictures(6), settings)
     assert found.labels.shape == (6,)
     names = {name for name, _ in found.model.named_parameters()} - {"prototypes"}
     assert {name.removeprefix("encoder.backbone.") for name in names} == start.keys()

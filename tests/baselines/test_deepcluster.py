@@ -104,11 +104,14 @@ def test_momentum_is_for_the_layers_that_stay(session: Any, target: Any) -> None
     assert len(others["params"]) == len(list(model.parameters())) - 1
 
 
-def test_images_from_random_weights(session: Any, pictures: Any) -> None:
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_images_from_random_weights(session: Any, pictures: Any, precision: str) -> None:
     backbone = sobel_backbone(size=32)
     start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     settings = DeepClusterSettings(epochs=1, batch_size=6)
-    found = cluster_by_deepcluster(session(tune="full"), backbone, pictures(12), 3, settings)
+    found = cluster_by_deepcluster(
+        session(tune="full", precision=precision), backbone, pictures(12), 3, settings
+    )
     assert found.images_seen == 12
     for name, weight in backbone.module.named_parameters():
         assert not torch.equal(weight, start[name]), name

@@ -78,12 +78,13 @@ def test_domains_are_of_no_meaning(session: Any, source: Any) -> None:
     np.testing.assert_array_equal(run(session(), source).labels, run(session(), alike).labels)
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("bottleneck", [False, True])
-def test_images_from_random_weights(session: Any, pictures: Any, bottleneck: bool) -> None:
+def test_images_from_random_weights(session: Any, pictures: Any, bottleneck: bool, precision: str) -> None:
     backbone = sobel_backbone(size=32)
     start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     settings = IICSettings(epochs=1, batch_size=6, repeats=1, bottleneck=bottleneck)
-    found = cluster_by_iic(session(tune="full"), backbone, pictures(6), 3, settings)
+    found = cluster_by_iic(session(tune="full", precision=precision), backbone, pictures(6), 3, settings)
     assert found.labels.shape == (6,)
     for name, weight in backbone.module.named_parameters():
         assert not torch.equal(weight, start[name]), name

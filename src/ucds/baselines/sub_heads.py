@@ -163,9 +163,11 @@ def _information(session: Session, heads: TwoHeads, data: TrainingData, name: st
     n, runtime = len(data.samples), session.runtime
     generator = generator_of(seeds_of(runtime.seed, name, "choice"))
     joint = torch.zeros((), device=runtime.device)
-    with evaluation_mode(heads), runtime.autocast():
+    with evaluation_mode(heads):
         for index in np.array_split(np.arange(n), -(-n // size)):
             raw = data.samples.read(index).to(runtime.device)
             views = data.view.train(raw, data.view.draw(len(index), generator))
-            joint = joint + view_joint(*pair_probabilities(heads, views, False)) * (len(index) / n)
+            with runtime.autocast():  # for the network; views are made in full precision
+                first, second = pair_probabilities(heads, views, False)
+            joint = joint + view_joint(first, second) * (len(index) / n)
     return mutual_information(joint)
