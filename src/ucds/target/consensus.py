@@ -28,7 +28,7 @@ class Agreed:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` of the votes for each cluster, rows sum to 1.
+        shares: ``(n, K)`` of the votes for each cluster, rows sum to 1. Half of all votes is the partition's.
         evidence: how the provider's labels were weighed; ``None`` if there were none.
     """
 
@@ -94,7 +94,9 @@ def agree(
             votes += kmeans_partitions(shaped, n_clusters, starts, rng)
         if evidence.use != "own":
             partition = consensus(votes, n_clusters, rng)
-    return Agreed(partition, vote_shares(votes, partition, n_clusters), evidence)
+    # What all agree on counts as much as all who agreed: dissent remains, as doubt and not as noise.
+    shares = vote_shares(votes + [partition] * len(votes), partition, n_clusters)
+    return Agreed(partition, shares, evidence)
 
 
 def _complete(space: FloatArray, labels: Partition, rows: IntArray) -> Partition:
