@@ -99,7 +99,7 @@ class Config(Settings):
     whitening: float = Field(0.5, ge=0, le=1, description="how far the axes' variances are made equal")
     neighbours: int = Field(10, ge=1, description="most neighbours that a sample is averaged with")
     diffusion_rounds: int = Field(3, ge=0)
-    space_partitions: int = Field(10, ge=1, description="k-means partitions a space")
+    space_partitions: int = Field(20, ge=1, description="k-means partitions a space")
     transfer: Transfer = Field("guarded", description="what becomes of the provider's labels")
     trusted_agreement: float = Field(0.85, ge=0, le=1, description="from here on labels shape the spaces")
     least_agreement: float = Field(0.3, ge=0, le=1, description="from here on labels have a vote")

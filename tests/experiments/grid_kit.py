@@ -97,6 +97,7 @@ def record(method: str, target: str, seed: int, accuracy: float, **more: Any) ->
         "data": "aa",
         "config": config.model_dump(),
         "config_hash": config.hash,
+        "revision": "0123456789ab",
         "device": "cpu",
         "threads": 1,
         "versions": {"torch": "2"},

@@ -123,6 +123,7 @@ def test_provenance_is_told() -> None:
     settings = Config(epsilon=0.02).hash
     assert "Backbone net, weights none, data aa." in text
     assert f"Settings {settings}; cpu (1 threads); torch 2." in text
+    assert "Revisions 0123456789ab." in text
 
 
 def test_every_row_of_a_table_is_as_long_as_its_head() -> None:
