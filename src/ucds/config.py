@@ -111,6 +111,16 @@ class Config(Settings):
     prediction_batch_size: int = Field(64, ge=1, description="larger ones only cost memory on a CPU")
 
 
+RECIPE_SETTINGS = frozenset(
+    {
+        *("domain_centring", "domain_transport", "proportion_relaxation", "source_starts"),
+        *("spaces", "space_width", "whitening", "neighbours", "diffusion_rounds", "space_partitions"),
+        *("transfer", "trusted_agreement", "least_agreement", "fitting_epochs"),
+    }
+)
+"""Settings that nothing but the recipe "ucds" looks at."""
+
+
 def default_tune(recipe: Recipe) -> Tune:
     """What a recipe trains where nobody says: training the encoder gains ours nothing (docs/recipe.md)."""
     return "head" if recipe == "ucds" else "full"

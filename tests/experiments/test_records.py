@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from grid_kit import record, small
 
-from ucds.config import Config
+from ucds.config import RECIPE_SETTINGS, Config
 from ucds.errors import UserError
 from ucds.experiments.records import (
     alone,
@@ -101,6 +101,21 @@ def test_settings_of_a_baseline_tell_its_cells_apart(tmp_path: Path) -> None:
     other = {"iic": {"epochs": 3}}
     assert identity_of(iic, {}) != identity_of(iic, other)
     assert identity_of(pcd, {}) == identity_of(pcd, other)
+
+
+def test_settings_that_a_method_does_not_look_at_tell_nothing_apart(tmp_path: Path) -> None:
+    text = 'methods = ["kmeans", "iic", "po", "so", "to", "ao", "pcd", "ucds-source", "ucds-alone", "ucds"]'
+    plain = small(tmp_path, methods=text, seeds="seeds = [0]")
+    for name in RECIPE_SETTINGS:
+        default = Config.model_fields[name].default
+        value = {True: False, "guarded": "own"}.get(default, ["near"] if name == "spaces" else 1)
+        other = plain.model_copy(update={"settings": {**plain.settings, name: value}})
+        changed = {
+            cell.method
+            for cell, again in zip(plain.cells(), other.cells(), strict=True)
+            if identity_of(cell, {}) != identity_of(again, {})
+        }
+        assert changed == {"ucds-source", "ucds-alone", "ucds"}
 
 
 def test_a_record_of_the_first_version_belongs_to_the_plain_cell(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Method:
         encoders: whose pre-trained encoder it needs.
         section: where its own settings stand in a benchmark's ``[baselines]``, if it has any.
         settings: reads them.
+        recipe: whether it looks at the settings of the recipe ``ucds``.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Method:
     encoders: Encoders = "target"
     section: str | None = None
     settings: Callable[[Mapping[str, Any]], BaseModel] | None = None
+    recipe: bool = False
 
 
 def run_methods(
@@ -179,8 +181,10 @@ METHODS: dict[str, Method] = {
     "to": Method("TO", _target_only),
     "ao": Method("AO", _adaptation_only, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
-    "ucds-source": Method("ucds, provider's labels", recipe_methods.source_only, encoders="source"),
-    "ucds-alone": Method("ucds, without a provider", recipe_methods.alone),
-    "ucds": Method("ucds", recipe_methods.both_sides, encoders="both"),
+    "ucds-source": Method(
+        "ucds, provider's labels", recipe_methods.source_only, encoders="source", recipe=True
+    ),
+    "ucds-alone": Method("ucds, without a provider", recipe_methods.alone, recipe=True),
+    "ucds": Method("ucds", recipe_methods.both_sides, encoders="both", recipe=True),
 }
 """Every method by the name that benchmarks use."""

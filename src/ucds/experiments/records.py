@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ucds.config import Config
+from ucds.config import RECIPE_SETTINGS, Config
 from ucds.errors import UserError
 from ucds.experiments.grid import Cell
 from ucds.experiments.measures import Record
-from ucds.experiments.methods import settings_of
+from ucds.experiments.methods import METHODS, settings_of
 
 FILE = "runs.jsonl"
 
@@ -144,4 +144,8 @@ def origin_of(record: Record) -> dict[str, str]:
 
 
 def _as_text(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True)
+    """The entries of an identity, without settings that the method does not look at."""
+    method = METHODS.get(values["method"])
+    unseen = frozenset() if method is None or method.recipe else RECIPE_SETTINGS
+    config = {name: value for name, value in values["config"].items() if name not in unseen}
+    return json.dumps({**values, "config": config}, sort_keys=True)
