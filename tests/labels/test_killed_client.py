@@ -20,10 +20,16 @@ from ucds.labels.journal import journal_path
 
 IMAGES, BATCH, PARALLEL = 120, 2, 3
 
+LISTENING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from ucds.cli import main; main()"
+)
+"""A shell without job control lets what it starts in the background, these tests too, ignore interrupts."""
+
 
 def _start(service: FakeService, images: Path, out: Path) -> subprocess.Popen[bytes]:
     options = ["--out", str(out), "--batch-size", str(BATCH), "--parallel", str(PARALLEL)]
-    command = [sys.executable, "-m", "ucds", "query", str(images), "--url", service.url, *options]
+    command = [sys.executable, "-c", LISTENING, "query", str(images), "--url", service.url, *options]
     return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
 
 
