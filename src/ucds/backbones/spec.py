@@ -156,8 +156,8 @@ def module_backbone(
 def channels_last(module: nn.Module) -> nn.Module:
     """Lays the weights of convolutions out as their fast kernels want them, in place; values stay.
 
-    What a convolution returns then has the same layout, so that inputs need not. A step is a quarter faster
-    in bf16, and one of MobileNetV2 in fp32 too (``benchmarks/memory_format.md``).
+    What a convolution returns then has the same layout, so that inputs need not. On a CPU a training step
+    takes about four fifths of its time so (``benchmarks/memory_format.md``).
     """
     for weight in module.parameters():
         if weight.dim() == 4:
