@@ -111,6 +111,14 @@ def test_only_the_first_clustering_of_a_space_counts_unless_there_is_one_space()
     assert (lone.own_agreement, lone.use) == (1.0, "consensus")
 
 
+def test_chance_is_that_of_the_samples_with_a_label() -> None:
+    own = [[EIGHT], [LUMPED]]
+    there = np.flatnonzero(~np.isin(EIGHT, (0, 6, 7)))  # where both clusterings are the same
+    found = weigh(EIGHT[there], there, own=own, agreed=LUMPED)
+    assert (found.own_groups, found.provider_groups) == (0, 0)
+    assert weigh(EIGHT, own=own, agreed=LUMPED).own_groups == pytest.approx(1 / 16)
+
+
 def test_names_mean_nothing() -> None:
     renamed = [[5 + (a + i) % K] for i, [a] in enumerate(OWN)]
     assert weigh(10 - HALF, own=renamed).share == pytest.approx(weigh(HALF).share)

@@ -1,6 +1,6 @@
 """Decides, without ground truth, how far to trust the labels of a provider.
 
-Three questions, asked of clusterings of the target's own samples in several spaces:
+Two questions, asked of clusterings of the target's own samples in several spaces:
 
 - How far do the labels agree with them, in relation to how far they agree among themselves? Agreement is
   mutual information adjusted for chance, so that it means the same for a hundred samples and for ten
@@ -8,7 +8,8 @@ Three questions, asked of clusterings of the target's own samples in several spa
 - Do the labels show groups that the consensus of these clusterings does not have? If they show no more
   than any of the clusterings does by chance, they differ in single samples only, and of those the target's
   own features know more than a model of other domains.
-- Only labels that pass both shape the clustering; the others have one voice at most.
+
+Only labels that pass both shape the clustering; the others have one voice at most.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def weigh_labels(
         use="own",
         own_agreement=among,
         provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
-        own_groups=float(np.mean([share_unmatched(one, agreed) for space in own for one in space])),
+        own_groups=float(
+            np.mean([share_unmatched(one[rows], agreed[rows]) for space in own for one in space])
+        ),
         provider_groups=share_unmatched(labels, agreed[rows]),
         labelled=len(rows),
         decided=transfer,
