@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from ucds.domain_transport import DomainClusters, SemiRelaxedPlan, cluster_domains, semi_relaxed_transport
 from ucds.ot import sinkhorn
 from ucds.partitions import match
-from ucds.spaces import FloatArray, unit_rows
+from ucds.spaces import FloatArray, centre, unit_rows
 
 N, K = 50, 4
 EPSILON = 0.05
@@ -132,11 +133,6 @@ def test_what_it_gives_fits_together() -> None:
     np.testing.assert_allclose(found.assignments.sum(1), np.ones(176), rtol=1e-5)
     parts = np.split(found.assignments, [80, 140])
     np.testing.assert_allclose(found.proportions, [part.mean(0) for part in parts], atol=1e-6)
-    cosines = [
-        (unit_rows((unit_rows(unit_rows(d) - unit_rows(d).mean(0))) @ found.axes) @ found.prototypes).max(1)
-        for d in domains
-    ]
-    assert found.objective == pytest.approx(np.mean([c.mean() for c in cosines]), rel=1e-5)
 
 
 def test_proportions_of_unbalanced_domains_are_found() -> None:
@@ -155,11 +151,28 @@ def test_the_generator_decides_and_names_of_domains_do_not() -> None:
     np.testing.assert_array_equal(one.prototypes, again.prototypes)
     swapped = run(domains[::-1])
     assert rand_index(swapped, truths[::-1]) == 1
-    assert swapped.objective == pytest.approx(one.objective, rel=1e-4)
 
 
-def test_more_starts_are_never_worse() -> None:
+def test_starts_that_vote_depend_less_on_the_generator() -> None:
     noise = [np.random.default_rng(seed).normal(size=(60, 6)).astype(np.float32) for seed in (0, 1)]
-    objectives = [run(noise, 12, starts=starts).objective for starts in (1, 4, 12)]
-    assert objectives == sorted(objectives)
-    assert objectives[0] < objectives[-1]
+
+    def agreement(starts: int) -> float:
+        found = [run(noise, 12, seed, starts=starts).assignments.argmax(1) for seed in range(5)]
+        return float(np.mean([adjusted_rand_score(a, b) for a, b in combinations(found, 2)]))
+
+    assert agreement(1) + 0.1 < agreement(20)
+
+
+@pytest.mark.parametrize("transported", [True, False])
+def test_prototypes_are_those_of_what_the_starts_agree_on(transported: bool) -> None:
+    domains, truths = shifted([[20] * K, [15] * K, [9] * K])
+    found = run(domains, starts=3, transported=transported)
+    directions = [centre(d) @ found.axes for d in domains]
+    truth, weight = (
+        np.concatenate(truths),
+        np.repeat([1 / len(d) for d in domains], [len(d) for d in domains]),
+    )
+    means = [weight[truth == k] @ unit_rows(np.concatenate(directions))[truth == k] for k in range(K)]
+    names = match(truth, found.assignments.argmax(1))
+    order = [names[k] for k in range(K)]
+    np.testing.assert_allclose(found.prototypes.T[order], unit_rows(np.stack(means)), atol=0.01)

@@ -91,7 +91,7 @@ class Config(Settings):
     domain_centring: bool = Field(True, description="each source domain is seen from its own mean")
     domain_transport: bool = Field(True, description="source samples are assigned by transport a domain")
     proportion_relaxation: float = Field(0.1, gt=0, description="cost of leaving equal cluster sizes")
-    source_starts: int = Field(10, ge=1, description="k-means starts, of which the best is kept")
+    source_starts: int = Field(10, ge=1, description="k-means starts, which vote")
     spaces: tuple[Space, ...] = Field(
         SPACES, min_length=1, strict=False, description="where the target is clustered"
     )

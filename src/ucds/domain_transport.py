@@ -16,11 +16,16 @@ import numpy as np
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
+from ucds.partitions import consensus
 from ucds.spaces import FloatArray, centre, principal_axes, unit_rows
 
-ANNEALING = (0.1, 0.1, 0.05, 0.05, 0.02, 0.02, 0.01, 0.01, 0.01)
-"""Epsilon of one round of plans and prototypes after the other, down to the paper's."""
+SETTLING = (0.01, 0.01, 0.01)
+"""Epsilon of the last rounds of plans and prototypes: the paper's."""
+
+ANNEALING = (0.1, 0.1, 0.05, 0.05, 0.02, 0.02, *SETTLING)
+"""Epsilon of one round of plans and prototypes after the other."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,6 @@ class DomainClusters:
         prototypes: ``(w, K)`` unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain, as the plans have them.
         assignments: ``(n, K)`` probabilities of each sample, in the order of the domains.
-        objective: mean over domains of the mean cosine between a sample and its nearest prototype.
     """
 
     axes: FloatArray
@@ -103,7 +107,6 @@ class DomainClusters:
     prototypes: FloatArray
     proportions: FloatArray
     assignments: FloatArray
-    objective: float
 
 
 def cluster_domains(
@@ -113,14 +116,16 @@ def cluster_domains(
     *,
     width: int = 256,
     relaxation: float = 0.1,
-    starts: int = 5,
+    starts: int = 10,
     centred: bool = True,
     transported: bool = True,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
-    Spherical k-means over all of them gives a start; then plans and prototypes follow each other, with an
-    epsilon that comes down. Every domain counts alike. The start with the best objective is kept.
+    k-means over all of them gives a start; then plans and prototypes follow each other, with an epsilon
+    that comes down. Every domain counts alike. What several starts agree on gives the prototypes for a few
+    last rounds: which start is best by its own objective says little of which finds the groups, and changes
+    with the seed.
 
     Args:
         domains: features ``(n_d, d)`` of each.
@@ -139,20 +144,20 @@ def cluster_domains(
     ]
     axes, _ = principal_axes(np.concatenate(directions), width)
     samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
-    best: tuple[float, Tensor, list[Tensor]] | None = None
-    for _ in range(starts):
-        found = _one_start(samples, n_clusters, rng, relaxation, transported)
-        if best is None or found[0] > best[0]:
-            best = found
-    assert best is not None
-    objective, prototypes, plans = best
+    found = [_one_start(samples, n_clusters, rng, relaxation, transported) for _ in range(starts)]
+    prototypes, plans = found[0]
+    if starts > 1:
+        votes = [torch.cat(one).argmax(1).numpy() for _, one in found]
+        agreed = one_hot(torch.from_numpy(consensus(votes, n_clusters, rng)), n_clusters)
+        parts = torch.split(agreed, [len(vectors) for vectors in samples])
+        prototypes = _move(samples, [part / len(part) for part in parts])
+        prototypes, plans = _alternate(samples, prototypes, SETTLING, relaxation, moving=transported)
     return DomainClusters(
         axes=axes,
         mean=mean,
         prototypes=prototypes.T.contiguous().numpy(),
         proportions=torch.stack([plan.sum(0) for plan in plans]).float().numpy(),
         assignments=torch.cat([plan * len(plan) for plan in plans]).float().numpy(),
-        objective=objective,
     )
 
 
@@ -162,15 +167,22 @@ def _one_start(
     rng: np.random.Generator,
     relaxation: float,
     transported: bool,
-) -> tuple[float, Tensor, list[Tensor]]:
-    """Objective, prototypes ``(K, w)`` and plans of every domain."""
+) -> tuple[Tensor, list[Tensor]]:
+    """Prototypes ``(K, w)`` and plans of every domain, from one start of k-means."""
     pooled = torch.cat(samples).numpy()
     kmeans = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31))).fit(pooled)
     prototypes = torch.from_numpy(unit_rows(kmeans.cluster_centers_))
-    uniform = torch.full((n_clusters,), 1 / n_clusters)
+    return _alternate(samples, prototypes, ANNEALING, relaxation, moving=transported)
+
+
+def _alternate(
+    samples: list[Tensor], prototypes: Tensor, epsilons: Sequence[float], relaxation: float, *, moving: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Prototypes and plans after a round for each epsilon; prototypes that stay need the last round only."""
+    uniform = torch.full((len(prototypes),), 1 / len(prototypes))
     potentials: list[Tensor | None] = [None] * len(samples)
     plans: list[Tensor] = []
-    for epsilon in ANNEALING if transported else ANNEALING[-1:]:
+    for epsilon in epsilons if moving else epsilons[-1:]:
         plans = []
         for d, vectors in enumerate(samples):
             solution = semi_relaxed_transport(
@@ -183,10 +195,12 @@ def _one_start(
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
-        if transported:
-            moved = sum(
-                (plan.T.float() @ rows for plan, rows in zip(plans, samples, strict=True)), 0 * prototypes
-            )
-            prototypes = torch.nn.functional.normalize(moved, dim=1)
-    nearest = [(rows @ prototypes.T).max(1).values.mean() for rows in samples]
-    return float(torch.stack(nearest).mean()), prototypes, plans
+        if moving:
+            prototypes = _move(samples, plans)
+    return prototypes, plans
+
+
+def _move(samples: list[Tensor], plans: list[Tensor]) -> Tensor:
+    """Prototypes ``(K, w)`` at the means of what the plans ``(n_d, K)`` bring to them."""
+    moved = torch.stack([plan.T.float() @ rows for plan, rows in zip(plans, samples, strict=True)])
+    return normalize(moved.sum(0), dim=1)
