@@ -157,6 +157,7 @@ def make_spaces(
     centred = centre(vectors)
     principal = principal_space(centred, width, whitening)
     spaces: dict[str, FloatArray] = {}
+    diffused: dict[int, FloatArray] = {}  # large clusters reach the bound in several spaces
     for name in names:
         if name == "features":
             spaces[name] = principal_space(centred, _MOST_FEATURES, 0.0)
@@ -164,5 +165,7 @@ def make_spaces(
             spaces[name] = principal
         else:
             count = neighbours_within(len(vectors), n_clusters, neighbours, _SHARES[name])
-            spaces[name] = diffuse(principal, count, rounds)
+            if count not in diffused:
+                diffused[count] = diffuse(principal, count, rounds)
+            spaces[name] = diffused[count]
     return spaces
