@@ -20,6 +20,8 @@ from ucds.data.samples import VectorSamples
 from ucds.data.views import VectorView
 from ucds.experiments.bench import TARGET_SETTINGS, Bench, Outcome, Setting, Sources, Task, source_settings
 from ucds.experiments.methods import run_methods
+from ucds.models import ClusteringModel
+from ucds.source.recipe import train_source_by_transport
 from ucds.source.train import train_source
 from ucds.training.progress import Quiet
 from ucds.training.stage import TrainingData
@@ -52,14 +54,25 @@ OTHERS: Mapping[str, Any] = {
     "ensemble_momentum": 0.1,
     "clustering_epochs": 7,
     "refinement_epochs": 7,
+    "spaces": ("near",),
+    "space_width": 3,
+    "whitening": 0.1,
+    "neighbours": 3,
+    "diffusion_rounds": 1,
+    "space_partitions": 2,
+    "transfer": "own",
+    "trusted_agreement": 0.5,
+    "least_agreement": 0.1,
 }
 
 
-def test_stage_1_does_not_look_at_the_targets_settings(task: Task) -> None:
-    assert OTHERS.keys() == set(TARGET_SETTINGS)
+@pytest.mark.parametrize("train", [train_source, train_source_by_transport])
+def test_the_source_owner_does_not_look_at_the_targets_settings(
+    task: Task, train: Callable[..., ClusteringModel]
+) -> None:
+    assert OTHERS.keys() == TARGET_SETTINGS
     models = [
-        train_source(setting.session(), task.backbone(), task.source, 4)
-        for setting in (SETTING, changed(**OTHERS))
+        train(setting.session(), task.backbone(), task.source, 4) for setting in (SETTING, changed(**OTHERS))
     ]
     states = [model.state_dict() for model in models]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -78,18 +91,29 @@ def same(one: Outcome, other: Outcome) -> bool:
     return equal and bool((one.labels == other.labels).all())
 
 
+@pytest.mark.parametrize(
+    ("method", "of_target", "of_source"),
+    [
+        ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
+        ("ucds", {"spaces": ("features",)}, {"source_starts": 1}),
+    ],
+)
 def test_a_shared_source_changes_no_result_and_is_learned_once(
-    task: Task, monkeypatch: pytest.MonkeyPatch
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    of_target: dict[str, Any],
+    of_source: dict[str, Any],
 ) -> None:
-    learned = []
-    learn = Bench._learn_source
-    monkeypatch.setattr(Bench, "_learn_source", lambda bench, key: learned.append(key) or learn(bench, key))
-    settings = [SETTING, changed(ensemble_momentum=0.1), changed(information_weight=0.5)]
-    alone = [next(run_methods(task, setting, ["pcd"])) for setting in settings]
-    assert len(learned) == 3
+    answered = []
+    answer = Bench._answered
+    monkeypatch.setattr(Bench, "_answered", lambda *given: answered.append(given) or answer(*given))
+    settings = [SETTING, changed(**of_target), changed(**of_source)]
+    alone = [next(run_methods(task, setting, [method])) for setting in settings]
+    assert len(answered) == 3
     sources = Sources()
-    shared = [next(run_methods(task, setting, ["pcd"], sources=sources)) for setting in settings]
-    assert len(learned) == 5
+    shared = [next(run_methods(task, setting, [method], sources=sources)) for setting in settings]
+    assert len(answered) == 5
     assert all(same(a, b) for a, b in zip(alone, shared, strict=True))
     assert not same(alone[0], alone[1])
 

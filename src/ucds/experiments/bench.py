@@ -6,7 +6,7 @@ A stage is a function of its inputs and the seed, so that sharing its computatio
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -168,7 +168,7 @@ class Sources:
     """Source models that several benches share; who shares them answers for the same source data.
 
     Attributes:
-        learned: by the settings that stage 1 looks at.
+        learned: by how they were learned and the settings that this looks at.
         checkpoints: folder for the state of unfinished ones, if it is kept.
     """
 
@@ -201,23 +201,13 @@ class Bench:
     @property
     def source(self) -> LearnedSource:
         """Stage 1: the source model."""
-        key = source_settings(self.setting.config).hash
-        if key not in self._sources.learned:
-            self._sources.learned[key] = self._learn_source(key)
-        return self._sources.learned[key]
+        return self._learn_source("learn-source", train_source, self.task.n_clusters)
 
-    @cached_property
+    @property
     def transported(self) -> LearnedSource:
         """The source model of the recipe ``ucds``."""
-        task, session = self.task, self.setting.session("cluster-domains")
-        model = train_source_by_transport(
-            session,
-            task.make_source_backbone(),
-            task.source,
-            task.source_clusters or task.n_clusters,
-            cache=self.setting.cache,
-        )
-        return self._answered(model, session)
+        n_clusters = self.task.source_clusters or self.task.n_clusters
+        return self._learn_source("cluster-domains", train_source_by_transport, n_clusters)
 
     @cached_property
     def adapted(self) -> Learned:
@@ -281,18 +271,18 @@ class Bench:
             learned.images,
         )
 
-    def _learn_source(self, key: str) -> LearnedSource:
-        # As stage 1 sees it: its checkpoint must not depend on settings that it does not look at.
-        setting = replace(
-            self.setting,
-            config=source_settings(self.setting.config),
-            checkpoints=self._sources.checkpoints,
-        )
-        task, session = self.task, setting.session(f"learn-source-{key}")
-        model = train_source(
-            session, task.make_source_backbone(), task.source, task.n_clusters, cache=self.setting.cache
-        )
-        return self._answered(model, session)
+    def _learn_source(
+        self, name: str, train: Callable[..., ClusteringModel], n_clusters: int
+    ) -> LearnedSource:
+        # As the source owner sees it: its model and checkpoint must not depend on settings of the target.
+        config = source_settings(self.setting.config)
+        key = f"{name}-{config.hash}"
+        if key not in self._sources.learned:
+            session = replace(self.setting, config=config, checkpoints=self._sources.checkpoints).session(key)
+            backbone = self.task.make_source_backbone()
+            model = train(session, backbone, self.task.source, n_clusters, cache=self.setting.cache)
+            self._sources.learned[key] = self._answered(model, session)
+        return self._sources.learned[key]
 
     def _vectors(self, data: TrainingData, make_backbone: Callable[[], Backbone]) -> TrainingData:
         if len(data.view.input_shape) == 1:
@@ -311,17 +301,17 @@ class Bench:
         return labels
 
 
-TARGET_SETTINGS: Sequence[str] = (
-    "distillation_weight",
-    "target_proportion_momentum",
-    "label_smoothing",
-    "ensemble_momentum",
-    "clustering_epochs",
-    "refinement_epochs",
+TARGET_SETTINGS = frozenset(
+    {
+        *("distillation_weight", "target_proportion_momentum", "label_smoothing", "ensemble_momentum"),
+        *("clustering_epochs", "refinement_epochs"),
+        *("spaces", "space_width", "whitening", "neighbours", "diffusion_rounds", "space_partitions"),
+        *("transfer", "trusted_agreement", "least_agreement"),
+    }
 )
-"""Settings that stage 1 does not look at."""
+"""Settings that the source owner does not look at, in either recipe."""
 
 
 def source_settings(config: Config) -> Config:
-    """A configuration with all that stage 1 does not look at brought to its default."""
+    """A configuration with all that the source owner does not look at brought to its default."""
     return config.model_copy(update={name: Config.model_fields[name].default for name in TARGET_SETTINGS})
