@@ -93,6 +93,17 @@ class Sweep(BaseModel):
         return f"{self.setting} = {value:g}"
 
 
+class Choice(BaseModel):
+    """A variant that chooses, in every run, among what others do always: how good are its choices?"""
+
+    model_config = _CLOSED
+
+    name: str = Field(min_length=1)
+    method: str
+    chooser: str = Field(description="name of a variant")
+    options: tuple[str, ...] = Field(min_length=2, description="variants; the first needs no choice")
+
+
 class Figure(BaseModel):
     """A picture to derive from the records."""
 
@@ -159,6 +170,7 @@ class Benchmark(BaseModel):
     baselines: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by baseline")
     variants: tuple[Variant, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    choices: tuple[Choice, ...] = ()
     figures: tuple[Figure, ...] = ()
     reference: str = Field("", description="row that the others are compared with; PCD, or the first")
     measures: tuple[str, ...] = Field(
@@ -284,6 +296,11 @@ def _check(benchmark: Benchmark) -> None:
     immeasurable = sorted(set(benchmark.measures) - MEASURES.keys())
     if immeasurable:
         raise UserError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(MEASURES)}")
+    rows = {(variant.name, method) for variant in variants for method in benchmark.methods_of(variant)}
+    for choice in benchmark.choices:
+        for name in (choice.chooser, *choice.options):
+            if (name, choice.method) not in rows:
+                raise UserError(f"choice {choice.name!r}: no variant {name!r} runs {choice.method!r}")
     for method in sorted(used):
         settings_of(method, benchmark.baselines)
     for variant in variants:

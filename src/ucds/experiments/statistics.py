@@ -78,6 +78,19 @@ def compare(ours: Runs, theirs: Runs, *, level: float = 0.95) -> Comparison | No
     )
 
 
+def best_of(options: Sequence[Runs]) -> dict[Any, dict[int, float]]:
+    """The largest figure of every run that all of several methods have: what an oracle would choose."""
+    first, *others = options
+    return {
+        task: {
+            seed: max(value, *(other[task][seed] for other in others))
+            for seed, value in runs.items()
+            if all(seed in other.get(task, {}) for other in others)
+        }
+        for task, runs in first.items()
+    }
+
+
 def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
     """Interval of the mean over tasks of the mean over seeds, the tasks being these.
 

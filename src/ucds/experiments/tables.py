@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.experiments.grid import Benchmark, Published
+from ucds.experiments.grid import Benchmark, Choice, Published
 from ucds.experiments.layout import (
     MISSING,
     NOTHING,
@@ -24,7 +24,7 @@ from ucds.experiments.measures import MEASURES, Record
 from ucds.experiments.plots import draw_figures
 from ucds.experiments.records import FILE, read_records
 from ucds.experiments.results import Results, RowKey, collect, row_title, variant_named
-from ucds.experiments.statistics import compare
+from ucds.experiments.statistics import Runs, best_of, compare
 from ucds.files import write_text_atomically
 
 ALSO = ("nmi", "ari", "oracle_accuracy", "proportions_l1", "uniform_l1", "seconds", "images_per_second")
@@ -61,19 +61,26 @@ def all_tables(benchmark: Benchmark, results: Results) -> list[Table]:
         _accuracies(benchmark, results, dataset, targets)
         for dataset, targets in benchmark.grid.targets.items()
     ]
+    tables += [_choices(benchmark, results)] if benchmark.choices else []
     return [*tables, *_comparisons(benchmark, results), _others(benchmark, results)]
 
 
 def reference(benchmark: Benchmark, results: Results, row: RowKey) -> RowKey:
     """The row that a row is compared with.
 
-    It is the one that the benchmark names; else, where there are several methods, PCD under the same
-    variant; else the method as the grid has it; else the first row.
+    It is the first option of the choice that the row takes part in; else the one that the benchmark names;
+    else, where there are several methods, PCD under the same variant; else the method as the grid has it;
+    else the first row.
     """
+    chosen = [
+        RowKey(choice.options[0], choice.method)
+        for choice in benchmark.choices
+        if row.method == choice.method and row.variant in (choice.chooser, *choice.options)
+    ]
     named = [other for other in results.rows if row_title(benchmark, other) == benchmark.reference]
     several = len({other.method for other in results.rows}) > 1
     ours = [RowKey(row.variant, "pcd") if several else RowKey("", row.method)]
-    return next(other for other in (*named, *ours, results.rows[0]) if other in results.rows)
+    return next(other for other in (*chosen, *named, *ours, results.rows[0]) if other in results.rows)
 
 
 def _accuracies(benchmark: Benchmark, results: Results, dataset: str, targets: Sequence[str]) -> Table:
@@ -140,6 +147,48 @@ _COMPARED = (
     "Points of accuracy above {}, paired by task and seed, with 95 % intervals: for these tasks with other "
     "seeds (Satterthwaite's t), and for other tasks too (two-level bootstrap; rough with so few tasks)."
 )
+
+
+def _choices(benchmark: Benchmark, results: Results) -> Table:
+    """What every choice gains, alone and all together, beside what the best one would gain."""
+    names = [choice.name for choice in benchmark.choices]
+    runs = [_chosen(results, choice) for choice in benchmark.choices]
+    rows = [Row(name, _share_of_gain(*of_choice)) for name, of_choice in zip(names, runs, strict=True)]
+    if len(rows) > 1:
+        together = (
+            {
+                (name, task): found
+                for name, part in zip(names, parts, strict=True)
+                for task, found in part.items()
+            }
+            for parts in zip(*runs, strict=True)
+        )
+        rows.append(Row("all", _share_of_gain(*together), emphasised=True))
+    columns = ("choice", "gain", "other seeds", "oracle's gain", "share", "tasks", "pairs")
+    return Table(_CHOSEN, columns, tuple(rows))
+
+
+def _chosen(results: Results, choice: Choice) -> tuple[Runs, Runs, Runs]:
+    """Accuracies of the chooser, of the first option, and of the best option of every run."""
+    chosen, *options = (
+        _by_task(results, RowKey(name, choice.method)) for name in (choice.chooser, *choice.options)
+    )
+    return chosen, options[0], best_of(options)
+
+
+_CHOSEN = (
+    "What is gained by choosing, in points of accuracy above the first option, with a 95 % interval for "
+    "other seeds, and what an oracle would gain that knew the best option of every single run."
+)
+
+
+def _share_of_gain(chosen: Runs, first: Runs, best: Runs) -> tuple[Entry, ...]:
+    found, most = compare(chosen, first), compare(best, first)
+    if found is None or most is None or found.pairs != most.pairs:
+        return (MISSING,) * 6
+    share = f"{found.difference / most.difference:.0%}" if most.difference > 0 else NOTHING
+    gains = (Number(found.difference, signed=True), found.over_seeds, Number(most.difference, signed=True))
+    return (*gains, share, str(found.tasks), str(found.pairs))
 
 
 def _by_task(results: Results, row: RowKey) -> dict[tuple[str, str, str], dict[int, float]]:
