@@ -163,6 +163,19 @@ def test_methods_are_compared_with_pcd_of_their_own_variant() -> None:
     assert reference(named, results, RowKey("again", "pcd")) == RowKey("", "kmeans")
 
 
+def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() -> None:
+    asked = benchmark(
+        grid={"backbone": "net", "targets": ["a"], "methods": ["kmeans", "po"], "seeds": [0]},
+        variants=[
+            {"name": "V", "settings": {"epsilon": 0.5}},
+            {"name": "W", "settings": {"epsilon": 0.6}, "methods": ["po"]},
+        ],
+    )
+    results = collect(asked, [])
+    assert reference(asked, results, RowKey("V", "po")) == RowKey("V", "kmeans")
+    assert reference(asked, results, RowKey("W", "po")) == RowKey("", "kmeans")
+
+
 def choosing(accuracies: dict[str, list[float]]) -> str:
     """A page of variants of PCD with these accuracies on "a" by seed, of which the last chooses."""
     names = list(accuracies)

@@ -69,8 +69,8 @@ def reference(benchmark: Benchmark, results: Results, row: RowKey) -> RowKey:
     """The row that a row is compared with.
 
     It is the first option of the choice that the row takes part in; else the one that the benchmark names;
-    else, where there are several methods, PCD under the same variant; else the method as the grid has it;
-    else the first row.
+    else, where there are several methods, PCD or else the grid's first under the same variant; else the
+    method as the grid has it; else the first row.
     """
     chosen = [
         RowKey(choice.options[0], choice.method)
@@ -79,7 +79,8 @@ def reference(benchmark: Benchmark, results: Results, row: RowKey) -> RowKey:
     ]
     named = [other for other in results.rows if row_title(benchmark, other) == benchmark.reference]
     several = len({other.method for other in results.rows}) > 1
-    ours = [RowKey(row.variant, "pcd") if several else RowKey("", row.method)]
+    of_variant = [RowKey(row.variant, method) for method in ("pcd", benchmark.grid.methods[0])]
+    ours = of_variant if several else [RowKey("", row.method)]
     return next(other for other in (*chosen, *named, *ours, results.rows[0]) if other in results.rows)
 
 
