@@ -76,8 +76,13 @@ def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatA
     Returns:
         ``(n, w)`` unit vectors.
     """
-    axes, scales = principal_axes(centred - centred.mean(0), width)
-    return unit_rows((centred - centred.mean(0)) @ (axes / np.maximum(scales, 1e-12) ** whitening))
+    shifted = centred - centred.mean(0)
+    return _project(shifted, *principal_axes(shifted, width), whitening)
+
+
+def _project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
+    held_back = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
+    return unit_rows(vectors @ held_back)
 
 
 def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
@@ -155,12 +160,14 @@ def make_spaces(
         Unit vectors ``(n, w)`` by name.
     """
     centred = centre(vectors)
-    principal = principal_space(centred, width, whitening)
+    shifted = centred - centred.mean(0)
+    axes, scales = principal_axes(shifted, max(width, _MOST_FEATURES))
+    principal = _project(shifted, axes[:, :width], scales[:width], whitening)
     spaces: dict[str, FloatArray] = {}
     diffused: dict[int, FloatArray] = {}  # large clusters reach the bound in several spaces
     for name in names:
         if name == "features":
-            spaces[name] = principal_space(centred, _MOST_FEATURES, 0.0)
+            spaces[name] = _project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0)
         elif name == "principal":
             spaces[name] = principal
         else:

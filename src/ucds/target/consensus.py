@@ -83,7 +83,9 @@ def agree(
             least=config.least_agreement,
             transfer=config.transfer,
         )
-        principal = principal_space(centre(vectors), config.space_width, config.whitening)
+        principal = spaces.get("principal")
+        if principal is None:
+            principal = principal_space(centre(vectors), config.space_width, config.whitening)
         everywhere = _complete(principal, labels, rows)
         if evidence.use == "consensus":
             votes += [everywhere] * starts
