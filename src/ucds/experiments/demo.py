@@ -64,9 +64,9 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     """Draw the digits, run every method with ``neon`` as target, and write figures and metrics.
 
     Args:
-        out: folder for ``digits/`` (the pictures), ``provider/`` (its model and ledger),
-            ``labels.json`` (what crossed the wall), ``metrics.json`` and ``figures/``. What an earlier
-            demo left there is written again.
+        out: folder for ``digits/`` (the pictures), ``provider/`` (model and ledger of the provider asked
+            last, the recipe's), ``labels.json`` (what crossed the wall then), ``metrics.json`` and
+            ``figures/``. What an earlier demo left there is written again.
         seed: of every random choice but the drawing.
         reporter: whom to tell.
 
