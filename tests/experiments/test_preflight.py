@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from grid_kit import make_place, small, write_pictures
 
 from ucds.errors import UserError
 from ucds.experiments import preflight
 from ucds.experiments.grid import Encoder
-from ucds.experiments.preflight import Place, decode_all, encoders_of, read_weights, survey
+from ucds.experiments.preflight import (
+    Place,
+    decode_all,
+    encoders_of,
+    make_backbone,
+    open_inputs,
+    read_weights,
+    survey,
+)
 from ucds.training.launch import CacheOptions
 from ucds.training.progress import Quiet
 
@@ -75,10 +84,10 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
 ) -> None:
     build = preflight.build_backbone
 
-    def offline(name: str, *, weights: str) -> object:
+    def offline(name: str, *, weights: str, input_size: int | None) -> object:
         if weights == "default":
             raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
-        return build(name, weights=weights)
+        return build(name, weights=weights, input_size=input_size)
 
     monkeypatch.setattr(preflight, "build_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
@@ -96,6 +105,17 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     # With random weights on purpose there is nothing to miss.
     asked = small(tmp_path, more + 'weights = "none"\n', seeds="seeds = [0]")
     assert not survey(asked, place, Listener()).faults
+
+
+def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    asked = small(tmp_path, seeds="seeds = [0]\nimage_size = 48")
+    cell = next(iter(asked.cells()))
+    assert make_backbone(cell.condition.target, place).spec.input_size == 48
+    found = survey(asked, place, Quiet())
+    data = open_inputs(found.located[""], cell.condition.target, place, Quiet())
+    assert data.view.input_shape == (3, 48, 48)
+    assert data.samples.read(np.arange(1)).shape == (1, 3, 55, 55)  # 48 * 256 / 224
 
 
 def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:

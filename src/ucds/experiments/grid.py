@@ -41,6 +41,9 @@ class Grid(BaseModel):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)
     subset: Subset = "full"
     backbone: str | None = Field(None, description="encoder of both sides; without one, only variants run")
+    image_size: int | None = Field(
+        None, ge=16, description="side of the square crop in pixels; the encoder's own if left out"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,10 +126,17 @@ class Figure(BaseModel):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A pre-trained encoder by name, and whether it starts from random weights on purpose."""
+    """A pre-trained encoder by name.
+
+    Attributes:
+        name: name that :func:`ucds.backbones.build_backbone` takes.
+        random: whether it starts from random weights on purpose.
+        image_size: side of the square crop in pixels; the encoder's own if ``None``.
+    """
 
     name: str
     random: bool = False
+    image_size: int | None = None
 
     def weights(self, given: Mapping[str, str]) -> str:
         """Where its weights come from, of those ``given`` by name of encoder (``""`` for all others)."""
@@ -231,8 +241,8 @@ class Benchmark(BaseModel):
             raise UserError(f"{where}{error}") from None
         return Condition(
             config,
-            Encoder(source, random),
-            Encoder(target, random),
+            Encoder(source, random, self.grid.image_size),
+            Encoder(target, random, self.grid.image_size),
             variant.pooled_source,
             variant.start,
             variant.subset or self.grid.subset,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ucds.backbones import build_backbone
+from ucds.backbones import Backbone, build_backbone
 from ucds.choices import Accelerator, Precision
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
@@ -121,9 +121,7 @@ def survey(benchmark: Benchmark, place: Place, reporter: Reporter) -> Survey:
     cells = list(benchmark.cells())
     for encoder in dict.fromkeys(e for cell in cells for e in encoders_of(cell)):
         try:
-            found.weights[encoder] = build_backbone(
-                encoder.name, weights=encoder.weights(place.weights)
-            ).weights
+            found.weights[encoder] = make_backbone(encoder, place).weights
         except UserError as error:
             found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.name}=FILE")
     faulty = [cell for cell in cells if found.fault(cell) is not None]
@@ -159,12 +157,23 @@ def row_name(cell: Cell) -> str:
     return f"{cell.method} [{cell.variant}]" if cell.variant else cell.method
 
 
+def make_backbone(encoder: Encoder, place: Place) -> Backbone:
+    """Build an encoder with its pre-trained weights, anew at every call.
+
+    Raises:
+        UserError: the name is unknown, or the weights cannot be had or do not fit.
+    """
+    weights = encoder.weights(place.weights)
+    return build_backbone(encoder.name, weights=weights, input_size=encoder.image_size)
+
+
 def open_inputs(located: Located, encoder: Encoder, place: Place, reporter: Reporter) -> TrainingData:
     """All samples of a data set as an encoder takes them; for that its weights are not needed."""
     return open_for_training(
         located.path,
         backbone=encoder.name,
         weights="none",
+        image_size=encoder.image_size,
         with_domains=True,
         domains=located.domains,
         cache=place.cache,
@@ -191,7 +200,7 @@ def compute_features(cells: Iterable[Cell], found: Survey, place: Place, reporte
     }
     for (dataset, encoder), batch_size in needed.items():
         data = open_inputs(found.located[dataset], encoder, place, reporter)
-        backbone = build_backbone(encoder.name, weights=encoder.weights(place.weights))
+        backbone = make_backbone(encoder, place)
         runtime = Runtime(accelerator=place.accelerator, reporter=reporter)
         backbone.module.to(runtime.device)
         frozen_features(backbone, data, runtime, place.cache.place, batch_size=batch_size)

@@ -24,7 +24,7 @@ FILE = "runs.jsonl"
 
 ORIGINAL: Mapping[str, Any] = {
     **{"subset": "full", "pooled_source": False, "start": "pre-trained"},
-    "source_clusters": None,
+    **{"source_clusters": None, "image_size": None},
 }
 
 ORIGIN = ("weights", "source_weights", "data")
@@ -97,6 +97,7 @@ def describe(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str
         "backbone": condition.target.name,
         "source_backbone": condition.source.name,
         "random": condition.target.random,
+        "image_size": condition.target.image_size,
         "subset": condition.subset,
         "pooled_source": condition.pooled_source,
         "source_clusters": condition.source_clusters,
@@ -127,6 +128,7 @@ _IDENTITY = (
     "backbone",
     "source_backbone",
     "random",
+    "image_size",
     "subset",
     "pooled_source",
     "source_clusters",

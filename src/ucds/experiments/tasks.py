@@ -18,18 +18,17 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.backbones import build_backbone
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
 from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.errors import UcdsWarning, UserError
 from ucds.experiments.bench import Setting, Sources, Task, source_settings
 from ucds.experiments.datasets import Located
-from ucds.experiments.grid import Cell, Condition, Encoder
+from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.measure import measure, provenance, source_scores
 from ucds.experiments.methods import run_methods
 from ucds.experiments.points import save_points
-from ucds.experiments.preflight import Place, Survey, open_inputs
+from ucds.experiments.preflight import Place, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
 from ucds.training.progress import Quiet
 from ucds.training.stage import TrainingData
@@ -188,17 +187,13 @@ def _open(cell: Cell, located: Located, place: Place) -> _Opened:
     task = Task(
         source=TrainingData(source_samples, seen.view),
         target=TrainingData(subset(data.samples, target), data.view),
-        backbone=_maker(condition.target, place),
+        backbone=partial(make_backbone, condition.target, place),
         n_clusters=truth.n_classes,
         source_clusters=condition.source_clusters,
-        source_backbone=_maker(condition.source, place),
+        source_backbone=partial(make_backbone, condition.source, place),
         queries=TrainingData(subset(seen.samples, target), seen.view),
     )
     return _Opened(task, truth.classes[target], truth.names, truth.classes[source])
-
-
-def _maker(encoder: Encoder, place: Place) -> Any:
-    return partial(build_backbone, encoder.name, weights=encoder.weights(place.weights))
 
 
 def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]) -> IntArray:

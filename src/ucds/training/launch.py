@@ -74,6 +74,7 @@ def open_for_training(
     *,
     backbone: str | None,
     weights: str,
+    image_size: int | None = None,
     with_domains: bool,
     domains: list[str] | None = None,
     cache: CacheOptions,
@@ -85,6 +86,7 @@ def open_for_training(
         path: folder, ``.npy`` or ``.npz``.
         backbone: encoder by name, for images.
         weights: see :func:`ucds.backbones.build_backbone`.
+        image_size: side of the square crop in pixels; the encoder's own if ``None``.
         with_domains: whether ``path`` holds one folder (or array) a domain.
         domains: names of the domains to take; all if ``None``.
         cache: where decoded images go.
@@ -103,7 +105,7 @@ def open_for_training(
         identity = identity_backbone(vectors.array.shape[1])
         return Inputs(TrainingData(_of_domains(vectors, domains, path), VectorView()), identity)
     scan = scan_domains(path, domains) if with_domains else scan_folder(path)
-    built = build_backbone(backbone or "resnet18", weights=weights)
+    built = build_backbone(backbone or "resnet18", weights=weights, input_size=image_size)
     samples = _open_images(scan, built.spec, cache, reporter)
     return Inputs(TrainingData(samples, view_for(built.spec)), built)
 
