@@ -28,7 +28,7 @@ from torchvision.models import resnet18
 
 from ucds.data.folders import Scan, scan_domains
 from ucds.data.images import ImageSamples
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.views import ImageView
 
 BATCH_SIZE = 64

@@ -26,9 +26,9 @@ from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
-from ucds.experiments.digits import write_digits
+from ucds.demo.digits import write_digits
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.metrics import score
+from ucds.math.metrics import score
 from ucds.source.train import train_source
 from ucds.target.ask import choose_spread
 from ucds.target.train import train_target

@@ -24,7 +24,7 @@ import torch
 from ot.batch import bregman_log_projection_batch
 from torch import Tensor
 
-from ucds.ot import cosine_cost, sinkhorn, solve_transport
+from ucds.math.ot import cosine_cost, sinkhorn, solve_transport
 
 EPSILON = 0.01
 TOLERANCE = 1e-3

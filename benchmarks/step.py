@@ -25,7 +25,7 @@ from ucds.config import Config
 from ucds.data.samples import IntArray, subset
 from ucds.data.views import ImageView
 from ucds.models import ClusteringModel
-from ucds.source.learn import learn_source
+from ucds.source.pcd import learn_source
 from ucds.training.optimiser import build_optimiser
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from ucds import SourceClustering, TargetClustering
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 
 
 def main() -> None:

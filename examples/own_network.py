@@ -14,7 +14,7 @@ from torch import nn
 
 from ucds import SourceClustering
 from ucds.backbones import module_backbone
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 
 
 class SignalNetwork(nn.Module):

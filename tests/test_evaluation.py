@@ -14,7 +14,7 @@ from ucds.config import Config
 from ucds.data.samples import VectorSamples
 from ucds.errors import UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate_run, find_oracle
-from ucds.metrics import ClusteringScores, score
+from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.launch import CacheOptions, RunOptions, finish, open_for_training, open_run
 from ucds.training.model_file import load_model

@@ -6,11 +6,14 @@ from typing import Literal, get_args
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
+Role = Literal["source", "target"]
+"""Side of a model or of a run: the provider's or the client's."""
 Tune = Literal["full", "head"]
-Recipe = Literal["pcd", "ucds"]
-"""The paper's method, or ours (``docs/recipe.md``)."""
+Method = Literal["pcd", "consensus"]
+"""The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
+METHODS: tuple[Method, ...] = get_args(Method)
 Transfer = Literal["guarded", "own", "consensus", "transferred"]
-"""What becomes of a provider's labels: as the guard finds, or always the same."""
+"""Use of a provider's labels: as the guard decides, or always the same."""
 Space = Literal["features", "principal", "wide", "middle", "near"]
 SPACES: tuple[Space, ...] = get_args(Space)
-"""Spaces in which a target is clustered, see :func:`ucds.spaces.make_spaces`."""
+"""Spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""

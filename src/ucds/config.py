@@ -1,42 +1,63 @@
-"""The settings of the method, with the paper's values where the paper gives them.
+"""The settings of each method, with the paper's values where the paper gives them.
 
-Every field that the paper leaves unsaid is listed with its reason in ``docs/paper.md``.
+A method's class holds exactly what the method looks at. Every field that the paper leaves unsaid is listed
+with its reason in ``docs/paper.md``.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ucds.choices import SPACES, Recipe, Space, Transfer, Tune
-from ucds.errors import UserError
+from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune
+from ucds.errors import InputError
 
 
 class Settings(BaseModel):
-    """Named values, immutable; unknown names and impossible values are refused."""
+    """Named values, immutable; unknown names and impossible values are refused.
+
+    Attributes:
+        FORMERLY: for settings that are younger than some records, by name, the value that stands for what
+            the method did before the setting existed. Defaults may change; these never do.
+    """
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+    FORMERLY: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Build settings, saying in one line what is wrong with them.
 
         Raises:
-            UserError: an unknown name, a wrong type or an impossible value.
+            InputError: an unknown name, a wrong type or an impossible value.
         """
         try:
             return cls(**values)
         except ValidationError as error:
-            problems = "; ".join(_in_words(problem) for problem in error.errors())
-            raise UserError(f"bad configuration: {problems}") from None
+            problems = "; ".join(cls._describe(problem) for problem in error.errors())
+            raise InputError(f"bad settings: {problems}") from None
+
+    @classmethod
+    def _describe(cls, problem: Any) -> str:
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] != "extra_forbidden":
+            return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
+        if name == "method":
+            return "the method is no setting: choose it with --method"
+        owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
+        if owners and cls in SETTINGS.values():
+            return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
+        close = difflib.get_close_matches(name, cls.model_fields, n=1)
+        return f"unknown setting '{name}'" + (f", did you mean '{close[0]}'?" if close else "")
 
     @property
     def hash(self) -> str:
@@ -45,125 +66,203 @@ class Settings(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-class Config(Settings):
-    """All settings of a run.
+def _only(side: Role, default: Any, **constraints: Any) -> Any:
+    """Declare a setting that one side alone looks at."""
+    return Field(default, json_schema_extra={"side": side}, **constraints)
 
-    Names follow the field; the paper's symbol, where it has one, ends the description.
-    """
 
-    # Model
+class ModelSettings(Settings):
+    """Settings that every trained model has."""
+
+    tune: Tune = Field("full", description="'full' trains everything, 'head' only the new layers")
     bottleneck_width: int = Field(256, ge=1, description="width of the features and prototypes, d_f")
-    tune: Tune = Field("full", description="train everything, or only the new layers")
+    prediction_batch_size: int = Field(
+        64, ge=1, description="samples predicted at a time; larger values only cost memory on a CPU"
+    )
 
-    # Clustering loss (Eq. 1, 3, 4)
-    transport_weight: float = Field(1.0, ge=0)
-    information_weight: float = Field(1.0, ge=0)
-    mixing_weight: float = Field(1.0, ge=0)
-    distillation_weight: float = Field(1.0, ge=0)
-    epsilon: float = Field(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
-    transport_tolerance: float = Field(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
-    transport_max_iterations: int = Field(100, ge=1)
-    mixing_alpha: float = Field(0.3, gt=0, description="concentration of the mixing ratio, alpha")
 
-    # Proportions (Eq. 2)
-    source_proportion_momentum: float = Field(0.9999, ge=0, le=1, description="beta_0 in stage 1")
-    target_proportion_momentum: float = Field(0.99, ge=0, le=1, description="beta_0 in stages 2 and 3")
+class TrainingSettings(ModelSettings):
+    """Settings of a stage of training: its optimiser, its mixing and its evaluations."""
 
-    # Pseudo-labels of stage 2
-    label_smoothing: float = Field(0.1, ge=0, le=1, description="weight of the uniform distribution, gamma")
-    ensemble_momentum: float = Field(0.6, ge=0, le=1, description="weight of past targets, tau")
-
-    # Optimisation
     batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
     learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
     new_layer_learning_rate: float = Field(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
-    momentum: float = Field(0.9, ge=0, lt=1)
-    nesterov: bool = True
-    weight_decay: float = Field(1e-3, ge=0)
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    nesterov: bool = Field(True, description="Nesterov's form of the momentum")
+    weight_decay: float = Field(1e-3, ge=0, description="weight decay of SGD")
     decay_rate: float = Field(10.0, ge=0, description="a in eta = eta_0 (1 + a p)^-b")
     decay_power: float = Field(0.75, ge=0, description="b in eta = eta_0 (1 + a p)^-b")
-    source_epochs: int = Field(100, ge=1)
-    clustering_epochs: int = Field(30, ge=1)
-    refinement_epochs: int = Field(30, ge=1)
+    mixing_weight: float = Field(1.0, ge=0, description="weight of the CutMix (vectors: mix-up) loss")
+    mixing_alpha: float = Field(0.3, gt=0, description="concentration of the mixing ratio, alpha")
+    evaluations_per_stage: int = Field(10, ge=1, description="predictions of the whole set in a stage")
 
-    # The recipe "ucds" (docs/recipe.md); the paper's method looks at none of these
-    recipe: Recipe = Field("pcd", description="the paper's method, or ours")
-    domain_centring: bool = Field(True, description="each source domain is seen from its own mean")
-    domain_transport: bool = Field(True, description="source samples are assigned by transport a domain")
-    proportion_relaxation: float = Field(0.1, gt=0, description="cost of leaving equal cluster sizes")
-    source_starts: int = Field(10, ge=1, description="k-means starts, which vote")
-    spaces: tuple[Space, ...] = Field(
-        SPACES, min_length=1, strict=False, description="where the target is clustered"
+
+class PCDSettings(TrainingSettings):
+    """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
+
+    # Clustering loss (Eq. 1, 3, 4)
+    transport_weight: float = Field(1.0, ge=0, description="weight of the transport loss, Eq. 1")
+    information_weight: float = Field(1.0, ge=0, description="weight of the mutual information, Eq. 3")
+    distillation_weight: float = _only(
+        "target", 1.0, ge=0, description="weight of the distillation loss of stage 2"
     )
-    space_width: int = Field(64, ge=1, description="principal axes of a space")
-    whitening: float = Field(0.5, ge=0, le=1, description="how far the axes' variances are made equal")
-    neighbours: int = Field(10, ge=1, description="most neighbours that a sample is averaged with")
-    diffusion_rounds: int = Field(3, ge=0)
-    space_partitions: int = Field(20, ge=1, description="k-means partitions a space")
-    transfer: Transfer = Field("guarded", description="what becomes of the provider's labels")
-    trusted_agreement: float = Field(0.85, ge=0, le=1, description="from here on labels shape the spaces")
-    least_agreement: float = Field(0.3, ge=0, le=1, description="from here on labels have a vote")
-    fitting_epochs: int = Field(30, ge=1, description="of the model on the clustering found")
+    epsilon: float = Field(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
+    transport_tolerance: float = Field(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
+    transport_max_iterations: int = Field(100, ge=1, description="Newton iterations of a transport at most")
 
-    # Watching and choosing
-    evaluations_per_stage: int = Field(10, ge=1, description="whole-set predictions a stage")
-    validation_fraction: float = Field(0.1, ge=0, lt=1, description="source samples kept to choose a model")
-    prediction_batch_size: int = Field(64, ge=1, description="larger ones only cost memory on a CPU")
+    # Proportions (Eq. 2)
+    source_proportion_momentum: float = _only("source", 0.9999, ge=0, le=1, description="beta_0 in stage 1")
+    target_proportion_momentum: float = _only(
+        "target", 0.99, ge=0, le=1, description="beta_0 in stages 2 and 3"
+    )
 
+    # Pseudo-labels of stage 2
+    label_smoothing: float = _only(
+        "target", 0.1, ge=0, le=1, description="weight of the uniform distribution in a label, gamma"
+    )
+    ensemble_momentum: float = _only("target", 0.6, ge=0, le=1, description="weight of past targets, tau")
 
-RECIPE_SETTINGS = frozenset(
-    {
-        *("domain_centring", "domain_transport", "proportion_relaxation", "source_starts"),
-        *("spaces", "space_width", "whitening", "neighbours", "diffusion_rounds", "space_partitions"),
-        *("transfer", "trusted_agreement", "least_agreement", "fitting_epochs"),
-    }
-)
-"""Settings that nothing but the recipe "ucds" looks at."""
-
-
-def default_tune(recipe: Recipe) -> Tune:
-    """What a recipe trains where nobody says: training the encoder gains ours nothing (docs/recipe.md)."""
-    return "head" if recipe == "ucds" else "full"
+    # Lengths
+    source_epochs: int = _only("source", 100, ge=1, description="epochs of stage 1")
+    clustering_epochs: int = _only("target", 30, ge=1, description="epochs of stage 2")
+    refinement_epochs: int = _only("target", 30, ge=1, description="epochs of stage 3")
+    validation_fraction: float = _only(
+        "source", 0.1, ge=0, lt=1, description="share of the source samples kept to choose the model with"
+    )
 
 
-def read_config(path: Path | None, settings: Sequence[str] = (), *, recipe: Recipe = "pcd") -> Config:
-    """Read settings from a TOML file, if any, and then from ``NAME=VALUE`` texts, which win.
+class ConsensusSettings(TrainingSettings):
+    """Settings of the consensus method (``docs/consensus.md``)."""
 
-    ``recipe`` is taken where neither names one.
+    tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
+
+    # Source
+    domain_centring: bool = _only("source", True, description="each source domain's own mean is subtracted")
+    domain_transport: bool = _only(
+        "source", True, description="source samples are assigned by transport, domain by domain"
+    )
+    proportion_relaxation: float = _only(
+        "source", 0.1, gt=0, description="cost of leaving equal cluster sizes"
+    )
+    source_starts: int = _only("source", 10, ge=1, description="k-means starts, which vote")
+
+    # Target
+    spaces: tuple[Space, ...] = _only(
+        "target", SPACES, min_length=1, strict=False, description="spaces in which the target is clustered"
+    )
+    space_width: int = _only("target", 64, ge=1, description="principal axes of a space")
+    whitening: float = _only(
+        "target", 0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
+    )
+    neighbours: int = _only("target", 10, ge=1, description="neighbours to average a sample with, at most")
+    diffusion_rounds: int = _only("target", 3, ge=0, description="rounds of averaging over neighbours")
+    space_partitions: int = _only("target", 20, ge=1, description="k-means partitions a space")
+    transfer: Transfer = _only("target", "guarded", description="use of the provider's labels")
+    trusted_agreement: float = _only(
+        "target", 0.85, ge=0, le=1, description="relative agreement from which labels may shape the spaces"
+    )
+    least_agreement: float = _only(
+        "target", 0.3, ge=0, le=1, description="relative agreement from which labels have a vote"
+    )
+    fitting_epochs: int = Field(30, ge=1, description="epochs of the model on the clustering found")
+
+
+SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
+"""The settings class of each method."""
+
+MethodSettings = PCDSettings | ConsensusSettings
+
+
+def method_of(settings: TrainingSettings) -> Method:
+    """Name the method that settings belong to."""
+    return next(method for method in METHODS if isinstance(settings, SETTINGS[method]))
+
+
+def side_of(settings: type[Settings], name: str) -> Role | None:
+    """Name the side that alone looks at a setting; ``None`` if both do."""
+    extra = settings.model_fields[name].json_schema_extra
+    return extra.get("side") if isinstance(extra, dict) else None  # type: ignore[return-value]
+
+
+def for_side(settings: Settings, side: Role) -> dict[str, Any]:
+    """Select the settings that one side looks at, by name."""
+    values = settings.model_dump(mode="json")
+    return {name: value for name, value in values.items() if side_of(type(settings), name) in (None, side)}
+
+
+def for_source(settings: MethodSettings) -> MethodSettings:
+    """Bring all that the source does not look at to its default."""
+    fields = type(settings).model_fields
+    others = {name: fields[name].default for name in fields if side_of(type(settings), name) == "target"}
+    return settings.model_copy(update=others)
+
+
+def list_settings(method: Method) -> list[dict[str, Any]]:
+    """List a method's settings: name, default, side that alone looks at it (or "both") and meaning."""
+    settings = SETTINGS[method]
+    defaults = settings().model_dump(mode="json")
+    return [
+        {
+            "name": name,
+            "default": defaults[name],
+            "side": side_of(settings, name) or "both",
+            "meaning": entry.description,
+        }
+        for name, entry in settings.model_fields.items()
+    ]
+
+
+def read_settings(
+    method: Method,
+    side: Role,
+    path: Path | None = None,
+    given: Sequence[str] = (),
+    *,
+    tune: Tune | None = None,
+) -> MethodSettings:
+    """Read a method's settings for one side from a TOML file and from ``NAME=VALUE`` texts, which win.
 
     Values are written as in TOML; a bare word is a text.
 
+    Args:
+        method: ``"pcd"`` or ``"consensus"``.
+        side: side that the settings are for; those of the other side are refused.
+        path: TOML file, which may hold settings of both sides.
+        given: texts ``NAME=VALUE``.
+        tune: value of the setting ``tune``, if it was given apart.
+
     Raises:
-        UserError: the file is missing, is not TOML, or a setting is bad.
+        InputError: the file is missing or is not TOML, or a setting is unknown, impossible, given twice, or
+            one that this method or side does not look at.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not TOML: {error}") from None
-    for setting in settings:
-        name, equals, value = setting.partition("=")
+    own: dict[str, Any] = {} if tune is None else {"tune": tune}
+    for text in given:
+        name, equals, value = text.partition("=")
+        name, parsed = name.strip(), _parse_value(value.strip())
         if not equals:
-            raise UserError(f"a setting is written NAME=VALUE, not {setting!r}")
-        values[name.strip()] = _value(value.strip())
-    values.setdefault("recipe", recipe)
-    if values["recipe"] == "ucds":
-        values.setdefault("tune", default_tune("ucds"))
-    return Config.from_mapping(values)
+            raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
+        if own.get(name, parsed) != parsed:
+            raise InputError(f"setting '{name}' is given twice: {own[name]!r} and {parsed!r}")
+        own[name] = parsed
+    settings = SETTINGS[method].from_mapping((_read_toml(path) if path is not None else {}) | own)
+    for name in own:
+        if side_of(type(settings), name) not in (None, side):
+            raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
+    assert isinstance(settings, MethodSettings)
+    return settings
 
 
-def _value(text: str) -> Any:
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+
+
+def _parse_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _in_words(problem: Any) -> str:
-    name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown setting '{name}'"
-    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"

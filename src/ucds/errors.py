@@ -1,14 +1,34 @@
-"""The errors and warnings a user may cause, told apart from faults of the package itself."""
+"""The errors and warnings that a user may cause, told apart from faults of the package itself."""
 
 from __future__ import annotations
 
 
-class UserError(ValueError):
-    """Something the user gave cannot be used; the message says what is wrong and what to do.
+class UserError(Exception):
+    """Something outside the package stopped the work; the message says what is wrong and what to do.
 
-    The command line prints the message as one line and exits with status 2; Python callers
-    can catch it as a ``ValueError``.
+    The command line prints the message as one line and exits with status 2. Python callers catch this class
+    for all such errors, or one of its subclasses.
     """
+
+
+class InputError(UserError, ValueError):
+    """An argument, a setting or a file that cannot be used."""
+
+
+class DamagedFileError(UserError):
+    """A file that this package wrote, or that claims its format, and that cannot be read as such."""
+
+
+class NoSpaceError(UserError):
+    """A file that cannot be written: the disk is full, or the folder is not writable."""
+
+
+class ServiceUnavailableError(UserError):
+    """A label service that cannot be reached, or that could not answer in time."""
+
+
+class RefusedError(UserError):
+    """A label service that refuses: the key, the budget, or the form of the question or of the answer."""
 
 
 class UcdsWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,14 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import Accelerator
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
-from ucds.errors import UserError
-from ucds.metrics import ClusteringScores, score
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import write_text_atomically
+from ucds.math.metrics import ClusteringScores, score
 from ucds.training.inference import cluster_probabilities
-from ucds.training.launch import CacheOptions, open_for_prediction
+from ucds.training.inputs import CacheOptions, open_for_prediction
 from ucds.training.model_file import load_model
-from ucds.training.progress import Reporter
+from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
 
 
@@ -63,7 +66,7 @@ def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Orac
             rows = [(row, position[known]) for row, known in enumerate(seen) if known in position]
             snapshots = {key: stored[key] for key in stored.files if key.endswith("/labels")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        raise UserError(f"{path} is damaged") from None
+        raise DamagedFileError(f"{path} is damaged") from None
     if not rows:
         return None
     kept, known = (np.array(column) for column in zip(*rows, strict=True))
@@ -105,11 +108,11 @@ class Report:
     oracle: Oracle | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the entries as JSON types."""
         return asdict(self)
 
-    def in_words(self) -> str:
-        """A few lines for a person."""
+    def summary(self) -> str:
+        """Write the scores as a few lines of text."""
         lines = [
             f"{self.run}: {self.samples:,} samples, {self.n_clusters} clusters, {self.n_classes} classes"
         ]
@@ -129,30 +132,38 @@ class Report:
         return "\n".join(lines)
 
 
-def evaluate_run(run: Path, path: Path, runtime: Runtime, cache: CacheOptions, reporter: Reporter) -> Report:
-    """Score a run's model on samples in class folders.
+def evaluate(
+    run: str | Path,
+    data: str | Path,
+    out: str | Path | None = None,
+    *,
+    accelerator: Accelerator = "auto",
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
+) -> Report:
+    """Score a run's model on samples in class folders; ``ucds evaluate`` does the same.
 
     Args:
         run: folder of a finished run, of either side.
-        path: class folders; for a source run, inside one folder a domain.
-        runtime: where to compute.
-        cache: where decoded images go.
-        reporter: told while images are decoded.
+        data: class folders; for a source run, inside one folder a domain.
+        out: JSON file to write; ``evaluation.json`` in the run folder if ``None``.
+        accelerator: device to compute on.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
         UserError: the samples have no class folders, or do not fit the model.
     """
+    run, cache, reporter = Path(run), cache or CacheOptions(), reporter or Quiet()
     stored = load_model(run)
-    with_domains = stored.card.role == "source"
-    data = open_for_prediction(
-        path, stored.card.backbone, with_domains=with_domains, cache=cache, reporter=reporter
-    )
-    samples = data.samples
+    opened = open_for_prediction(data, stored.card.backbone, stored.card.role, cache, reporter)
+    samples = opened.samples
     truth = read_ground_truth(samples)
     if truth is None:
-        raise UserError(f"{path} has no class folders to score against")
-    labels = cluster_probabilities(stored, data, runtime, cache=cache.place).argmax(-1).cpu().numpy()
-    return Report(
+        raise InputError(f"{data} has no class folders to score against")
+    runtime = Runtime(accelerator=accelerator, reporter=reporter)
+    labels = cluster_probabilities(stored, opened, runtime, cache=cache.directory).argmax(-1).cpu().numpy()
+    report = Report(
         run=stored.card.name,
         samples=len(samples),
         n_clusters=stored.card.n_clusters,
@@ -164,3 +175,6 @@ def evaluate_run(run: Path, path: Path, runtime: Runtime, cache: CacheOptions, r
         },
         oracle=find_oracle(run, samples, truth.classes),
     )
+    path = run / "evaluation.json" if out is None else Path(out)
+    write_text_atomically(path, json.dumps(report.to_dict(), indent=2) + "\n")
+    return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 BOTTLENECK_WIDTH = 256
 
@@ -34,6 +35,22 @@ class ParameterGroups(NamedTuple):
     new: list[nn.Parameter]
 
 
+class ProjectionHead(NamedTuple):
+    """A known start of bottleneck and prototypes: project features onto axes, compare with prototypes.
+
+    Attributes:
+        axes: ``(width, w)`` directions as columns, at most as many as the bottleneck is wide.
+        mean: ``(width,)`` subtracted from the backbone's features, after their normalisation if any.
+        variances: ``(w,)`` variances of the projected features.
+        prototypes: ``(w, K)``.
+    """
+
+    axes: Tensor
+    mean: Tensor
+    variances: Tensor
+    prototypes: Tensor
+
+
 class Encoder(nn.Module):
     """Maps inputs to features of the width all clients share, whatever their backbone.
 
@@ -52,6 +69,7 @@ class Encoder(nn.Module):
         *,
         bottleneck_width: int = BOTTLENECK_WIDTH,
         unit_features: bool = False,
+        head: ProjectionHead | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -59,11 +77,14 @@ class Encoder(nn.Module):
         linear: nn.Linear = skip_init(  # type: ignore[no-untyped-call]
             nn.Linear, backbone.spec.width, bottleneck_width
         )
-        nn.init.xavier_normal_(linear.weight, generator=generator)
         nn.init.zeros_(linear.bias)
+        if head is None:
+            nn.init.xavier_normal_(linear.weight, generator=generator)
         self.backbone = backbone.module
         self.unit_features = unit_features
         self.bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
+        if head is not None:
+            self._project(head)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d_f)`` of a batch of inputs."""
@@ -72,6 +93,24 @@ class Encoder(nn.Module):
             features = nn.functional.normalize(features, dim=-1)
         features = self.bottleneck(features)
         return features
+
+    @torch.no_grad()
+    def _project(self, head: ProjectionHead) -> None:
+        """Let the bottleneck project onto the head's axes; width that is left over is silent.
+
+        Its batch normalisation changes nothing in evaluation mode, and in training mode it takes over as
+        running statistics adapt: it has the variances both as statistics and, by their roots, as weights.
+        """
+        linear, norm = self.bottleneck
+        assert isinstance(linear, nn.Linear)
+        assert isinstance(norm, nn.BatchNorm1d)
+        assert norm.running_var is not None
+        kept = head.axes.shape[1]
+        linear.weight.zero_()
+        linear.weight[:kept] = head.axes.T
+        linear.bias[:kept] = -head.mean @ head.axes
+        norm.running_var[:kept] = head.variances
+        norm.weight[:kept] = (head.variances + norm.eps).sqrt()
 
 
 class ClusteringModel(nn.Module):
@@ -89,31 +128,43 @@ class ClusteringModel(nn.Module):
         *,
         bottleneck_width: int = BOTTLENECK_WIDTH,
         unit_features: bool = False,
+        head: ProjectionHead | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Makes the new layers, with normal weights after Xavier and zero biases.
+        """Makes the new layers: as ``head`` says, or with normal weights after Xavier and zero biases.
 
         Args:
             backbone: The network below the bottleneck; its module becomes part of the model, uncopied.
             n_clusters: Number of clusters, K.
             bottleneck_width: Width of the features, d_f.
             unit_features: Whether the backbone's features are brought to unit length first.
-            generator: Source of the new layers' weights, on the CPU; PyTorch's global one if ``None``.
+            head: Known start of the new layers; random weights if ``None``.
+            generator: Source of random weights, on the CPU; PyTorch's global one if ``None``.
 
         Raises:
-            UserError: If there is no cluster, or the bottleneck has no width.
+            InputError: If there is no cluster, or the bottleneck has no width.
+            ValueError: If the shapes of the head do not fit each other or the model.
         """
         super().__init__()
         if n_clusters < 1:
-            raise UserError(f"clustering needs at least 1 cluster, not {n_clusters}")
+            raise InputError(f"clustering needs at least 1 cluster, not {n_clusters}")
         if bottleneck_width < 1:
-            raise UserError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
+            raise InputError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
+        if head is not None:
+            _check_head(head, backbone.spec.width, bottleneck_width, n_clusters)
         self._spec = backbone.spec
         self.encoder = Encoder(
-            backbone, bottleneck_width=bottleneck_width, unit_features=unit_features, generator=generator
+            backbone,
+            bottleneck_width=bottleneck_width,
+            unit_features=unit_features,
+            head=head,
+            generator=generator,
         )
-        self.prototypes = nn.Parameter(torch.empty(bottleneck_width, n_clusters))
-        nn.init.xavier_normal_(self.prototypes, generator=generator)
+        self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
+        if head is None:
+            nn.init.xavier_normal_(self.prototypes, generator=generator)
+        else:
+            self.prototypes.data[: len(head.prototypes)] = head.prototypes
 
     def forward(self, inputs: Tensor) -> ModelOutput:
         """Features and logits of a batch of inputs, which the backbone understands."""
@@ -160,42 +211,24 @@ class ClusteringModel(nn.Module):
         model.prototypes = self.prototypes
         return model.train(self.training)
 
-    @torch.no_grad()
-    def set_head(self, axes: Tensor, mean: Tensor, variances: Tensor, prototypes: Tensor) -> None:
-        """Give bottleneck and prototypes a known start in place of a random one.
-
-        The bottleneck projects ``features - mean`` onto the axes. Its batch normalisation changes nothing
-        in evaluation mode, and in training mode it takes over as running statistics adapt: it has the
-        variances both as statistics and, by their roots, as weights. Width that is left over is silent.
-
-        Args:
-            axes: ``(width, w)`` columns, at most as many as the bottleneck is wide.
-            mean: ``(width,)`` of the backbone's features, after normalisation to unit length if any.
-            variances: ``(w,)`` of the projected features.
-            prototypes: ``(w, K)``.
-
-        Raises:
-            ValueError: The shapes do not fit each other or the model.
-        """
-        width, kept = axes.shape
-        linear, norm = self.encoder.bottleneck
-        assert isinstance(linear, nn.Linear)
-        assert isinstance(norm, nn.BatchNorm1d)
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        fits = kept <= self.bottleneck_width and prototypes.shape == (kept, self.n_clusters)
-        if width != linear.weight.shape[1] or not fits or len(variances) != kept:
-            raise ValueError(f"axes {tuple(axes.shape)} and prototypes {tuple(prototypes.shape)} do not fit")
-        for tensor in (linear.weight, linear.bias, norm.running_mean, norm.bias, self.prototypes):
-            tensor.zero_()
-        norm.running_var.fill_(1.0)
-        norm.weight.fill_(1.0)
-        linear.weight[:kept] = axes.T
-        linear.bias[:kept] = -mean @ axes
-        norm.running_var[:kept] = variances
-        norm.weight[:kept] = (variances + norm.eps).sqrt()
-        self.prototypes[:kept] = prototypes
-
     def count_parameters(self) -> int:
         """Number of parameters, frozen ones included."""
         return sum(weight.numel() for weight in self.parameters())
+
+
+def _check_head(head: ProjectionHead, width: int, bottleneck_width: int, n_clusters: int) -> None:
+    kept = head.axes.shape[1]
+    fits = kept <= bottleneck_width and head.prototypes.shape == (kept, n_clusters)
+    if len(head.axes) != width or not fits or len(head.variances) != kept:
+        shapes = tuple(head.axes.shape), tuple(head.prototypes.shape)
+        raise ValueError(f"axes {shapes[0]} and prototypes {shapes[1]} do not fit")
+
+
+def state_digest(module: nn.Module) -> str:
+    """Compute a hexadecimal digest of a module's weights: equal for equal weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        array = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(array.shape)} {array.dtype}".encode())
+        digest.update(array.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -29,7 +29,7 @@ def pruned(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("recipe", "modules"),
-    [("pcd", {"ucds.target.cluster", "ucds.target.refine"}), ("ucds", {"ucds.target.recipe"})],
+    [("pcd", {"ucds.target.pcd", "ucds.target.refine"}), ("ucds", {"ucds.target.recipe"})],
 )
 def test_a_target_owner_needs_a_label_file_and_nothing_else(
     pruned: Path,

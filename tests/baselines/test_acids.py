@@ -19,7 +19,7 @@ from ucds.baselines.sobel import sobel_backbone
 from ucds.data.samples import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")

@@ -18,7 +18,7 @@ from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepclust
 from ucds.baselines.loop import Loop, seeds_of
 from ucds.baselines.sobel import sobel_backbone
 from ucds.errors import UserError
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 from ucds.training.prediction import encode
 
 SETTINGS = DeepClusterSettings(epochs=3, batch_size=32)

@@ -15,7 +15,7 @@ from ucds.baselines.loop import Loop
 from ucds.baselines.sobel import sobel_backbone
 from ucds.data.samples import VectorSamples
 from ucds.errors import UserError
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")

@@ -11,7 +11,7 @@ from torch import nn
 
 from ucds.baselines.loop import Loop
 from ucds.baselines.views import PairedVectorView
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.samples import VectorSamples
 from ucds.errors import Interrupted, UcdsWarning, UserError
 from ucds.training.stage import TrainingData

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 import ucds.cli
-from ucds.metrics import score
+from ucds.math.metrics import score
 from ucds.training.session import Session
 
 SHORT = (

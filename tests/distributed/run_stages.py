@@ -14,8 +14,8 @@ from ucds.config import Config
 from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.source.learn import learn_source
-from ucds.target.cluster import cluster_target
+from ucds.source.pcd import learn_source
+from ucds.target.pcd import cluster_target
 from ucds.target.refine import refine_target
 from ucds.training.prepare import prepare
 from ucds.training.run_folder import RunFolder

@@ -15,7 +15,7 @@ from ucds.backbones import build_backbone
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
-from ucds.experiments.bench import Task
+from ucds.experiments.pipeline import Task
 from ucds.training.launch import stored_size, view_for
 from ucds.training.stage import TrainingData
 

@@ -16,8 +16,8 @@ from ucds.baselines import iic as iic_module
 from ucds.baselines.clustering import Clustering
 from ucds.config import Config
 from ucds.experiments import benchmark as module
-from ucds.experiments.bench import Setting, Task
-from ucds.experiments.benchmark import run_benchmark
+from ucds.experiments.pipeline import Setting, Task
+from ucds.experiments.runner import run_benchmark
 from ucds.experiments.methods import METHODS, run_methods, settings_of
 from ucds.experiments.records import FILE, read_records
 from ucds.training.progress import Quiet

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.experiments.bench import Setting
-from ucds.experiments.demo import SETTINGS, TARGET, demo_task, open_digits
-from ucds.experiments.digits import write_digits
+from ucds.experiments.pipeline import Setting
+from ucds.demo.story import SETTINGS, TARGET, demo_task, open_digits
+from ucds.demo.digits import write_digits
 from ucds.experiments.methods import run_methods
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 
 
 @pytest.mark.slow

@@ -20,10 +20,10 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import VectorSamples, subset
 from ucds.data.views import VectorView
 from ucds.errors import UserError
-from ucds.experiments.bench import Outcome, Setting, Task
+from ucds.experiments.pipeline import Outcome, Setting, Task
 from ucds.experiments.methods import PAPER_METHODS, run_methods
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.metrics import clustering_accuracy
+from ucds.math.metrics import clustering_accuracy
 from ucds.source.train import train_source
 from ucds.target.train import train_target
 from ucds.training.launch import stored_size, view_for

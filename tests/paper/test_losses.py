@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ucds.losses import distillation_loss, mutual_information_loss, soft_cross_entropy, transport_loss
+from ucds.math.losses import distillation_loss, mutual_information_loss, soft_cross_entropy, transport_loss
 
 LOG2, LOG3 = math.log(2.0), math.log(3.0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ucds.domains import sample_weights, stack_domains
-from ucds.proportions import cluster_posterior, cosine_momentum, uniform_proportions, update_proportions
+from ucds.math.domains import sample_weights, stack_domains
+from ucds.math.proportions import cluster_posterior, cosine_momentum, uniform_proportions, update_proportions
 
 
 def test_they_start_uniform() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ucds.pseudo_labels import smooth_labels, temporal_ensemble
+from ucds.math.pseudo_labels import smooth_labels, temporal_ensemble
 
 
 def test_smoothing_by_hand() -> None:

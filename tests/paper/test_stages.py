@@ -12,13 +12,13 @@ from torch.nn.functional import kl_div, one_hot
 
 from ucds.backbones import identity_backbone
 from ucds.config import Config
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.samples import VectorSamples
 from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
-from ucds.source.learn import learn_source
-from ucds.target.cluster import cluster_target
+from ucds.source.pcd import learn_source
+from ucds.target.pcd import cluster_target
 from ucds.target.refine import refine_target
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session

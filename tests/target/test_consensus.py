@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import Config
-from ucds.partitions import Partition
+from ucds.math.partitions import Partition
 from ucds.target.consensus import Agreed, agree
 
 N, K = 96, 4

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
-from ucds.partitions import Partition
+from ucds.math.partitions import Partition
 from ucds.target.guard import Evidence, weigh_labels
 
 N, K = 800, 4

@@ -15,8 +15,8 @@ from ucds.data.samples import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning, UserError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.losses import distillation_loss, soft_cross_entropy
-from ucds.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
+from ucds.math.losses import distillation_loss, soft_cross_entropy
+from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
 from ucds.target.train import train_target
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime

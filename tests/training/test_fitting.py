@@ -18,7 +18,7 @@ from ucds.config import Config
 from ucds.data.samples import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
-from ucds.spaces import centre, principal_axes, unit_rows
+from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.training.fitting import (
     LOGIT_SCALE,
     Assignments,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.samples import IntArray
 from ucds.errors import UserError
 from ucds.training.reader import Reader

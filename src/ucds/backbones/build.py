@@ -20,7 +20,7 @@ from ucds.backbones.spec import (
     feature_width,
     identity_backbone,
 )
-from ucds.errors import UserError
+from ucds.errors import InputError, UserError
 
 DEFAULT_WEIGHTS = "default"
 NO_WEIGHTS = "none"
@@ -77,7 +77,7 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
     if spec.name == IDENTITY:
         return identity_backbone(spec.width)
     if spec.name == MODULE:
-        raise UserError(
+        raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
@@ -86,7 +86,7 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
         network = _create(spec.name, pretrained=False, input_size=spec.input_size, download=False)
     backbone = _finish(spec.name, network, network.origin)
     if backbone.spec.width != spec.width:
-        raise UserError(
+        raise InputError(
             f"backbone '{spec.name}' returns {backbone.spec.width} features here, but {spec.width} where the "
             "checkpoint was made; install the version of its library that was used there"
         )
@@ -103,7 +103,7 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, download: bo
             raise _unknown(name)
         return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
     if name in (IDENTITY, MODULE):
-        raise UserError(f"'{name}' is no name to build from: use {name}_backbone(...)")
+        raise InputError(f"'{name}' is no name to build from: use {name}_backbone(...)")
     if not timm_models.is_known(name):
         raise _unknown(name)
     return timm_models.create(name, pretrained=pretrained, input_size=input_size)

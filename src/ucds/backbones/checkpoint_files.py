@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones.spec import one_line
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 StateDict = dict[str, Tensor]
 
@@ -56,7 +56,7 @@ def load_file(
         if not find_mismatch(module, adapted):
             state, mismatch = adapted, None
     if mismatch:
-        raise UserError(
+        raise InputError(
             f"{path} does not fit backbone '{name}': {mismatch.describe()}; "
             "give the file that belongs to this backbone, or the --backbone the file belongs to"
         )
@@ -76,18 +76,18 @@ def read_state_dict(path: Path) -> StateDict:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     if not isinstance(content, Mapping):
-        raise UserError(f"{path} holds a {type(content).__name__}, not a state dict of named weights")
+        raise InputError(f"{path} holds a {type(content).__name__}, not a state dict of named weights")
     state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not state:
         keys = shortened([str(key) for key in content])
-        raise UserError(f"{path} holds no weights (top-level keys: {keys or 'none'})")
+        raise InputError(f"{path} holds no weights (top-level keys: {keys or 'none'})")
     return state
 
 
 def require_file(path: Path) -> None:
     """Refuses a path that is no file, before anything is built in vain."""
     if not path.is_file():
-        raise UserError(f"no weights file {path}; give an existing file, 'default' or 'none' with --weights")
+        raise InputError(f"no weights file {path}; give an existing file, 'default' or 'none' with --weights")
 
 
 def _read_safetensors(path: Path) -> object:
@@ -97,7 +97,7 @@ def _read_safetensors(path: Path) -> object:
     try:
         return load_safetensors(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a readable safetensors file: {one_line(error)}") from error
+        raise InputError(f"{path} is not a readable safetensors file: {one_line(error)}") from error
 
 
 def _read_pickle(path: Path) -> object:
@@ -105,11 +105,11 @@ def _read_pickle(path: Path) -> object:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load meets arbitrary bytes and raises nearly anything
         if "Unsupported global" in str(error) or "Unsupported class" in str(error):
-            raise UserError(
+            raise InputError(
                 f"{path} holds pickled Python objects besides tensors, which could run code when opened; "
                 "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
             ) from error
-        raise UserError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
+        raise InputError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
 
 
 def without_wrapper_segments(state: StateDict, expected: Collection[str]) -> StateDict:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ucds.backbones.spec import one_line
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 PROBE_SECONDS = 6.0
 REMEDY = "give a local file with --weights FILE, or ask for a random start with --weights none"
@@ -33,7 +33,7 @@ def require_reachable(url: str, wanted: str, remedy: str = REMEDY) -> None:
     server = f"{parts.scheme}://{parts.netloc}"
     reason = _why_unreachable(server)
     if reason is not None:
-        raise UserError(f"{wanted}: not in the cache, and {server} cannot be reached ({reason}); {remedy}")
+        raise InputError(f"{wanted}: not in the cache, and {server} cannot be reached ({reason}); {remedy}")
 
 
 def _why_unreachable(server: str) -> str | None:
@@ -83,7 +83,7 @@ def download_state_dict(url: str, name: str) -> Path:
     try:
         torch.hub.download_url_to_file(url, str(path), hash_prefix=_hash_prefix(path.stem), progress=False)
     except (OSError, RuntimeError) as error:
-        raise UserError(
+        raise InputError(
             f"cannot download the weights of '{name}' from {url}: {one_line(error)}; {REMEDY}"
         ) from error
     return path

@@ -11,7 +11,7 @@ from torch import nn
 from ucds.backbones.downloads import REMEDY, require_reachable
 from ucds.backbones.spec import IMAGENET_MEAN, IMAGENET_STD, Network, one_line
 from ucds.backbones.torchvision_models import create_resnet50, without_classifier
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 PREFIX = "hub/"
 
@@ -44,7 +44,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None, download: boo
         return create_resnet50(name, RESNET50_WEIGHTS[name], pretrained=pretrained, input_size=input_size)
     match = _FORM.fullmatch(name)
     if match is None:
-        raise UserError(f"hub backbones are named hub/OWNER/REPO:ENTRY, not '{name}'")
+        raise InputError(f"hub backbones are named hub/OWNER/REPO:ENTRY, not '{name}'")
     module = _load(_repository(match, name, download), match["entry"], name, pretrained)
     origin = f"hub: {name.removeprefix(PREFIX)}" if pretrained else "none (random)"
     return Network(without_classifier(module), input_size or 224, IMAGENET_MEAN, IMAGENET_STD, origin)
@@ -58,7 +58,7 @@ def _repository(match: re.Match[str], name: str, download: bool) -> str:
         if Path(torch.hub.get_dir(), folder).is_dir():
             return f"{repository}:{ref}"
     if not download:
-        raise UserError(
+        raise InputError(
             f"backbone '{name}' needs code of the repository {repository}, which is not in the cache; "
             f"if you trust that code, fetch it once with build_backbone('{name}', weights='none')"
         )
@@ -75,7 +75,7 @@ def _load(repository: str, entry: str, name: str, pretrained: bool) -> nn.Module
         )
     except Exception as error:  # code of any repository raises anything
         remedy = REMEDY if pretrained else "check the repository's hubconf.py"
-        raise UserError(f"cannot build '{name}': {one_line(error)}; {remedy}") from error
+        raise InputError(f"cannot build '{name}': {one_line(error)}; {remedy}") from error
     if not isinstance(module, nn.Module):
-        raise UserError(f"'{name}' returns a {type(module).__name__}, not a network")
+        raise InputError(f"'{name}' returns a {type(module).__name__}, not a network")
     return module

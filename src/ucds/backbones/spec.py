@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 IDENTITY = "identity"
 MODULE = "module"
 
 ChannelTriple = tuple[float, float, float]
-T = TypeVar("T")
 
 IMAGENET_MEAN: ChannelTriple = (0.485, 0.456, 0.406)
 IMAGENET_STD: ChannelTriple = (0.229, 0.224, 0.225)
@@ -41,52 +39,9 @@ class BackboneSpec:
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise UserError(f"a backbone returns at least 1 feature, not {self.width}")
+            raise InputError(f"a backbone returns at least 1 feature, not {self.width}")
         if self.input_size is not None and self.input_size < 1:
-            raise UserError(f"a backbone's input size is a number of pixels, not {self.input_size}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The description as JSON types (channel triples become lists)."""
-        values = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> BackboneSpec:
-        """Reads what ``to_dict`` wrote.
-
-        Raises:
-            UserError: If a key is unknown or missing, or a value has the wrong type.
-        """
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        missing = sorted(set(known) - set(values))
-        if unknown or missing:
-            raise UserError(f"not a backbone description: unknown keys {unknown}, missing keys {missing}")
-        return cls(
-            name=_checked(values, "name", str),
-            width=_checked(values, "width", int),
-            input_size=None if values["input_size"] is None else _checked(values, "input_size", int),
-            mean=_channel_triple(values, "mean"),
-            std=_channel_triple(values, "std"),
-        )
-
-
-def _checked(values: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    value = values[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"not a backbone description: {key} must be of type {kind.__name__}, not {value!r}")
-    return value
-
-
-def _channel_triple(values: Mapping[str, Any], key: str) -> ChannelTriple | None:
-    value = values[key]
-    if value is None:
-        return None
-    try:
-        red, green, blue = (float(channel) for channel in value)
-    except (TypeError, ValueError):
-        raise UserError(f"not a backbone description: {key} must be three numbers, not {value!r}") from None
-    return red, green, blue
+            raise InputError(f"a backbone's input size is a number of pixels, not {self.input_size}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,16 +95,16 @@ def module_backbone(
         std: Standard deviation of each channel, likewise.
 
     Raises:
-        UserError: If neither width nor example is given, if they disagree, or if the module does not
+        InputError: If neither width nor example is given, if they disagree, or if the module does not
             return one row of floating-point features per input.
     """
     if example is not None:
         found = feature_width(module, example, type(module).__name__)
         if width is not None and width != found:
-            raise UserError(f"the module returns {found} features, not the {width} that were announced")
+            raise InputError(f"the module returns {found} features, not the {width} that were announced")
         width = found
     if width is None:
-        raise UserError("give the width of the module's features, or an example batch to find it with")
+        raise InputError("give the width of the module's features, or an example batch to find it with")
     return Backbone(module, BackboneSpec(MODULE, width, input_size, mean, std), "given")
 
 
@@ -177,7 +132,7 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
         name: What to call the network in an error.
 
     Raises:
-        UserError: If the module cannot take the example, or its output is not ``(n, width)`` floats.
+        InputError: If the module cannot take the example, or its output is not ``(n, width)`` floats.
     """
     training = [(child, child.training) for child in module.modules()]
     module.eval()
@@ -185,7 +140,7 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
         features = module(example)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         shape = "x".join(str(size) for size in example.shape)
-        raise UserError(
+        raise InputError(
             f"backbone '{name}' cannot take inputs of shape {shape}: {one_line(error)}"
         ) from error
     finally:
@@ -193,9 +148,9 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
             child.training = mode
     if not isinstance(features, Tensor) or not features.is_floating_point():
         kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
-        raise UserError(f"backbone '{name}' must return a floating-point tensor, not {kind}")
+        raise InputError(f"backbone '{name}' must return a floating-point tensor, not {kind}")
     if features.ndim != 2 or len(features) != len(example):
-        raise UserError(
+        raise InputError(
             f"backbone '{name}' must return one row of features per input, (n, width), "
             f"but returned shape {tuple(features.shape)} for {len(example)} inputs"
         )

@@ -10,7 +10,7 @@ from torch import nn
 from ucds.backbones.checkpoint_files import StateDict
 from ucds.backbones.downloads import REMEDY, download_state_dict, require_reachable
 from ucds.backbones.spec import Network, one_line
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 
 def names() -> list[str]:
@@ -59,7 +59,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
         module = timm.create_model(name, **arguments)
     except Exception as error:  # the hub's client raises its own errors besides OSError
         reason = f"cannot load pre-trained weights of '{name}'" if pretrained else f"cannot build '{name}'"
-        raise UserError(f"{reason}: {one_line(error)}" + (f"; {REMEDY}" if pretrained else "")) from error
+        raise InputError(f"{reason}: {one_line(error)}" + (f"; {REMEDY}" if pretrained else "")) from error
     mean, std = config.mean, config.std
     return Network(module, input_size or config.input_size[-1], _three(mean), _three(std), origin)
 
@@ -73,7 +73,7 @@ def adapt(module: nn.Module, state: StateDict) -> StateDict:
 def _weights_source(name: str, config: Any) -> dict[str, Any]:
     """Points timm at the cached file if there is one; makes sure else that a download can work."""
     if not config.has_weights:
-        raise UserError(f"timm has no pre-trained weights for '{name}'; {REMEDY}")
+        raise InputError(f"timm has no pre-trained weights for '{name}'; {REMEDY}")
     if not config.hf_hub_id:
         return {"file": str(download_state_dict(config.url, name))}
     wanted = f"pre-trained weights of '{name}'"
@@ -83,7 +83,7 @@ def _weights_source(name: str, config: Any) -> dict[str, Any]:
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        raise UserError(f"{wanted}: not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
+        raise InputError(f"{wanted}: not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
     require_reachable(constants.ENDPOINT, wanted)
     return {}
 

@@ -9,7 +9,7 @@ from torch import nn
 from ucds.backbones.checkpoint_files import load_file
 from ucds.backbones.downloads import download_state_dict
 from ucds.backbones.spec import IMAGENET_MEAN, IMAGENET_STD, Network
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 PREFIX = "torchvision/"
 
@@ -51,7 +51,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
     try:
         module = without_classifier(models.get_model(short, weights=None, **_arguments(short, size)))
     except (ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot build '{name}' for inputs of {size} pixels: {error}") from error
+        raise InputError(f"cannot build '{name}' for inputs of {size} pixels: {error}") from error
     origin = "none (random)"
     if pretrained:
         load_file(module, download_state_dict(weights.url, name), name)

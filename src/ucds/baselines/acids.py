@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from ucds.backbones import Backbone
 from ucds.baselines.clustering import Clustering
@@ -23,35 +22,24 @@ from ucds.baselines.joint_information import (
     mutual_information,
     view_joint,
 )
-from ucds.baselines.loop import Loop, seeds_of
+from ucds.baselines.loop import Loop
+from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sub_heads import (
     Networks,
-    PairSettings,
     conclude,
     in_pairs,
     optimise,
     pair_probabilities,
     prepare_networks,
 )
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
+from ucds.data.dataset import Dataset
 from ucds.training.features import frozen_features
+from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 HEADS = (True, False)
 """Each epoch passes over the samples with the over-clustering head, and then with the other."""
-
-
-class ACIDSSettings(PairSettings):
-    """Settings of ACIDS; the defaults are the authors' for Office-31, else those they released for PACS."""
-
-    source_epochs: int = Field(200, ge=1, description="passes over the source with each of the two heads")
-    target_epochs: int = Field(100, ge=1, description="passes over the target with each of the two heads")
-    batch_size: int = Field(162, ge=2, description="samples a step, over all domains")
-    joint_weight: float = Field(0.2, gt=0, le=1, description="of a batch in the running joint, alpha")
-    domain_weight: float = Field(10.0, ge=0, description="of the information about the domain, lambda")
-    domain_warm_up: int = Field(8, ge=0, description="epochs in which that weight rises from zero")
-    confidence: float = Field(0.95, gt=0, description="target predictions as sure as this become certain")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +60,10 @@ class AcidsModel:
 
 
 def learn_acids(
-    session: Session,
+    session: Session[ACIDSSettings],
     backbone: Backbone,
-    source_data: TrainingData,
+    source_data: Dataset,
     n_clusters: int,
-    settings: ACIDSSettings,
     *,
     cache: Path | None = None,
 ) -> AcidsModel:
@@ -87,7 +74,6 @@ def learn_acids(
         backbone: encoder; the original starts from random weights.
         source_data: samples of several domains. Images are cropped as the settings say.
         n_clusters: the paper's ``C``.
-        settings: of the method.
         cache: folder for frozen features; ``None`` keeps them in memory.
 
     Raises:
@@ -95,9 +81,8 @@ def learn_acids(
             or the loss is no longer finite.
     """
     name = "acids-source"
-    networks, usual = prepare_networks(
-        session, backbone, source_data, n_clusters, settings, name=name, cache=cache
-    )
+    settings = session.settings
+    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name, cache=cache)
     pairs, heads = in_pairs(backbone, usual, settings), networks.heads
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
     split_norms(heads.encoder, sampler.counts)
@@ -123,10 +108,9 @@ def learn_acids(
 
 
 def adapt_acids(
-    session: Session,
+    session: Session[ACIDSSettings],
     model: AcidsModel,
-    target_data: TrainingData,
-    settings: ACIDSSettings,
+    target_data: Dataset,
     *,
     cache: Path | None = None,
 ) -> Clustering:
@@ -136,7 +120,6 @@ def adapt_acids(
         session: the run, with the same ``tune`` as the source's.
         model: from :func:`learn_acids`; it stays as it is.
         target_data: samples of one domain.
-        settings: of the method.
         cache: folder for frozen features; ``None`` keeps them in memory.
 
     Returns:
@@ -145,11 +128,11 @@ def adapt_acids(
     Raises:
         UserError: there are fewer than 2 samples, or the loss is no longer finite.
     """
-    name, runtime = "acids-target", session.runtime
-    size = session.config.prediction_batch_size
+    name, runtime, settings = "acids-target", session.runtime, session.settings
+    size = settings.prediction_batch_size
     networks = copy.deepcopy(model.networks)
     merge_norms(networks.heads.encoder)
-    if session.config.tune == "head":
+    if settings.tune == "head":
         target_data = frozen_features(model.backbone, target_data, runtime, cache, batch_size=size)
     pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
     sampler = DomainBalancedSampler(
@@ -157,7 +140,7 @@ def adapt_acids(
     )
     total = 2 * settings.target_epochs * sampler.steps_per_epoch
     loop = Loop(session, name, heads, optimise(heads, settings), pairs, total)
-    order = np.random.default_rng(seeds_of(runtime.seed, name, "statistics"))
+    order = numpy_generator(runtime.seed, name, "statistics")
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     for _ in range(settings.target_epochs):

@@ -11,45 +11,31 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch.nn import functional
 
 from ucds.backbones import Backbone
 from ucds.baselines.clustering import Clustering
 from ucds.baselines.lloyd import kmeans, whiten
-from ucds.baselines.loop import Loop, generator_of, seeds_of
+from ucds.baselines.loop import Loop
+from ucds.baselines.settings import DeepClusterSettings
 from ucds.baselines.views import resized_view
-from ucds.config import Settings
-from ucds.data.sampler import DomainBalancedSampler
-from ucds.errors import UserError
+from ucds.data.batches import DomainBalancedSampler
+from ucds.data.dataset import Dataset
+from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.prediction import encode
 from ucds.training.prepare import prepare
+from ucds.training.seeds import numpy_generator, torch_generator
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 _NAME = "deepcluster"
 
 
-class DeepClusterSettings(Settings):
-    """Settings of DeepCluster; the defaults are the authors' for ImageNet."""
-
-    epochs: int = Field(500, ge=1, description="times that the samples are clustered and then learned")
-    batch_size: int = Field(256, ge=2, description="samples a step; at least one of each cluster")
-    learning_rate: float = Field(0.05, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1, description="of all layers but the re-initialised one")
-    weight_decay: float = Field(1e-5, ge=0)
-    principal_components: int = Field(256, ge=1, description="of the features, whitened, for k-means")
-    iterations: int = Field(20, ge=1, description="of k-means, at most")
-    crop: float = Field(224 / 256, gt=0, le=1, description="side of crops, as a share of the image's")
-
-
 def cluster_by_deepcluster(
-    session: Session,
+    session: Session[DeepClusterSettings],
     backbone: Backbone,
-    data: TrainingData,
+    data: Dataset,
     n_clusters: int,
-    settings: DeepClusterSettings,
     *,
     cache: Path | None = None,
 ) -> Clustering:
@@ -60,7 +46,6 @@ def cluster_by_deepcluster(
         backbone: encoder; the original starts from random weights.
         data: samples, whose domains are ignored. Images are cropped as the settings say.
         n_clusters: ``k`` of k-means.
-        settings: of the method.
         cache: folder for frozen features; ``None`` keeps them in memory.
 
     Returns:
@@ -70,15 +55,16 @@ def cluster_by_deepcluster(
         UserError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
             finite.
     """
+    settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
-        raise UserError(f"{n_clusters} clusters need as many samples, in all and in a batch")
+        raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
     training = prepare(session, backbone, data, n_clusters, side=_NAME, cache=cache)
     model, view = training.trained, resized_view(backbone.spec, training.data.view, settings.crop)
-    own = TrainingData(training.data.samples, view)
+    own = Dataset(training.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))
     loop = Loop(session, _NAME, model, _optimise(model, settings), own, settings.epochs * steps)
     for epoch in range(settings.epochs):
-        labels = _cluster(session, model, own, settings, epoch)
+        labels = _cluster(session, model, own, epoch)
         _forget_prototypes(model, session.runtime.seed, epoch)
         # Each batch holds equally many samples of every cluster that is not empty.
         filled = np.unique(labels, return_inverse=True)[1]
@@ -87,19 +73,19 @@ def cluster_by_deepcluster(
         for batch in loop.epoch(sampler):
             logits = loop.forward(batch.inputs).logits
             loop.update(pseudo_labels=functional.cross_entropy(logits, targets[batch.index]))
-    labels = _cluster(session, model, own, settings, settings.epochs)
+    labels = _cluster(session, model, own, settings.epochs)
     loop.finish(functional.one_hot(torch.from_numpy(labels), n_clusters).float())
     return Clustering(labels, loop.seconds, loop.images_seen, training.model.eval())
 
 
 def _cluster(
-    session: Session, model: ClusteringModel, data: TrainingData, settings: DeepClusterSettings, epoch: int
+    session: Session[DeepClusterSettings], model: ClusteringModel, data: Dataset, epoch: int
 ) -> NDArray[np.int64]:
     """Cluster the current features, from a start of this epoch's own."""
-    runtime, batch_size = session.runtime, session.config.prediction_batch_size
-    features = encode(model, data.samples, data.view, runtime, batch_size)
+    runtime, settings = session.runtime, session.settings
+    features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
     points = functional.normalize(whiten(features, settings.principal_components))
-    rng = np.random.default_rng(seeds_of(runtime.seed, _NAME, "k-means", epoch))
+    rng = numpy_generator(runtime.seed, _NAME, "k-means", epoch)
     labels: NDArray[np.int64] = kmeans(points, model.n_clusters, rng, settings.iterations).cpu().numpy()
     return labels
 
@@ -107,7 +93,7 @@ def _cluster(
 @torch.no_grad()
 def _forget_prototypes(model: ClusteringModel, seed: int, epoch: int) -> None:
     """Start the last layer anew, for the clusters of two epochs have nothing to do with each other."""
-    generator = generator_of(seeds_of(seed, _NAME, "prototypes", epoch))
+    generator = torch_generator(seed, _NAME, "prototypes", epoch)
     model.prototypes.copy_(torch.empty(model.prototypes.shape).normal_(0, 0.01, generator=generator))
 
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ucds.errors import UserError
+from ucds.data.dataset import Dataset
+from ucds.errors import InputError
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -55,10 +55,12 @@ def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
         UserError: there is none, or a domain has a single row in a batch.
     """
     if min(counts) < 2:
-        raise UserError("batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it")
+        raise InputError(
+            "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it"
+        )
     places = list(_children(module, _BatchNorm))
     if not places:
-        raise UserError("ACIDS aligns domains by batch normalisation, which this network has none of")
+        raise InputError("ACIDS aligns domains by batch normalisation, which this network has none of")
     for parent, name, norm in places:
         setattr(parent, name, DomainNorm(norm, counts))
 
@@ -70,7 +72,7 @@ def merge_norms(module: nn.Module) -> None:
 
 
 def estimate_statistics(
-    module: nn.Module, data: TrainingData, runtime: Runtime, batch_size: int, generator: np.random.Generator
+    module: nn.Module, data: Dataset, runtime: Runtime, batch_size: int, generator: np.random.Generator
 ) -> None:
     """Replace the statistics of batch normalisation by those of ``data``, seen in its test view.
 

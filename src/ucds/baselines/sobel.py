@@ -9,7 +9,7 @@ from torch.nn import functional
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
 from ucds.baselines.views import LUMA
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 _SMALL = 128
 """Inputs below this size get IIC's stem for small pictures, in place of ResNet's for 224 pixels."""
@@ -49,7 +49,7 @@ def sobel_backbone(name: str = "resnet18", size: int = 64, *, seed: int = 0) -> 
     from torchvision import models
 
     if name not in models.list_models(models, include="resnet*"):
-        raise UserError(f"the Sobel encoder is a ResNet of torchvision ('resnet18'), not '{name}'")
+        raise InputError(f"the Sobel encoder is a ResNet of torchvision ('resnet18'), not '{name}'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = models.get_model(name, weights=None)

@@ -12,32 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone
 from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
-from ucds.baselines.loop import Loop, generator_of, seeds_of
+from ucds.baselines.loop import Loop
+from ucds.baselines.settings import PairSettings
 from ucds.baselines.views import paired_view
-from ucds.config import Settings
+from ucds.data.dataset import Dataset
+from ucds.math.precision import at_least_single
 from ucds.models import ClusteringModel, Encoder
-from ucds.precision import at_least_single
 from ucds.training.prediction import evaluation_mode, predict
 from ucds.training.prepare import prepare
+from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
-
-
-class PairSettings(Settings):
-    """Settings that IIC and ACIDS share."""
-
-    sub_heads: int = Field(5, ge=1, description="sub-heads of each head")
-    over_clustering: float = Field(7.0, ge=1, description="outputs of the other head, in multiples of K")
-    learning_rate: float = Field(1e-4, gt=0, description="of Adam, for all layers")
-    crop: float = Field(2 / 3, gt=0, le=1, description="side of crops, as a share of the image's")
-    feature_dropout: float = Field(0.2, ge=0, lt=1, description="makes pairs of frozen features")
-    bottleneck: bool = Field(False, description="put PCD's bottleneck below the heads; always with tune=head")
 
 
 class TwoHeads(nn.Module):
@@ -89,32 +78,30 @@ class Networks:
 
 
 def prepare_networks(
-    session: Session,
+    session: Session[PairSettings],
     backbone: Backbone,
-    data: TrainingData,
+    data: Dataset,
     n_clusters: int,
-    settings: PairSettings,
     *,
     name: str,
     cache: Path | None,
-) -> tuple[Networks, TrainingData]:
+) -> tuple[Networks, Dataset]:
     """Build the networks of a baseline, and the samples as they take them, in their usual view."""
     training = prepare(session, backbone, data, n_clusters, side=name, cache=cache)
     trained, device = training.trained, session.runtime.device
-    if session.config.tune == "full" and not settings.bottleneck:
+    settings = session.settings
+    if settings.tune == "full" and not settings.bottleneck:
         trained.encoder.bottleneck = nn.Sequential()
         trained.prototypes = nn.Parameter(torch.zeros(backbone.spec.width, n_clusters, device=device))
-    generator = generator_of(seeds_of(session.runtime.seed, name, "sub-heads"))
+    generator = torch_generator(session.runtime.seed, name, "sub-heads")
     heads = TwoHeads(trained.encoder, trained.bottleneck_width, n_clusters, settings, generator)
     return Networks(training.model, trained, heads.to(device)), training.data
 
 
-def in_pairs(
-    backbone: Backbone, data: TrainingData, settings: PairSettings, repeats: int = 1
-) -> TrainingData:
+def in_pairs(backbone: Backbone, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
     """Samples seen in pairs: images in the size of the backbone, whatever their usual view."""
     view = paired_view(backbone.spec, data.view, settings.crop, settings.feature_dropout, repeats)
-    return TrainingData(data.samples, view)
+    return Dataset(data.samples, view)
 
 
 def pair_probabilities(
@@ -146,10 +133,10 @@ def optimise(heads: TwoHeads, settings: PairSettings) -> torch.optim.Optimizer:
 
 
 def conclude(
-    session: Session, loop: Loop, networks: Networks, data: TrainingData, *, name: str
+    session: Session[PairSettings], loop: Loop, networks: Networks, data: Dataset, *, name: str
 ) -> Clustering:
     """Take the sub-head with the lowest loss over all samples, without labels, and cluster them with it."""
-    size = session.config.prediction_batch_size
+    size = session.settings.prediction_batch_size
     best = _information(session, networks.heads, data, name, size).argmax()
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
@@ -158,10 +145,12 @@ def conclude(
     return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval())
 
 
-def _information(session: Session, heads: TwoHeads, data: TrainingData, name: str, size: int) -> Tensor:
+def _information(
+    session: Session[PairSettings], heads: TwoHeads, data: Dataset, name: str, size: int
+) -> Tensor:
     """Mutual information ``(H,)`` of the views of all samples, for each sub-head that makes clusters."""
     n, runtime = len(data.samples), session.runtime
-    generator = generator_of(seeds_of(runtime.seed, name, "choice"))
+    generator = torch_generator(runtime.seed, name, "choice")
     joint = torch.zeros((), device=runtime.device)
     with evaluation_mode(heads):
         for index in np.array_split(np.arange(n), -(-n // size)):

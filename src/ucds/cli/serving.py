@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import Accelerator
 from ucds.cli.app import app
-from ucds.cli.options import AcceleratorOption, RunArgument, say
+from ucds.cli.options import AcceleratorOption, JsonOption, QuietOption, RunArgument, say
+from ucds.errors import InputError
 
 if TYPE_CHECKING:
     from ucds.serving.ledger import KeyRecord, Ledger
-    from ucds.serving.server import Address
-    from ucds.serving.settings import Limits
 
 PANEL = "Source owner"
 
@@ -33,12 +31,11 @@ LedgerOption = Annotated[
         help="Run folder that is served, a SQLite file, or postgresql://USER@HOST/NAME.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 NameArgument = Annotated[str, typer.Argument(help="Whose key it is.")]
 
 
-@app.command(rich_help_panel=PANEL)
-def serve(
+@app.command("serve", rich_help_panel=PANEL)
+def serve_command(
     run: RunArgument,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
@@ -70,8 +67,11 @@ def serve(
         typer.Option(help="Network that may read /metrics; may be repeated.", show_default="loopback"),
     ] = None,
     accelerator: AcceleratorOption = "auto",
+    quiet: QuietOption = False,
 ) -> None:
     """Answer over HTTP with one integer a sample, to those who hold a key."""
+    from ucds.serving.metrics import LOOPBACK
+    from ucds.serving.serve import serve
     from ucds.serving.server import Address
     from ucds.serving.settings import MIB, Limits
 
@@ -85,40 +85,17 @@ def serve(
         max_connections=max_connections,
         body_seconds=body_seconds,
     )
-    address = Address(host, port, tls_cert, tls_key)
-    _serve(run, address, ledger, limits, model_batch, tuple(metrics_from or ()), accelerator)
-
-
-def _serve(
-    run: Path,
-    address: Address,
-    place: str | None,
-    limits: Limits,
-    model_batch: int | None,
-    metrics_from: tuple[str, ...],
-    accelerator: Accelerator,
-) -> None:
-    from ucds.serving.app import create_app
-    from ucds.serving.labeller import ModelLabeller
-    from ucds.serving.ledger import Ledger
-    from ucds.serving.metrics import LOOPBACK
-    from ucds.serving.server import check_exposure, serve
-
-    labeller = ModelLabeller.load(run, accelerator, model_batch)
-    book = Ledger(place or run)
-    try:
-        for sentence in check_exposure(address, book):
-            say(sentence)
-        service = create_app(
-            labeller,
-            book,
-            limits,
-            open_without_keys=address.is_loopback,
-            metrics_from=metrics_from or LOOPBACK,
-        )
-        serve(service, address, limits, lambda url: print(f"listening on {url}", flush=True))
-    finally:
-        book.close()
+    serve(
+        run,
+        Address(host, port, tls_cert, tls_key),
+        ledger=ledger,
+        limits=limits,
+        model_batch=model_batch,
+        metrics_from=metrics_from or LOOPBACK,
+        accelerator=accelerator,
+        notice=(lambda sentence: None) if quiet else say,
+        ready=lambda url: print(f"listening on {url}", flush=True),
+    )
 
 
 @keys.command("add")
@@ -200,14 +177,13 @@ def verify_ledger(
 
 @contextmanager
 def _opened(place: str, *, create: bool = False) -> Iterator[Ledger]:
-    from ucds.errors import UserError
     from ucds.serving.ledger import Ledger, LedgerAway
 
     book = Ledger(place, create=create)
     try:
         yield book
     except LedgerAway as error:
-        raise UserError(f"the ledger cannot be used: {error}") from None
+        raise InputError(f"the ledger cannot be used: {error}") from None
     finally:
         book.close()
 

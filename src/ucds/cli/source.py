@@ -1,4 +1,4 @@
-"""The source owner's commands."""
+"""The provider's commands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from ucds.cli.options import (
     ConfigOption,
     DevicesOption,
     ImagesArgument,
+    ImageSizeOption,
+    JsonOption,
+    MethodOption,
     PrecisionOption,
-    RecipeOption,
+    QuietOption,
     ResumeOption,
     RunArgument,
     SeedOption,
@@ -26,9 +29,12 @@ from ucds.cli.options import (
     TuneOption,
     WeightsOption,
     make_cache_options,
-    make_config,
+    make_encoder_options,
+    make_reporter,
     make_run_options,
-    say,
+    make_settings,
+    present_labels,
+    present_run,
 )
 
 PANEL = "Source owner"
@@ -46,7 +52,8 @@ def train_source_command(
     ] = None,
     backbone: BackboneOption = None,
     weights: WeightsOption = "default",
-    recipe: RecipeOption = None,
+    image_size: ImageSizeOption = None,
+    method: MethodOption = "consensus",
     tune: TuneOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -58,63 +65,47 @@ def train_source_command(
     checkpoint_seconds: CheckpointOption = 60.0,
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
-    method = make_config(config, settings, tune, recipe)
-    options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
-    from ucds.data.layouts import tell_layout
+    chosen = make_settings(method, "source", config, settings, tune)
     from ucds.source.train import train_source
-    from ucds.training.launch import already_finished, finish, open_for_training, open_run, refuse_used_folder
-    from ucds.training.progress import terminal_reporter
 
-    refuse_used_folder(options)
-    reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
-    names = domains.split(",") if domains else None
-    tell_layout(data, names, say, with_classes=False)
-    inputs = open_for_training(
+    run = train_source(
         data,
-        backbone=backbone,
-        weights=weights,
-        with_domains=True,
-        domains=names,
-        cache=places,
-        reporter=reporter,
+        out,
+        clusters,
+        domains=domains.split(",") if domains else None,
+        encoder=make_encoder_options(backbone, weights, image_size),
+        settings=chosen,
+        options=make_run_options(seed, resume, accelerator, devices, precision, checkpoint_seconds),
+        cache=make_cache_options(cache, cache_limit),
+        reporter=make_reporter(quiet),
     )
-    identity = {"role": "source", "clusters": clusters} | inputs.identity
-    if already_finished(options, method, identity):
-        return say(f"{out} is finished already")
-    with open_run(options, method, reporter, identity=identity) as session:
-        model = train_source(session, inputs.backbone, inputs.data, clusters, cache=places.place)
-        finish(session, model, inputs, "source")
-    say(f"source model written to {out}")
+    present_run(run, quiet=quiet, as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL)
-def label(
+@app.command("label", rich_help_panel=PANEL)
+def label_command(
     run: RunArgument,
     images: ImagesArgument,
     out: Annotated[Path, typer.Option(help="Label file to write.")],
     accelerator: AcceleratorOption = "auto",
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
-    from ucds.source.label import label as label_samples
-    from ucds.training.launch import open_for_prediction
-    from ucds.training.model_file import load_model
-    from ucds.training.progress import terminal_reporter
-    from ucds.training.runtime import Runtime
+    from ucds.source.label import label
 
-    stored = load_model(run, role="source")
-    reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
-    data = open_for_prediction(
+    labels = label(
+        run,
         images,
-        stored.card.backbone,
-        with_domains=False,
-        cache=places,
-        reporter=reporter,
+        out,
+        accelerator=accelerator,
+        cache=make_cache_options(cache, cache_limit),
+        reporter=make_reporter(quiet),
     )
-    runtime = Runtime(accelerator=accelerator, reporter=reporter)
-    labels = label_samples(stored, data, runtime, cache=places.place)
-    labels.save(out)
-    say(f"{len(labels.ids):,} labels of {labels.n_clusters} clusters written to {out}")
+    present_labels(labels, out, quiet=quiet, as_json=as_json)

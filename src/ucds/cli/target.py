@@ -1,8 +1,7 @@
-"""The target owner's commands."""
+"""The client's commands."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +17,11 @@ from ucds.cli.options import (
     ConfigOption,
     DevicesOption,
     ImagesArgument,
+    ImageSizeOption,
+    JsonOption,
+    MethodOption,
     PrecisionOption,
-    RecipeOption,
+    QuietOption,
     ResumeOption,
     RunArgument,
     SeedOption,
@@ -27,17 +29,19 @@ from ucds.cli.options import (
     TuneOption,
     WeightsOption,
     make_cache_options,
-    make_config,
+    make_encoder_options,
+    make_reporter,
     make_run_options,
+    make_settings,
+    present,
+    present_labels,
+    present_run,
     say,
 )
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
-    from ucds.labels.cluster_labels import ClusterLabels
-    from ucds.training.launch import CacheOptions, Inputs, RunOptions
-    from ucds.training.progress import Reporter
 
 PANEL = "Target owner"
 
@@ -69,8 +73,8 @@ PlainHttpOption = Annotated[
 ]
 
 
-@app.command(rich_help_panel=PANEL)
-def query(
+@app.command("query", rich_help_panel=PANEL)
+def query_command(
     images: ImagesArgument,
     out: Annotated[Path, typer.Option(help="Label file to write.")],
     url: Annotated[str, typer.Option(help="Label service of the source owner, https://..")],
@@ -81,59 +85,44 @@ def query(
     allow_plain_http: PlainHttpOption = False,
     backbone: BackboneOption = None,
     weights: WeightsOption = "default",
+    image_size: ImageSizeOption = None,
     seed: SeedOption = 0,
     accelerator: AcceleratorOption = "auto",
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
-    Backbone, weights and seed play a part with --max-queries only: they choose the samples to ask about.
+    Backbone, weights and seed are used with --max-queries only: they choose the samples to ask about.
     """
     client = make_label_client(url, key, parallel, batch_size, allow_plain_http)
-    from ucds.labels.query import query_labels
-    from ucds.labels.questions import open_questions
-    from ucds.training.progress import terminal_reporter, told_to
+    from ucds.target.ask import query
 
-    reporter, choose = terminal_reporter(), None
     with client:
-        if max_queries is None:
-            if backbone is not None:
-                warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=1)
-            questions = open_questions(images)
-        else:
-            from ucds.target.ask import choose_spread, questions_about
-            from ucds.training.launch import open_for_training
-            from ucds.training.runtime import Runtime
-
-            places = make_cache_options(cache, cache_limit)
-            inputs = open_for_training(
-                images,
-                backbone=backbone,
-                weights=weights,
-                with_domains=False,
-                cache=places,
-                reporter=reporter,
-            )
-            runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
-            questions = questions_about(inputs.data.samples)
-            choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=places.place)
         try:
-            progress = told_to(reporter, "ask for labels")
-            labels = query_labels(client, questions, out, choose=choose, progress=progress)
+            labels = query(
+                images,
+                out,
+                client,
+                max_queries=max_queries,
+                encoder=make_encoder_options(backbone, weights, image_size),
+                seed=seed,
+                accelerator=accelerator,
+                cache=make_cache_options(cache, cache_limit),
+                reporter=make_reporter(quiet),
+            )
         except KeyboardInterrupt:
-            reporter.end()
             say("stopped, with all labels kept: run the same command again to go on")
             raise typer.Exit(130) from None
-        finally:
-            reporter.end()
-    say(f"{len(labels.ids):,} labels of {labels.n_clusters} clusters written to {out}")
+    present_labels(labels, out, quiet=quiet, as_json=as_json)
 
 
 def make_label_client(
     url: str, key: str | None, parallel: int = 4, batch_size: int | None = None, plain_http: bool = False
 ) -> LabelClient:
-    """A client of a label service, from the options; an empty key is none."""
+    """Make the client of a label service from the options; an empty key is none."""
     from ucds.labels.client import LabelClient
 
     secret = key or None
@@ -157,7 +146,8 @@ def train_target_command(
     allow_plain_http: PlainHttpOption = False,
     backbone: BackboneOption = None,
     weights: WeightsOption = "default",
-    recipe: RecipeOption = None,
+    image_size: ImageSizeOption = None,
+    method: MethodOption = "consensus",
     tune: TuneOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -169,6 +159,8 @@ def train_target_command(
     checkpoint_seconds: CheckpointOption = 60.0,
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -176,72 +168,27 @@ def train_target_command(
     neither, but with --clusters, the samples are clustered alone.
     """
     if labels is not None and url is not None:
-        raise UserError("give either --labels, a file, or --url, a service")
-    if labels is None and url is None and clusters is None:
-        raise UserError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
-    if max_queries is not None and url is None:
-        warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=1)
-    method = make_config(config, settings, tune, recipe)
-    options = make_run_options(out, resume, seed, accelerator, devices, precision, checkpoint_seconds)
-    from ucds.labels.cluster_labels import ClusterLabels
+        raise InputError("give either --labels, a file, or --url, a service")
+    chosen = make_settings(method, "target", config, settings, tune)
     from ucds.target.train import train_target
-    from ucds.training.launch import already_finished, finish, open_for_training, open_run, refuse_used_folder
-    from ucds.training.progress import terminal_reporter
 
-    refuse_used_folder(options)
-    client = None if url is None else make_label_client(url, key, plain_http=allow_plain_http)
-    answers = None if labels is None else ClusterLabels.load(labels)
-    reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
-    inputs = open_for_training(
-        images, backbone=backbone, weights=weights, with_domains=False, cache=places, reporter=reporter
+    run = train_target(
+        images,
+        out,
+        labels=labels if url is None else make_label_client(url, key, plain_http=allow_plain_http),
+        n_clusters=clusters,
+        max_queries=max_queries,
+        encoder=make_encoder_options(backbone, weights, image_size),
+        settings=chosen,
+        options=make_run_options(seed, resume, accelerator, devices, precision, checkpoint_seconds),
+        cache=make_cache_options(cache, cache_limit),
+        reporter=make_reporter(quiet),
     )
-    if client is not None:
-        with client:
-            answers = _ask_for_run(client, inputs, options, max_queries, places, reporter)
-    if answers is not None:
-        answers = answers.align(inputs.data.samples.ids)
-    identity = {
-        "role": "target",
-        "clusters": clusters or (answers and answers.n_clusters),
-        "labels": answers and answers.fingerprint,
-    } | inputs.identity
-    if already_finished(options, method, identity):
-        return say(f"{out} is finished already")
-    with open_run(options, method, reporter, identity=identity) as session:
-        model = train_target(
-            session, inputs.backbone, inputs.data, answers, n_clusters=clusters, cache=places.place
-        )
-        finish(session, model, inputs, "target")
-    say(f"target model written to {out}")
+    present_run(run, quiet=quiet, as_json=as_json)
 
 
-def _ask_for_run(
-    client: LabelClient,
-    inputs: Inputs,
-    options: RunOptions,
-    max_queries: int | None,
-    places: CacheOptions,
-    reporter: Reporter,
-) -> ClusterLabels:
-    from ucds.target.ask import ask_for_run, choose_spread
-    from ucds.training.runtime import Runtime
-
-    choose = None
-    if max_queries is not None:
-        runtime = Runtime(accelerator=options.accelerator, seed=options.seed, reporter=reporter)
-        choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=places.place)
-    return ask_for_run(
-        client,
-        inputs.data.samples,
-        options.out,
-        resume=options.resume,
-        choose=choose,
-        reporter=reporter,
-    )
-
-
-@app.command(rich_help_panel=PANEL)
-def predict(
+@app.command("predict", rich_help_panel=PANEL)
+def predict_command(
     run: RunArgument,
     images: ImagesArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write.")],
@@ -252,32 +199,20 @@ def predict(
     accelerator: AcceleratorOption = "auto",
     cache: CacheOption = None,
     cache_limit: CacheLimitOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model."""
-    from ucds.data.images import ImageSamples
-    from ucds.target.predict import predict_clusters, refuse_used_folder, sort_into_folders
-    from ucds.training.launch import is_vector_file, open_for_prediction
-    from ucds.training.model_file import load_model
-    from ucds.training.progress import terminal_reporter
-    from ucds.training.runtime import Runtime
+    from ucds.target.predict import predict
 
-    if sort_into is not None and is_vector_file(images):
-        raise UserError("--sort-into needs images, not embeddings")
-    if sort_into is not None:
-        refuse_used_folder(sort_into)
-    stored = load_model(run, role="target")
-    reporter, places = terminal_reporter(), make_cache_options(cache, cache_limit)
-    data = open_for_prediction(
+    found = predict(
+        run,
         images,
-        stored.card.backbone,
-        with_domains=False,
-        cache=places,
-        reporter=reporter,
+        out,
+        sort_into=sort_into,
+        accelerator=accelerator,
+        cache=make_cache_options(cache, cache_limit),
+        reporter=make_reporter(quiet),
     )
-    runtime = Runtime(accelerator=accelerator, reporter=reporter)
-    predictions = predict_clusters(stored, data, runtime, cache=places.place)
-    if sort_into is not None:
-        assert isinstance(data.samples, ImageSamples)
-        sort_into_folders(sort_into, images, data.samples.paths, predictions, stored.card.n_clusters)
-    predictions.save(out)
-    say(f"clusters of {len(predictions.ids):,} samples written to {out}")
+    sentence = f"clusters of {len(found.ids):,} samples written to {out}"
+    present(sentence, {"samples": len(found.ids), "out": str(out)}, quiet=quiet, as_json=as_json)

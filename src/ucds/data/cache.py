@@ -20,7 +20,7 @@ import numpy.typing as npt
 import platformdirs
 
 from ucds.data.content import KEY_BYTES, IntArray
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 _LAYOUT = 1
 
@@ -214,4 +214,4 @@ def _in_words(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"The cache {path} cannot be used ({error.strerror}); free space or choose another folder."
-        raise UserError(message) from None
+        raise InputError(message) from None

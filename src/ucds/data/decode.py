@@ -92,7 +92,7 @@ def decode_image(data: bytes, size: int, path: str | Path = "image") -> ByteArra
     """
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            return _square(image, size, path)
+            return to_square(image, size, path)
     except UnusableImageError:
         raise
     except UnidentifiedImageError:
@@ -105,7 +105,8 @@ def decode_image(data: bytes, size: int, path: str | Path = "image") -> ByteArra
         raise UnusableImageError(path, f"damaged or truncated image ({_one_line(error)})") from None
 
 
-def _square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
+def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
+    """Bring an opened image to a square of 8-bit RGB; see :func:`decode_image`."""
     if image.width * image.height > MAX_PIXELS:
         raise UnusableImageError(path, _too_many_pixels())
     # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.

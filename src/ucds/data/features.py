@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ucds.data.cache import RowStore
 from ucds.data.samples import IntArray, Samples
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 
 class FeatureSamples:
@@ -33,7 +33,7 @@ class FeatureSamples:
         self._store = store
         self._rows = store.rows_of(samples.keys)
         if (self._rows < 0).any():
-            raise UserError(f"the cache {store.path} lost features while they were computed: run again")
+            raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
     @cached_property
     def fingerprint(self) -> str:

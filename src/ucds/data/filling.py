@@ -17,7 +17,7 @@ from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image, read_image_bytes
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp, stamp
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 Progress = Callable[[int, int], None]
 
@@ -131,7 +131,9 @@ class Filling:
         try:
             self.manifest.add(entries)
         except OSError as error:
-            raise UserError(f"The cache {self.manifest.path} cannot be written ({error.strerror}).") from None
+            raise InputError(
+                f"The cache {self.manifest.path} cannot be written ({error.strerror})."
+            ) from None
 
 
 def _in_order(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ucds.data.content import IntArray
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
@@ -64,12 +64,12 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     base = _unwrap(root, domains)
     folders = _subfolders(base)
     if not folders:
-        raise UserError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
+        raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     _warn_of_loose_images(base)
     found = {name: _images(root, base / name) for name in _selected(root, folders, domains)}
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
-        raise UserError(f"No images in {_listed(empty)} of {root} (accepted: {_suffixes()}).")
+        raise InputError(f"No images in {_listed(empty)} of {root} (accepted: {_suffixes()}).")
     for name in empty:
         message = f"{base / name} holds no images and is not used as a domain."
         warnings.warn(message, UcdsWarning, stacklevel=2)
@@ -85,8 +85,22 @@ def scan_folder(root: str | Path) -> Scan:
     root = _folder(root)
     paths = _images(root, root)
     if not paths:
-        raise UserError(f"No images in {root} (accepted: {_suffixes()}).")
+        raise InputError(f"No images in {root} (accepted: {_suffixes()}).")
     return _scan(root, {root.resolve().name or "images": paths})
+
+
+def scan_files(paths: Sequence[str | Path]) -> Scan:
+    """List image files as one domain, in the order given; their ids are the paths as given.
+
+    Raises:
+        InputError: there is no path, or one is given twice.
+    """
+    names = tuple(str(path) for path in paths)
+    if not names:
+        raise InputError("there are no image files")
+    if len(set(names)) < len(names):
+        raise InputError("an image file is given twice")
+    return Scan(Path(), names, np.zeros(len(names), dtype=np.int64), ("images",))
 
 
 def _scan(root: Path, found: dict[str, list[str]]) -> Scan:
@@ -99,9 +113,9 @@ def _scan(root: Path, found: dict[str, list[str]]) -> Scan:
 def _folder(root: str | Path) -> Path:
     root = Path(root)
     if not root.exists():
-        raise UserError(f"There is no folder {root}.")
+        raise InputError(f"There is no folder {root}.")
     if not root.is_dir():
-        raise UserError(f"{root} is a file; give a folder of images.")
+        raise InputError(f"{root} is a file; give a folder of images.")
     return root
 
 
@@ -110,7 +124,7 @@ def _selected(root: Path, folders: list[str], domains: Sequence[str] | None) -> 
         return folders
     unknown = sorted(set(domains) - set(folders))
     if unknown or not domains:
-        raise UserError(f"{root} has no domain {_listed(unknown)}; it has {_listed(folders)}.")
+        raise InputError(f"{root} has no domain {_listed(unknown)}; it has {_listed(folders)}.")
     return sorted(set(domains))
 
 

@@ -20,7 +20,7 @@ from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, dec
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
 
@@ -145,10 +145,10 @@ class ImageSamples:
         try:
             data = read_image_bytes(path)
             if content_key(data) != self.keys[position]:
-                raise UserError(f"{path} has changed since it was first read; start the run again.")
+                raise InputError(f"{path} has changed since it was first read; start the run again.")
             return decode_image(data, self.size, path)
         except UnusableImageError as error:
-            raise UserError(f"{path} could be read at first, but no longer: {error.reason}.") from None
+            raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
 
 
 def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:
@@ -166,7 +166,7 @@ def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImage
         if d not in present:
             example = next(problem for i, problem in sorted(problems.items()) if scan.domain[i] == d)
             count = int((scan.domain == d).sum())
-            raise UserError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+            raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
 
 
 def _processors() -> int:

@@ -6,6 +6,7 @@ ids by `ucds.data.ground_truth`, after training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -14,20 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.content import FloatArray, IntArray, fingerprint
-from ucds.data.vectors import VectorSamples, load_vectors
-from ucds.errors import UserError
-
-__all__ = [
-    "FloatArray",
-    "IntArray",
-    "Samples",
-    "SubsetSamples",
-    "VectorSamples",
-    "load_vectors",
-    "split_validation",
-    "subset",
-]
+from ucds.data.content import FloatArray as FloatArray
+from ucds.data.content import IntArray as IntArray
+from ucds.data.content import fingerprint
+from ucds.errors import InputError
 
 
 @runtime_checkable
@@ -164,6 +155,11 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
             generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
             held_out[generator.permutation(positions)[:count]] = True
     if not held_out.any():
-        raise UserError("No sample can be set aside for validation: every domain has one sample only.")
+        raise InputError("No sample can be set aside for validation: every domain has one sample only.")
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     return subset(samples, train, keep_domains=True), subset(samples, validation, keep_domains=True)
+
+
+def first_positions(keys: Sequence[bytes]) -> dict[bytes, int]:
+    """Find, for each content key, the position of the first sample that has it."""
+    return {key: position for position, key in reversed(list(enumerate(keys)))}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ucds.data.content import FloatArray, IntArray, content_key, fingerprint
-from ucds.errors import UserError
+from ucds.errors import InputError, UserError
 
 VECTOR_SUFFIXES = (".npy", ".npz")
 _CHUNK_BYTES = 32 * 2**20
@@ -47,9 +47,9 @@ class VectorSamples:
         domain = np.zeros(n, np.int64) if self.domain is None else np.asarray(self.domain, np.int64)
         ids = tuple(str(i) for i in range(n)) if self.ids is None else tuple(self.ids)
         if domain.shape != (n,) or len(ids) != n:
-            raise UserError(f"{n} vectors need {n} domains and {n} ids, not {domain.shape} and {len(ids)}.")
+            raise InputError(f"{n} vectors need {n} domains and {n} ids, not {domain.shape} and {len(ids)}.")
         if len(set(ids)) != n:
-            raise UserError("The ids of vectors must all be different.")
+            raise InputError("The ids of vectors must all be different.")
         _check_domains(domain, self.domain_names)
         for name, value in {"array": array, "domain": domain, "ids": ids}.items():
             object.__setattr__(self, name, value)
@@ -59,13 +59,13 @@ class VectorSamples:
     def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
         """One domain per entry, in alphabetical order; all arrays `(n_d, d)` with the same d."""
         if not arrays:
-            raise UserError("There are no arrays; give one array of vectors for each domain.")
+            raise InputError("There are no arrays; give one array of vectors for each domain.")
         names = tuple(sorted(arrays))
         parts = [_as_float32(arrays[name], f"The array of domain {name!r}") for name in names]
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
             found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))
-            raise UserError(f"The vectors of all domains must have the same length; found {found}.")
+            raise InputError(f"The vectors of all domains must have the same length; found {found}.")
         array = parts[0] if len(parts) == 1 else np.concatenate(parts)
         domain = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
         return cls(array, domain, names)
@@ -100,7 +100,7 @@ def load_vectors(path: str | Path) -> VectorSamples:
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"There is no file {path}.")
+        raise InputError(f"There is no file {path}.")
     try:
         if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as archive:
@@ -108,10 +108,10 @@ def load_vectors(path: str | Path) -> VectorSamples:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         return VectorSamples.from_arrays({path.stem: _plain(array)})
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise UserError(
+        raise InputError(
             f"{path} is not a readable .npy or .npz file of numbers ({reason}); write it with numpy.save."
         ) from None
 
@@ -119,7 +119,7 @@ def load_vectors(path: str | Path) -> VectorSamples:
 def _plain(array: Any) -> npt.NDArray[Any]:
     """The array itself, even if the file was an archive under the name of a single array."""
     if not isinstance(array, np.ndarray):
-        raise UserError("this is an archive of arrays; give it the suffix .npz")
+        raise InputError("this is an archive of arrays; give it the suffix .npz")
     return array
 
 
@@ -127,9 +127,9 @@ def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
     """Check that values are finite `(n, d)` numbers; float32 arrays pass through without a copy."""
     array: npt.NDArray[Any] = values if isinstance(values, np.ndarray) else np.asarray(values)
     if array.ndim != 2 or 0 in array.shape:
-        raise UserError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
+        raise InputError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
     if array.dtype.kind not in "fiu":
-        raise UserError(f"{what} must hold real numbers, not {array.dtype}.")
+        raise InputError(f"{what} must hold real numbers, not {array.dtype}.")
     with np.errstate(over="ignore"):  # too large for float32: found as infinity below
         array = array.astype(np.float32, copy=False)
     step = max(1, _CHUNK_BYTES // (array.shape[1] * 4))
@@ -137,12 +137,12 @@ def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
         bad = ~np.isfinite(array[start : start + step]).all(axis=1)
         if bad.any():
             row = start + int(bad.argmax())
-            raise UserError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
+            raise InputError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
     return array
 
 
 def _check_domains(domain: IntArray, names: Sequence[str]) -> None:
     if isinstance(names, str) or len(set(names)) != len(names):
-        raise UserError(f"Domain names must be a list of different names, not {names!r}.")
+        raise InputError(f"Domain names must be a list of different names, not {names!r}.")
     if set(np.unique(domain).tolist()) != set(range(len(names))):
-        raise UserError(f"Each of the {len(names)} domains ({', '.join(names)}) needs at least one sample.")
+        raise InputError(f"Each of the {len(names)} domains ({', '.join(names)}) needs at least one sample.")

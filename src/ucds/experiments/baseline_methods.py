@@ -1,141 +1,102 @@
-"""The baselines as methods: which part of a task each one sees, and from which encoder it starts.
+"""The baselines in a benchmark: which part of a task each one sees, and from which encoder it starts.
 
-Baselines are imported when one is run or its settings are read, so that the paper's methods need none of
-their code.
+Code of a baseline is imported when it is run, so that the paper's methods need none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
 from ucds.backbones import Backbone
-from ucds.experiments.bench import Bench, Outcome
-from ucds.training.stage import TrainingData
+from ucds.baselines.kmeans import frozen_kmeans
+from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, KMeansSettings
+from ucds.config import ModelSettings
+from ucds.experiments.pipeline import Outcome, Pipeline
 
 if TYPE_CHECKING:
-    from ucds.baselines.acids import ACIDSSettings
     from ucds.baselines.clustering import Clustering
-    from ucds.baselines.deepcluster import DeepClusterSettings
-    from ucds.baselines.iic import IICSettings
+
+S = TypeVar("S", bound=ModelSettings)
 
 
-def deepcluster_settings(values: Mapping[str, Any]) -> DeepClusterSettings:
-    """Settings of ``[baselines.deepcluster]``."""
-    from ucds.baselines.deepcluster import DeepClusterSettings
-
-    return DeepClusterSettings.from_mapping(values)
-
-
-def iic_settings(values: Mapping[str, Any]) -> IICSettings:
-    """Settings of ``[baselines.iic]``."""
-    from ucds.baselines.iic import IICSettings
-
-    return IICSettings.from_mapping(values)
+def kmeans(pipeline: Pipeline) -> Outcome:
+    """Cluster frozen features of the target by k-means."""
+    features, options = pipeline.target_vectors(), pipeline.options
+    start, restarts = time.monotonic(), options.settings_of(KMeansSettings).restarts
+    labels = frozen_kmeans(features.samples, pipeline.task.n_clusters, options.seed, restarts=restarts)
+    return Outcome("kmeans", labels, time.monotonic() - start, (), None, features)
 
 
-def acids_settings(values: Mapping[str, Any]) -> ACIDSSettings:
-    """Settings of ``[baselines.acids]``."""
-    from ucds.baselines.acids import ACIDSSettings
+def deepcluster(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
+    """Make DeepCluster on the target alone, from a pre-trained encoder or, as in its paper, from scratch."""
 
-    return ACIDSSettings.from_mapping(values)
+    def run(pipeline: Pipeline) -> Outcome:
+        from ucds.baselines.deepcluster import cluster_by_deepcluster
 
+        task, options = pipeline.task, pipeline.options
+        backbone, settings = _start(pipeline, DeepClusterSettings, task.backbone, from_scratch)
+        session = options.session(settings)
+        found = cluster_by_deepcluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+        return _outcome("deepcluster", from_scratch, found, pipeline)
 
-def deepcluster(bench: Bench) -> Outcome:
-    """DeepCluster on the target alone, from the target's pre-trained encoder."""
-    return _deepcluster("deepcluster", bench, bench.task.backbone(), bench.task.target)
-
-
-def iic(bench: Bench) -> Outcome:
-    """IIC on the target alone, from the target's pre-trained encoder."""
-    return _iic("iic", bench, bench.task.backbone(), bench.task.target)
+    return run
 
 
-def acids(bench: Bench) -> Outcome:
-    """ACIDS from the source's pre-trained encoder: its target model starts from the source model."""
-    return _acids(
-        "acids", bench, bench.task.make_source_backbone(), bench.task.source, bench.task.seen_by_source
-    )
+def iic(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
+    """Make IIC on the target alone, from a pre-trained encoder or, as in its paper, from scratch."""
+
+    def run(pipeline: Pipeline) -> Outcome:
+        from ucds.baselines.iic import cluster_by_iic
+
+        task, options = pipeline.task, pipeline.options
+        backbone, settings = _start(pipeline, IICSettings, task.backbone, from_scratch)
+        session = options.session(settings)
+        found = cluster_by_iic(session, backbone, task.target, task.n_clusters, cache=options.cache)
+        return _outcome("iic", from_scratch, found, pipeline)
+
+    return run
 
 
-def deepcluster_original(bench: Bench) -> Outcome:
-    """DeepCluster as in its own paper, from random weights on image gradients."""
-    bench, backbone = _from_scratch(bench)
-    return _deepcluster("deepcluster-original", bench, backbone, bench.task.target)
+def acids(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
+    """Make ACIDS, whose target model starts from the source model; see :func:`deepcluster`."""
+
+    def run(pipeline: Pipeline) -> Outcome:
+        from ucds.baselines.acids import adapt_acids, learn_acids
+
+        task, options = pipeline.task, pipeline.options
+        backbone, settings = _start(pipeline, ACIDSSettings, task.make_source_backbone, from_scratch)
+        source = learn_acids(
+            options.session(settings), backbone, task.source, task.n_clusters, cache=options.cache
+        )
+        # As trained: of its two heads of several sub-heads, one sub-head is left in the end.
+        trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
+        target = task.target if from_scratch else task.seen_by_source
+        found = adapt_acids(options.session(settings), source, target, cache=options.cache)
+        return replace(_outcome("acids", from_scratch, found, pipeline), parameters=_count(trained))
+
+    return run
 
 
-def iic_original(bench: Bench) -> Outcome:
-    """IIC as in its own paper, from random weights on image gradients."""
-    bench, backbone = _from_scratch(bench)
-    return _iic("iic-original", bench, backbone, bench.task.target)
-
-
-def acids_original(bench: Bench) -> Outcome:
-    """ACIDS as in its own paper, from random weights on image gradients."""
-    bench, backbone = _from_scratch(bench)
-    return _acids("acids-original", bench, backbone, bench.task.source, bench.task.target)
-
-
-def _from_scratch(bench: Bench) -> tuple[Bench, Backbone]:
-    """A bench that trains everything, for a random encoder cannot stay frozen, and that encoder."""
+def _start(
+    pipeline: Pipeline, kind: type[S], make_backbone: Callable[[], Backbone], from_scratch: bool
+) -> tuple[Backbone, S]:
+    """Make the encoder that a baseline starts from, and its settings: a random encoder is always trained."""
+    settings = pipeline.options.settings_of(kind)
+    if not from_scratch:
+        return make_backbone(), settings
     from ucds.baselines.sobel import sobel_backbone
 
-    setting = bench.setting
-    whole = replace(setting, config=setting.config.model_copy(update={"tune": "full"}))
-    return Bench(bench.task, whole), sobel_backbone(seed=setting.seed)
+    return sobel_backbone(seed=pipeline.options.seed), settings.model_copy(update={"tune": "full"})
 
 
-def _deepcluster(method: str, bench: Bench, backbone: Backbone, data: TrainingData) -> Outcome:
-    from ucds.baselines.deepcluster import cluster_by_deepcluster
-
-    setting = bench.setting
-    found = cluster_by_deepcluster(
-        setting.session(),
-        backbone,
-        data,
-        bench.task.n_clusters,
-        deepcluster_settings(setting.baselines.get("deepcluster", {})),
-        cache=setting.cache,
-    )
-    return _outcome(method, found, data)
-
-
-def _iic(method: str, bench: Bench, backbone: Backbone, data: TrainingData) -> Outcome:
-    from ucds.baselines.iic import cluster_by_iic
-
-    setting = bench.setting
-    found = cluster_by_iic(
-        setting.session(),
-        backbone,
-        data,
-        bench.task.n_clusters,
-        iic_settings(setting.baselines.get("iic", {})),
-        cache=setting.cache,
-    )
-    return _outcome(method, found, data)
-
-
-def _acids(
-    method: str, bench: Bench, backbone: Backbone, source: TrainingData, target: TrainingData
-) -> Outcome:
-    from ucds.baselines.acids import adapt_acids, learn_acids
-
-    setting = bench.setting
-    settings = acids_settings(setting.baselines.get("acids", {}))
-    model = learn_acids(
-        setting.session(), backbone, source, bench.task.n_clusters, settings, cache=setting.cache
-    )
-    # As trained: of its two heads of several sub-heads, one sub-head is left in the end.
-    trained = nn.ModuleList([model.networks.whole.encoder, model.networks.heads])
-    found = adapt_acids(setting.session(), model, target, settings, cache=setting.cache)
-    return replace(_outcome(method, found, target), parameters=_count(trained))
-
-
-def _outcome(method: str, found: Clustering, data: TrainingData) -> Outcome:
-    parameters = _count(found.model)
+def _outcome(name: str, from_scratch: bool, found: Clustering, pipeline: Pipeline) -> Outcome:
+    method = f"{name}-original" if from_scratch else name
+    data, parameters = pipeline.task.target, _count(found.model)
     return Outcome(method, found.labels, found.seconds, (), None, data, parameters, found.images_seen)
 
 

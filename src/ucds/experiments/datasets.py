@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ucds.data.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout
-from ucds.errors import UserError
+from ucds.data.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout, plain_name
+from ucds.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     missing = [domain for domain in wanted if domain not in found]
     if missing and known is not None:
         folder = known.folders[0]
-        raise UserError(
+        raise InputError(
             f"{known.layout.name} is not whole below {data}: no domain {', '.join(missing)}; put it at "
             f"{data / folder}/{known.form}"
         )
     if missing and not found:
-        raise UserError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
+        raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
     return Located(best, found, whole=known is not None)
 
 
 def _named(data: Path, name: str, known: Known | None) -> list[Path]:
-    names = {_plain(folder) for folder in (name, *(known.folders if known is not None else ())) if folder}
-    return [data / folder for folder in _folders(data) if _plain(folder) in names]
+    names = {plain_name(folder) for folder in (name, *(known.folders if known is not None else ())) if folder}
+    return [data / folder for folder in _folders(data) if plain_name(folder) in names]
 
 
 def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
@@ -93,8 +93,8 @@ def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
 
 
 def _matching(place: Path, wanted: Sequence[str]) -> dict[str, str]:
-    folders = {_plain(folder): folder for folder in _folders(place)}
-    return {domain: folders[_plain(domain)] for domain in wanted if _plain(domain) in folders}
+    folders = {plain_name(folder): folder for folder in _folders(place)}
+    return {domain: folders[plain_name(domain)] for domain in wanted if plain_name(domain) in folders}
 
 
 def _folders(place: Path) -> list[str]:
@@ -103,7 +103,3 @@ def _folders(place: Path) -> list[str]:
     return sorted(
         entry.name for entry in place.iterdir() if entry.is_dir() and not entry.name.startswith(".")
     )
-
-
-def _plain(name: str) -> str:
-    return "".join(character for character in name.lower() if character not in " _-")

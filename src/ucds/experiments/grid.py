@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ucds.backbones.build import DEFAULT_WEIGHTS, NO_WEIGHTS
-from ucds.config import Config
-from ucds.errors import UserError
-from ucds.experiments.bench import Start
-from ucds.experiments.measures import MEASURES
-from ucds.experiments.methods import METHODS, PAPER_METHODS, settings_of
+from ucds.config import Settings
+from ucds.errors import InputError, UserError
+from ucds.experiments.columns import COLUMNS
+from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
+from ucds.experiments.pipeline import Start
+from ucds.training.inputs import EncoderOptions
 
 Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]
@@ -69,10 +71,12 @@ class Variant(BaseModel):
 
     name: str = Field(min_length=1)
     methods: tuple[str, ...] | None = Field(None, description="the grid's if left out")
-    settings: dict[str, Any] = Field(default_factory=dict, description="see ucds.config.Config")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="for every method that has them, or by family"
+    )
     pooled_source: bool = Field(False, description="all source domains as one, D = 1")
     source_clusters: int | None = Field(
-        None, ge=2, description="the provider's K, where it is another; for the recipe ucds"
+        None, ge=2, description="the provider's K, where it is another; for the consensus method"
     )
     start: Start = Field("pre-trained", description="what the target's model starts from")
     backbone: str | None = None
@@ -125,7 +129,7 @@ class Figure(BaseModel):
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderChoice:
     """A pre-trained encoder by name.
 
     Attributes:
@@ -142,14 +146,28 @@ class Encoder:
         """Where its weights come from, of those ``given`` by name of encoder (``""`` for all others)."""
         return NO_WEIGHTS if self.random else given.get(self.name, given.get("", DEFAULT_WEIGHTS))
 
+    def options(self, weights: str) -> EncoderOptions:
+        """Return the options that open inputs for it, or build it with some weights."""
+        return EncoderOptions(self.name, weights, self.image_size)
+
 
 @dataclass(frozen=True)
 class Condition:
-    """All that tells one way of running methods from another, once data set and variant are fixed."""
+    """All that tells one way of running methods from another, once data set and variant are fixed.
 
-    config: Config
-    source: Encoder
-    target: Encoder
+    Attributes:
+        settings: settings of the methods, one entry for each settings class.
+        source: the provider's encoder.
+        target: the client's encoder.
+        pooled_source: whether all source domains count as one.
+        start: start of the target's model.
+        subset: part of the target samples that takes part.
+        source_clusters: the provider's number of clusters; the number of classes if ``None``.
+    """
+
+    settings: tuple[Settings, ...]
+    source: EncoderChoice
+    target: EncoderChoice
     pooled_source: bool = False
     start: Start = "pre-trained"
     subset: Subset = "full"
@@ -167,6 +185,12 @@ class Cell:
     method: str
     condition: Condition
 
+    @property
+    def settings(self) -> Settings | None:
+        """Settings of the cell's method; ``None`` if it has none."""
+        kind = method_named(self.method).settings
+        return next((given for given in self.condition.settings if type(given) is kind), None)
+
 
 class Benchmark(BaseModel):
     """One published table or figure, as read from a TOML file in ``configs/``."""
@@ -175,9 +199,10 @@ class Benchmark(BaseModel):
 
     title: str
     grid: Grid
-    settings: dict[str, Any] = Field(default_factory=dict, description="see ucds.config.Config")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="for every method that has them, or by family"
+    )
     dataset_settings: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by data set")
-    baselines: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by baseline")
     variants: tuple[Variant, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     choices: tuple[Choice, ...] = ()
@@ -230,24 +255,42 @@ class Benchmark(BaseModel):
         source, target = variant.source_backbone or both, variant.target_backbone or both
         where = f"variant {variant.name!r}: " if variant.name else ""
         if source is None or target is None:
-            raise UserError(f"{where}no backbone is named, neither here nor in [grid]")
+            raise InputError(f"{where}no backbone is named, neither here nor in [grid]")
         if variant.start == "source weights" and source != target:
-            raise UserError(f"{where}a target of {target} cannot start from the weights of a {source}")
-        settings = self.settings | self.dataset_settings.get(dataset, {}) | variant.settings
+            raise InputError(f"{where}a target of {target} cannot start from the weights of a {source}")
         random = variant.weights == NO_WEIGHTS
         try:
-            config = Config.from_mapping(settings)
+            settings = self._settings_of(variant, dataset)
         except UserError as error:
-            raise UserError(f"{where}{error}") from None
+            raise InputError(f"{where}{error}") from None
         return Condition(
-            config,
-            Encoder(source, random, self.grid.image_size),
-            Encoder(target, random, self.grid.image_size),
+            settings,
+            EncoderChoice(source, random, self.grid.image_size),
+            EncoderChoice(target, random, self.grid.image_size),
             variant.pooled_source,
             variant.start,
             variant.subset or self.grid.subset,
             variant.source_clusters,
         )
+
+    def _settings_of(self, variant: Variant, dataset: str) -> tuple[Settings, ...]:
+        """The settings of all methods that a variant runs; later layers win over earlier ones."""
+        layers = (self.settings, self.dataset_settings.get(dataset, {}), variant.settings)
+        families = self._families_of(variant)
+        everywhere = {family for other in self.all_variants for family in self._families_of(other)}
+        for layer in layers:
+            _check_names(layer, families if layer is variant.settings else everywhere)
+        return tuple(
+            kind.from_mapping(
+                {name: value for layer in layers for name, value in _of_family(layer, family).items()}
+            )
+            for family, kind in FAMILIES.items()
+            if family in families
+        )
+
+    def _families_of(self, variant: Variant) -> set[str]:
+        found = {method_named(method).family for method in self.methods_of(variant)}
+        return {family for family in found if family is not None}
 
     def cells(self) -> Iterator[Cell]:
         """All cells, those of one seed together: an unfinished grid then has whole tables of few seeds."""
@@ -260,6 +303,27 @@ class Benchmark(BaseModel):
                             yield Cell(dataset, target, seed, variant.name, method, condition)
 
 
+def _of_family(layer: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """The values of a layer for one family: those that are meant for all who have them, then its own."""
+    fields = FAMILIES[family].model_fields
+    common = {name: value for name, value in layer.items() if name in fields and name not in FAMILIES}
+    return common | dict(layer.get(family, {}))
+
+
+def _check_names(layer: Mapping[str, Any], families: set[str]) -> None:
+    """Make sure that some method looks at each setting of a layer."""
+    for name, value in layer.items():
+        if name in FAMILIES:
+            if name not in families or not isinstance(value, dict):
+                raise InputError(f"settings of '{name}' are given, but no method of that family runs")
+        elif not any(name in FAMILIES[family].model_fields for family in families):
+            close = difflib.get_close_matches(
+                name, [field for family in families for field in FAMILIES[family].model_fields], n=1
+            )
+            hint = f", did you mean '{close[0]}'?" if close else ""
+            raise InputError(f"bad settings: unknown setting '{name}' of these methods{hint}")
+
+
 def read_benchmark(path: Path) -> Benchmark:
     """Read a benchmark's TOML file.
 
@@ -269,17 +333,17 @@ def read_benchmark(path: Path) -> Benchmark:
     try:
         benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise UserError(f"cannot read the benchmark {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the benchmark {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from None
+        raise InputError(f"{path} is not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {place}: {first['msg']}") from None
+        raise InputError(f"{path}: {place}: {first['msg']}") from None
     try:
         _check(benchmark)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
     return benchmark
 
 
@@ -287,32 +351,25 @@ def _check(benchmark: Benchmark) -> None:
     """Make sure that every name in a benchmark means something."""
     variants = benchmark.all_variants
     if not variants:
-        raise UserError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
+        raise InputError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
     names = [variant.name for variant in variants]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(f"several variants are named {twice[0]!r}")
+        raise InputError(f"several variants are named {twice[0]!r}")
     used = {method for variant in variants for method in benchmark.methods_of(variant)}
-    unknown = sorted(used - METHODS.keys())
-    if unknown:
-        raise UserError(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
+    for method in sorted(used):
+        method_named(method)
     strange = sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys())
     if strange:
-        raise UserError(f"dataset_settings: the grid has no data set {strange[0]!r}")
-    sections = {METHODS[method].section for method in METHODS} - {None}
-    lost = sorted(benchmark.baselines.keys() - sections)
-    if lost:
-        raise UserError(f"unknown baseline {lost[0]!r}; known: {', '.join(sorted(filter(None, sections)))}")
-    immeasurable = sorted(set(benchmark.measures) - MEASURES.keys())
+        raise InputError(f"dataset_settings: the grid has no data set {strange[0]!r}")
+    immeasurable = sorted(set(benchmark.measures) - COLUMNS.keys())
     if immeasurable:
-        raise UserError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(MEASURES)}")
+        raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
     rows = {(variant.name, method) for variant in variants for method in benchmark.methods_of(variant)}
     for choice in benchmark.choices:
         for name in (choice.chooser, *choice.options):
             if (name, choice.method) not in rows:
-                raise UserError(f"choice {choice.name!r}: no variant {name!r} runs {choice.method!r}")
-    for method in sorted(used):
-        settings_of(method, benchmark.baselines)
+                raise InputError(f"choice {choice.name!r}: no variant {name!r} runs {choice.method!r}")
     for variant in variants:
         for dataset in benchmark.grid.targets:
             benchmark.condition(variant, dataset)

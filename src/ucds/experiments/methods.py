@@ -1,26 +1,38 @@
-"""The methods by name: the paper's, which are lists of stages, and the baselines.
+"""The methods by name: the paper's, which are lists of stages, ours, and the baselines.
 
-A method is a function of a :class:`ucds.experiments.bench.Bench`. To add one, write that function and
-enter it in :data:`METHODS`.
+A method is a function of a :class:`ucds.experiments.pipeline.Pipeline`. A benchmark runs methods of its
+owner's too: ``module:name`` in the TOML file, or an entry point of the group ``ucds.methods``. Such a name
+stands for a function, or for a :class:`Method`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
-from ucds.baselines.kmeans import frozen_kmeans
-from ucds.errors import UserError
-from ucds.experiments import baseline_methods, recipe_methods
-from ucds.experiments.bench import Ask, Bench, Outcome, Setting, Sources, Task
-from ucds.target.refine import refine_target
+from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, KMeansSettings
+from ucds.config import ConsensusSettings, PCDSettings, Settings
+from ucds.errors import InputError
+from ucds.experiments import baseline_methods, consensus_methods
+from ucds.experiments.pipeline import Ask, Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
 
 Encoders = Literal["target", "source", "both", "none"]
+
+FAMILIES: dict[str, type[Settings]] = {
+    "pcd": PCDSettings,
+    "consensus": ConsensusSettings,
+    "kmeans": KMeansSettings,
+    "deepcluster": DeepClusterSettings,
+    "iic": IICSettings,
+    "acids": ACIDSSettings,
+}
+"""Settings classes by the name of their section in a benchmark's ``[settings]``."""
 
 
 @dataclass(frozen=True)
@@ -28,163 +40,145 @@ class Method:
     """A way to cluster the target.
 
     Attributes:
-        title: what tables call it.
-        run: does it; ground truth has no part in it.
-        encoders: whose pre-trained encoder it needs.
-        section: where its own settings stand in a benchmark's ``[baselines]``, if it has any.
-        settings: reads them.
-        recipe: whether it looks at the settings of the recipe ``ucds``.
+        title: name in tables.
+        run: function that does it; ground truth has no part in it.
+        settings: class of its settings; ``None`` if it has none.
+        encoders: side whose pre-trained encoder it needs.
     """
 
     title: str
-    run: Callable[[Bench], Outcome]
+    run: Callable[[Pipeline], Outcome]
+    settings: type[Settings] | None = PCDSettings
     encoders: Encoders = "target"
-    section: str | None = None
-    settings: Callable[[Mapping[str, Any]], BaseModel] | None = None
-    recipe: bool = False
+
+    @property
+    def family(self) -> str | None:
+        """Name of the section of its settings; ``None`` if it has none."""
+        return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
+
+
+def method_named(name: str) -> Method:
+    """Find a method: one of :data:`METHODS`, an entry point, or ``module:name``.
+
+    Raises:
+        InputError: there is no such method.
+    """
+    method = METHODS.get(name) or _foreign_method(name)
+    if method is None:
+        raise InputError(f"unknown methods {name}; known: {', '.join(METHODS)}, or MODULE:NAME of your own")
+    return method
+
+
+@cache
+def _foreign_method(name: str) -> Method | None:
+    found: Any = None
+    for entry in entry_points(group="ucds.methods", name=name):
+        found = entry.load()
+    module, colon, attribute = name.partition(":")
+    if found is None and colon:
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"method {name} cannot be imported: {error}") from None
+    if found is None or isinstance(found, Method):
+        return found
+    if not callable(found):
+        raise InputError(f"method {name} is neither a function nor a Method")
+    return Method(name, found, settings=None)
 
 
 def run_methods(
     task: Task,
-    setting: Setting,
+    options: TaskOptions,
     methods: Sequence[str] | None = None,
     ask: Ask | None = None,
     sources: Sources | None = None,
 ) -> Iterator[Outcome]:
-    """Run methods on a task, and yield what each makes of the target as soon as it is known.
+    """Run methods on a task, and yield the outcome of each as soon as it is known.
 
     Ground truth has no part in it: who wants scores holds the labels against it afterwards.
 
     Args:
         task: the data.
-        setting: how to run.
-        methods: names from :data:`METHODS`, the paper's if ``None``; they come in the order of that table.
-        ask: how the target owner gets its labels; straight from the model if ``None``.
+        options: how to run.
+        methods: names of methods, the paper's if ``None``; known ones come in the order of :data:`METHODS`.
+        ask: way in which the client gets its labels; straight from the model if ``None``.
         sources: source models to share with other tasks of the same source.
 
     Raises:
-        UserError: a method is unknown.
+        InputError: a method is unknown.
     """
     asked = PAPER_METHODS if methods is None else methods
-    unknown = sorted(set(asked) - METHODS.keys())
-    if unknown:
-        raise UserError(f"unknown methods {', '.join(unknown)}; known: {', '.join(METHODS)}")
-    bench = Bench(task, setting, ask, sources)
-    for name, method in METHODS.items():
-        if name in asked:
-            yield method.run(bench)
+    found = {name: method_named(name) for name in asked}
+    pipeline = Pipeline(task, options, ask, sources)
+    for name in (*METHODS, *(name for name in asked if name not in METHODS)):
+        if name in found:
+            yield found[name].run(pipeline)
 
 
-def settings_of(method: str, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """All settings of a baseline, with its defaults for what is not given; ``None`` for other methods.
-
-    Raises:
-        UserError: one is unknown or impossible.
-    """
-    entry = METHODS[method]
-    if entry.section is None or entry.settings is None:
-        return None
-    return entry.settings(baselines.get(entry.section, {})).model_dump(mode="json")
+def _pretrained_only(pipeline: Pipeline) -> Outcome:
+    session = pipeline.options.session(pipeline.options.settings_of(PCDSettings))
+    training = pipeline.new_target(session)
+    return pipeline.outcome("po", pipeline.extended(None, training, session, training.data))
 
 
-def _kmeans(bench: Bench) -> Outcome:
-    features = bench.target_vectors()
-    start = time.monotonic()
-    labels = frozen_kmeans(features.samples, bench.task.n_clusters, bench.setting.seed)
-    return Outcome("kmeans", labels, time.monotonic() - start, (), None, features)
-
-
-def _pretrained_only(bench: Bench) -> Outcome:
-    session = bench.setting.session()
-    training = bench.new_target(session)
-    return bench.outcome("po", bench.extended(None, training, session, training.data))
-
-
-def _pretrained_source_only(bench: Bench) -> Outcome:
+def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
     """PO with the source's encoder, which the paper prints beside the target's where the two differ."""
-    task, session = bench.task, bench.setting.session()
+    task, options = pipeline.task, pipeline.options
+    session, backbone = options.session(options.settings_of(PCDSettings)), task.make_source_backbone()
     training = prepare(
-        session,
-        task.make_source_backbone(),
-        task.seen_by_source,
-        task.n_clusters,
-        side="target",
-        cache=bench.setting.cache,
+        session, backbone, task.seen_by_source, task.n_clusters, side="target", cache=options.cache
     )
-    return bench.outcome("po-source", bench.extended(None, training, session, training.data))
+    return pipeline.outcome("po-source", pipeline.extended(None, training, session, training.data))
 
 
-def _target_only(bench: Bench) -> Outcome:
-    session = bench.setting.session("target-only")
-    training = bench.new_target(session)
+def _target_only(pipeline: Pipeline) -> Outcome:
+    session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "target-only")
+    training = pipeline.new_target(session)
     refine_target(session, training.trained, training.data)
-    return bench.outcome("to", bench.extended(None, training, session, training.data))
+    return pipeline.outcome("to", pipeline.extended(None, training, session, training.data))
 
 
-def _source_only(bench: Bench) -> Outcome:
-    return bench.outcome("so", bench.source.learned, bench.source.answers)
+def _source_only(pipeline: Pipeline) -> Outcome:
+    return pipeline.outcome("so", pipeline.source.learned, pipeline.source.answers)
 
 
-def _adaptation_only(bench: Bench) -> Outcome:
-    return bench.outcome("ao", bench.adapted)
+def _adaptation_only(pipeline: Pipeline) -> Outcome:
+    return pipeline.outcome("ao", pipeline.adapted)
 
 
-def _all_three(bench: Bench) -> Outcome:
-    session, before = bench.setting.session("refine-target"), bench.adapted.copied()
+def _all_three(pipeline: Pipeline) -> Outcome:
+    session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
+    before = pipeline.adapted.copied()
     refine_target(session, before.training.trained, before.training.data)
-    return bench.outcome("pcd", bench.extended(before, before.training, session, before.training.data))
+    return pipeline.outcome("pcd", pipeline.extended(before, before.training, session, before.training.data))
 
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 """k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 METHODS: dict[str, Method] = {
-    "kmeans": Method("frozen k-means", _kmeans),
-    "deepcluster": Method(
-        "DeepCluster",
-        baseline_methods.deepcluster,
-        section="deepcluster",
-        settings=baseline_methods.deepcluster_settings,
-    ),
-    "iic": Method("IIC", baseline_methods.iic, section="iic", settings=baseline_methods.iic_settings),
-    "acids": Method(
-        "ACIDS",
-        baseline_methods.acids,
-        encoders="source",
-        section="acids",
-        settings=baseline_methods.acids_settings,
-    ),
+    "kmeans": Method("frozen k-means", baseline_methods.kmeans, KMeansSettings),
+    "deepcluster": Method("DeepCluster", baseline_methods.deepcluster(False), DeepClusterSettings),
+    "iic": Method("IIC", baseline_methods.iic(False), IICSettings),
+    "acids": Method("ACIDS", baseline_methods.acids(False), ACIDSSettings, "source"),
     "deepcluster-original": Method(
-        "DeepCluster, from scratch",
-        baseline_methods.deepcluster_original,
-        encoders="none",
-        section="deepcluster",
-        settings=baseline_methods.deepcluster_settings,
+        "DeepCluster, from scratch", baseline_methods.deepcluster(True), DeepClusterSettings, "none"
     ),
-    "iic-original": Method(
-        "IIC, from scratch",
-        baseline_methods.iic_original,
-        encoders="none",
-        section="iic",
-        settings=baseline_methods.iic_settings,
-    ),
-    "acids-original": Method(
-        "ACIDS, from scratch",
-        baseline_methods.acids_original,
-        encoders="none",
-        section="acids",
-        settings=baseline_methods.acids_settings,
-    ),
+    "iic-original": Method("IIC, from scratch", baseline_methods.iic(True), IICSettings, "none"),
+    "acids-original": Method("ACIDS, from scratch", baseline_methods.acids(True), ACIDSSettings, "none"),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
     "so": Method("SO", _source_only, encoders="source"),
     "to": Method("TO", _target_only),
     "ao": Method("AO", _adaptation_only, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
-    "ucds-source": Method(
-        "ucds, provider's labels", recipe_methods.source_only, encoders="source", recipe=True
+    "consensus-source": Method(
+        "consensus, provider's labels", consensus_methods.provider_labels, ConsensusSettings, "source"
     ),
-    "ucds-alone": Method("ucds, without a provider", recipe_methods.alone, recipe=True),
-    "ucds": Method("ucds", recipe_methods.both_sides, encoders="both", recipe=True),
+    "consensus-alone": Method(
+        "consensus, without a provider", consensus_methods.without_provider, ConsensusSettings
+    ),
+    "consensus": Method("consensus", consensus_methods.with_provider, ConsensusSettings, "both"),
 }
-"""Every method by the name that benchmarks use."""
+"""Every method of this package by the name that benchmarks use."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.errors import UserError
-from ucds.experiments.bench import Outcome
+from ucds.errors import InputError
 from ucds.experiments.grid import Cell
+from ucds.experiments.pipeline import Outcome
 from ucds.files import write_atomically
 from ucds.reports.tsne import PlanePoints, to_plane
 from ucds.training.prediction import encode
@@ -37,13 +37,14 @@ def save_points(
         UserError: the method has no encoder to show.
     """
     if outcome.model is None:
-        raise UserError(f"a figure of features cannot show {cell.method}: it keeps no encoder")
+        raise InputError(f"a figure of features cannot show {cell.method}: it keeps no encoder")
     model = outcome.model.to(runtime.device)
     features = encode(model, outcome.data.samples, outcome.data.view, runtime).cpu().numpy()
     prototypes = model.prototypes.detach().cpu().numpy()
     points = to_plane(features, prototypes, classes, cell.seed)
     parts = (cell.dataset, cell.target, cell.condition.subset, cell.method, str(cell.seed))
-    name = "-".join(re.sub(r"\W+", "_", part) for part in (*parts, cell.condition.config.hash) if part)
+    own = "" if cell.settings is None else cell.settings.hash
+    name = "-".join(re.sub(r"\W+", "_", part) for part in (*parts, own) if part)
     arrays: dict[str, Any] = {
         "samples": points.samples.astype(np.float32),
         "prototypes": points.prototypes.astype(np.float32),
@@ -69,4 +70,4 @@ def read_points(folder: Path, name: str) -> PlanePoints:
                 int(stored["total"]),
             )
     except (OSError, ValueError, KeyError, EOFError):
-        raise UserError(f"{folder / name} is missing or damaged: run the benchmark again") from None
+        raise InputError(f"{folder / name} is missing or damaged: run the benchmark again") from None

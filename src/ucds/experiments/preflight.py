@@ -7,26 +7,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ucds.backbones import Backbone, build_backbone
+from ucds.backbones import Backbone
+from ucds.backbones.build import NO_WEIGHTS
 from ucds.choices import Accelerator, Precision
+from ucds.config import ModelSettings
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.layouts import tell_layout
-from ucds.errors import UserError
+from ucds.data.layouts import check_layout
+from ucds.errors import InputError, UserError
 from ucds.experiments.datasets import Located, locate
-from ucds.experiments.grid import Benchmark, Cell, Encoder
-from ucds.experiments.methods import METHODS
+from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
+from ucds.experiments.methods import method_named
+from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
-from ucds.training.launch import CacheOptions, open_for_training
+from ucds.training.inputs import CacheOptions, open_for_training
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 RANDOM = "none (random)"
 
 
 @dataclass(frozen=True)
-class Place:
+class Machine:
     """What a benchmark needs of the machine it runs on.
 
     Attributes:
@@ -57,7 +60,7 @@ def read_weights(given: Sequence[str]) -> dict[str, str]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals and not Path(text).exists() else ("", text)
         if name in weights:
-            raise UserError(f"--weights is given twice for {name or 'all encoders'}")
+            raise InputError(f"--weights is given twice for {name or 'all encoders'}")
         weights[name] = file
     return weights
 
@@ -75,8 +78,8 @@ class Survey:
 
     located: dict[str, Located] = field(default_factory=dict)
     faults: dict[object, str] = field(default_factory=dict)
-    weights: dict[Encoder, str] = field(default_factory=dict)
-    data: dict[tuple[str, Encoder], str] = field(default_factory=dict)
+    weights: dict[EncoderChoice, str] = field(default_factory=dict)
+    data: dict[tuple[str, EncoderChoice], str] = field(default_factory=dict)
 
     def fault(self, cell: Cell) -> str | None:
         """Why a cell cannot be run, if it cannot."""
@@ -96,14 +99,14 @@ class Survey:
         }
 
 
-def encoders_of(cell: Cell) -> list[Encoder]:
+def encoders_of(cell: Cell) -> list[EncoderChoice]:
     """The pre-trained encoders that a cell needs, the source's first."""
-    needs = METHODS[cell.method].encoders
+    needs = method_named(cell.method).encoders
     source, target = cell.condition.source, cell.condition.target
     return {"source": [source], "target": [target], "both": [source, target], "none": []}[needs]
 
 
-def survey(benchmark: Benchmark, place: Place, reporter: Reporter) -> Survey:
+def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey:
     """Look at the data sets and encoders of a benchmark, and say which cells will be missing.
 
     Raises:
@@ -112,36 +115,34 @@ def survey(benchmark: Benchmark, place: Place, reporter: Reporter) -> Survey:
     found = Survey()
     for name, targets in benchmark.grid.targets.items():
         try:
-            located = found.located[name] = locate(place.data, name, targets)
-            tell_layout(located.path, located.domains, reporter.say, with_classes=True)
-            for target, fault in _faulty_targets(located, targets):
-                found.faults[name, target] = fault
+            located = found.located[name] = locate(machine.data, name, targets)
+            scan = scan_domains(located.path, located.domains)
+            truth = read_ground_truth(scan)
+            report = check_layout(scan, truth.n_classes if truth is not None else 0)
+            for line in report.lines if report is not None else ():
+                reporter.say(line)
+            if truth is None:
+                raise InputError(f"{located.path} has no class folders to score against")
+            for target in targets:
+                if located.folders.get(target) not in scan.domain_names:
+                    found.faults[name, target] = f"{located.path} has no domain {target}"
         except UserError as error:
             found.faults[name] = str(error)
     cells = list(benchmark.cells())
     for encoder in dict.fromkeys(e for cell in cells for e in encoders_of(cell)):
         try:
-            found.weights[encoder] = make_backbone(encoder, place).weights
+            found.weights[encoder] = make_backbone(encoder, machine).weights
         except UserError as error:
             found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.name}=FILE")
     faulty = [cell for cell in cells if found.fault(cell) is not None]
-    for line in _in_words(faulty, found):
+    for line in _describe_missing(faulty, found):
         reporter.say(line)
     if len(faulty) == len(cells):
-        raise UserError(f"nothing can be run: {found.fault(faulty[0])}")
+        raise InputError(f"nothing can be run: {found.fault(faulty[0])}")
     return found
 
 
-def _faulty_targets(located: Located, targets: Iterable[str]) -> Iterator[tuple[str, str]]:
-    scan = scan_domains(located.path, located.domains)
-    if read_ground_truth(scan) is None:
-        raise UserError(f"{located.path} has no class folders to score against")
-    for target in targets:
-        if located.folders.get(target) not in scan.domain_names:
-            yield target, f"{located.path} has no domain {target}"
-
-
-def _in_words(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
+def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
     """One line a reason, naming the cells that it leaves missing."""
     by_reason: dict[str, list[Cell]] = defaultdict(list)
     for cell in faulty:
@@ -157,50 +158,43 @@ def row_name(cell: Cell) -> str:
     return f"{cell.method} [{cell.variant}]" if cell.variant else cell.method
 
 
-def make_backbone(encoder: Encoder, place: Place) -> Backbone:
+def make_backbone(encoder: EncoderChoice, machine: Machine) -> Backbone:
     """Build an encoder with its pre-trained weights, anew at every call.
 
     Raises:
-        UserError: the name is unknown, or the weights cannot be had or do not fit.
+        InputError: the name is unknown, or the weights cannot be had or do not fit.
     """
-    weights = encoder.weights(place.weights)
-    return build_backbone(encoder.name, weights=weights, input_size=encoder.image_size)
+    return encoder.options(encoder.weights(machine.weights)).build()
 
 
-def open_inputs(located: Located, encoder: Encoder, place: Place, reporter: Reporter) -> TrainingData:
-    """All samples of a data set as an encoder takes them; for that its weights are not needed."""
+def open_inputs(located: Located, encoder: EncoderChoice, machine: Machine, reporter: Reporter) -> Dataset:
+    """Open all samples of a data set as an encoder takes them; for that its weights are not needed."""
+    options = encoder.options(NO_WEIGHTS)
     return open_for_training(
-        located.path,
-        backbone=encoder.name,
-        weights="none",
-        image_size=encoder.image_size,
-        with_domains=True,
-        domains=located.domains,
-        cache=place.cache,
-        reporter=reporter,
+        located.path, "source", options, machine.cache, reporter, domains=located.domains
     ).data
 
 
-def decode_all(cells: Iterable[Cell], found: Survey, place: Place, reporter: Reporter) -> None:
+def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
     """Decode all images that cells need, before tasks run side by side, and know the data by them."""
     for cell in cells:
         for encoder in (cell.condition.source, cell.condition.target):
             if (cell.dataset, encoder) not in found.data:
-                data = open_inputs(found.located[cell.dataset], encoder, place, reporter)
+                data = open_inputs(found.located[cell.dataset], encoder, machine, reporter)
                 found.data[cell.dataset, encoder] = data.samples.fingerprint[:16]
 
 
-def compute_features(cells: Iterable[Cell], found: Survey, place: Place, reporter: Reporter) -> None:
+def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
     """Compute the features of frozen encoders, before tasks run side by side."""
     needed = {
-        (cell.dataset, encoder): cell.condition.config.prediction_batch_size
+        (cell.dataset, encoder): None
         for cell in cells
-        if cell.condition.config.tune == "head"
+        if not isinstance(cell.settings, ModelSettings) or cell.settings.tune == "head"
         for encoder in encoders_of(cell)
     }
-    for (dataset, encoder), batch_size in needed.items():
-        data = open_inputs(found.located[dataset], encoder, place, reporter)
-        backbone = make_backbone(encoder, place)
-        runtime = Runtime(accelerator=place.accelerator, reporter=reporter)
+    for dataset, encoder in needed:
+        data = open_inputs(found.located[dataset], encoder, machine, reporter)
+        backbone = make_backbone(encoder, machine)
+        runtime = Runtime(accelerator=machine.accelerator, reporter=reporter)
         backbone.module.to(runtime.device)
-        frozen_features(backbone, data, runtime, place.cache.place, batch_size=batch_size)
+        frozen_features(backbone, data, runtime, machine.cache.directory, batch_size=FEATURE_BATCH)

@@ -1,7 +1,7 @@
 """The records of a benchmark: one line of JSON a run, appended when it is finished and never changed.
 
-A record holds all that its figures depend on. Entries that are younger than a record had, when it was
-made, the values that :data:`ORIGINAL` and the settings' defaults give.
+A record holds all that its figures depend on. What it does not name is younger than the record; it is taken
+as what the runs of that time did: see :data:`FORMERLY` and :attr:`ucds.config.Settings.FORMERLY`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ucds.config import RECIPE_SETTINGS, Config
-from ucds.errors import UserError
+from ucds.errors import DamagedFileError, InputError
+from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
-from ucds.experiments.measures import Record
-from ucds.experiments.methods import METHODS, settings_of
+from ucds.experiments.methods import METHODS
 
 FILE = "runs.jsonl"
 
-ORIGINAL: Mapping[str, Any] = {
-    **{"subset": "full", "pooled_source": False, "start": "pre-trained"},
-    **{"source_clusters": None, "image_size": None},
-}
+FORMERLY: Mapping[str, Any] = {"image_size": None}
+"""For entries that are younger than some records, what stands for the runs of before."""
 
 ORIGIN = ("weights", "source_weights", "data")
 """Entries that say which files a run was made from."""
@@ -46,7 +43,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
-        raise UserError(f"{path} holds a line that is no record: {error}") from None
+        raise DamagedFileError(f"{path} holds a line that is no record: {error}") from None
 
 
 def append_records(path: Path, records: Sequence[Record]) -> None:
@@ -78,22 +75,21 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is filling {folder}: wait for it, or end it") from None
+            raise InputError(f"another process is filling {folder}: wait for it, or end it") from None
         yield
     finally:
         os.close(handle)
 
 
-def describe(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What a record says of its cell: all that tells it from others, but for the files it was made from."""
-    condition = cell.condition
+def describe(cell: Cell) -> dict[str, Any]:
+    """Describe a cell as its record does: all that tells it from others, but for weights and data."""
+    condition, settings = cell.condition, cell.settings
     return {
         "dataset": cell.dataset,
         "target": cell.target,
         "seed": cell.seed,
         "method": cell.method,
-        "config": condition.config.model_dump(mode="json"),
-        "baseline": settings_of(cell.method, baselines),
+        "settings": None if settings is None else settings.model_dump(mode="json"),
         "backbone": condition.target.name,
         "source_backbone": condition.source.name,
         "random": condition.target.random,
@@ -105,17 +101,18 @@ def describe(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> dict[str
     }
 
 
-def identity_of(cell: Cell, baselines: Mapping[str, Mapping[str, Any]]) -> str:
-    """What tells the records of this cell from those of others."""
-    return _as_text(describe(cell, baselines))
+def identity_of(cell: Cell) -> str:
+    """Return what tells the records of this cell from those of others."""
+    return json.dumps(describe(cell), sort_keys=True)
 
 
-def identity_in(record: Record, dataset: str) -> str:
-    """The same of a record; its data set is ``dataset`` if it is too old to name one."""
-    values: dict[str, Any] = {"dataset": dataset, **ORIGINAL, "random": False, "baseline": None, **record}
-    values.setdefault("source_backbone", record["backbone"])
-    values["config"] = Config().model_dump(mode="json") | dict(record["config"])
-    return _as_text({name: values[name] for name in _IDENTITY})
+def identity_in(record: Record) -> str:
+    """Return the same of a record."""
+    values: dict[str, Any] = {**FORMERLY, **record}
+    method = METHODS.get(values["method"])
+    if method is not None and method.settings is not None:
+        values["settings"] = {**method.settings.FORMERLY, **values["settings"]}
+    return json.dumps({name: values[name] for name in _IDENTITY}, sort_keys=True)
 
 
 _IDENTITY = (
@@ -123,8 +120,7 @@ _IDENTITY = (
     "target",
     "seed",
     "method",
-    "config",
-    "baseline",
+    "settings",
     "backbone",
     "source_backbone",
     "random",
@@ -137,17 +133,5 @@ _IDENTITY = (
 
 
 def origin_of(record: Record) -> dict[str, str]:
-    """Which weights and data a run was made from."""
-    return {
-        "weights": record["weights"],
-        "source_weights": record.get("source_weights", record["weights"]),
-        "data": record["data"],
-    }
-
-
-def _as_text(values: Mapping[str, Any]) -> str:
-    """The entries of an identity, without settings that the method does not look at."""
-    method = METHODS.get(values["method"])
-    unseen = frozenset() if method is None or method.recipe else RECIPE_SETTINGS
-    config = {name: value for name, value in values["config"].items() if name not in unseen}
-    return json.dumps({**values, "config": config}, sort_keys=True)
+    """Return which weights and data a run was made from."""
+    return {name: record[name] for name in ORIGIN}

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.labels.questions import Body
 from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo
 
@@ -90,7 +90,7 @@ class LabelClient:
         self.url = self.url.rstrip("/")
         local = _check_url(self.url, self.allow_plain_http)
         if self.parallel < 1 or (self.batch_size is not None and self.batch_size < 1):
-            raise UserError("parallel and batch_size must be at least 1")
+            raise InputError("parallel and batch_size must be at least 1")
         self._http = httpx.Client(
             headers={"Accept-Encoding": "identity"} | _authorization(self.key),
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
@@ -120,7 +120,7 @@ class LabelClient:
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
         reply = self._send("GET", INFO_PATH, None, min(self.patience, 20.0))
         if reply.status != 200:
-            raise UserError(self._refusal(reply))
+            raise InputError(self._refusal(reply))
         return self._parse(ServiceInfo, reply)
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
@@ -139,9 +139,9 @@ class LabelClient:
         problem = _problem_of(reply)
         if reply.status == 422 and problem is not None and problem.invalid:
             if any(sample.position >= count for sample in problem.invalid):
-                raise UserError(f"{self.url} refused samples that were not in the request")
+                raise InputError(f"{self.url} refused samples that were not in the request")
             raise InvalidSamplesError({sample.position: sample.detail for sample in problem.invalid})
-        raise UserError(self._refusal(reply))
+        raise InputError(self._refusal(reply))
 
     def _send(self, method: str, path: str, body: Body | None, patience: float) -> _Reply:
         deadline = time.monotonic() + patience
@@ -152,7 +152,7 @@ class LabelClient:
             except httpx.TransportError as error:
                 trouble = f"{self.url} cannot be reached ({_in_words(error)})"
                 if "CERTIFICATE" in str(error):
-                    raise UserError(trouble) from None
+                    raise InputError(trouble) from None
             else:
                 asked_to_wait = _retry_after(reply.headers)
                 over_budget = reply.status == 429 and asked_to_wait is None
@@ -161,9 +161,9 @@ class LabelClient:
                 trouble = self._refusal(reply)
             wait = _wait_before(attempt, self.first_wait, asked_to_wait)
             if time.monotonic() + wait > deadline:
-                raise UserError(f"{trouble}; try again later")
+                raise InputError(f"{trouble}; try again later")
             if self._stopped.wait(wait):
-                raise UserError(trouble)
+                raise InputError(trouble)
         raise AssertionError("unreachable")
 
     def _send_once(self, method: str, path: str, body: Body | None) -> _Reply:
@@ -175,7 +175,7 @@ class LabelClient:
             for chunk in response.iter_raw():
                 received += chunk
                 if len(received) > _MOST_ANSWER_BYTES:
-                    raise UserError(f"{self.url} sends an answer without end: it is no label service")
+                    raise InputError(f"{self.url} sends an answer without end: it is no label service")
             return _Reply(response.status_code, response.headers, bytes(received))
 
     def _parse(self, schema: type[_Answer], reply: _Reply) -> _Answer:
@@ -184,14 +184,14 @@ class LabelClient:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             place = ".".join(map(str, first["loc"])) or "the whole"
-            raise UserError(
+            raise InputError(
                 f"the answer of {self.url} is not of the form agreed on and is refused "
                 f"({place}: {first['msg']})"
             ) from None
 
     def _check(self, answer: LabelAnswer, count: int) -> LabelAnswer:
         if len(answer.labels) != count:
-            raise UserError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
+            raise InputError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
         return answer
 
     def _refusal(self, reply: _Reply) -> str:
@@ -210,7 +210,7 @@ def _authorization(key: str | None) -> dict[str, str]:
         return {}
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise UserError("the key is not one line of plain letters and digits: copy it again")
+        raise InputError("the key is not one line of plain letters and digits: copy it again")
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -225,12 +225,12 @@ def _check_url(url: str, allow_plain_http: bool) -> bool:
     """Refuse an address that we cannot or should not speak to; say whether it is our own machine."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UserError(f"{url!r} is no address of a service; write it like https://labels.example.org")
+        raise InputError(f"{url!r} is no address of a service; write it like https://labels.example.org")
     if parts.username is not None:
-        raise UserError("the address must hold no user name or password: give the key instead")
+        raise InputError("the address must hold no user name or password: give the key instead")
     local = _is_loopback(parts.hostname)
     if parts.scheme == "http" and not local and not allow_plain_http:
-        raise UserError(
+        raise InputError(
             f"{url} is not encrypted, and the key and the samples could be read on the way: use https, "
             "or say --allow-plain-http if the network is safe"
         )

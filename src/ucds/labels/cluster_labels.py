@@ -8,16 +8,16 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
 
 FORMAT = "ucds-labels/1"
-_FIELDS = frozenset({"format", "provider", "n_clusters", "ids", "labels"})
 _MOST_CLUSTERS = 100_000
 """A label file that announces more is refused: its reader would reserve memory for every one of them."""
 
@@ -45,16 +45,16 @@ class ClusterLabels:
         """Refuse what cannot be labels, and make the labels read-only."""
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-            raise UserError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")
+            raise InputError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")
         if len(labels) != len(self.ids):
-            raise UserError(f"there are {len(self.ids)} sample ids but {len(labels)} labels")
+            raise InputError(f"there are {len(self.ids)} sample ids but {len(labels)} labels")
         if not len(labels):
-            raise UserError("there are no labels")
+            raise InputError("there are no labels")
         if len(set(self.ids)) != len(self.ids):
             twice = next(name for name, count in Counter(self.ids).items() if count > 1)
-            raise UserError(f"sample {twice!r} is labelled twice")
+            raise InputError(f"sample {twice!r} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
-            raise UserError(
+            raise InputError(
                 f"labels lie in [{labels.min()}, {labels.max()}], "
                 f"but {self.n_clusters} clusters were announced"
             )
@@ -63,21 +63,19 @@ class ClusterLabels:
         own.flags.writeable = False
         object.__setattr__(self, "labels", own)
 
-    def check_matches(self, ids: tuple[str, ...], n_clusters: int) -> NDArray[np.int64]:
-        """Make sure that these labels belong to those samples, in their order; some may have none.
+    def rows_in(self, ids: tuple[str, ...]) -> NDArray[np.int64]:
+        """Find the samples that these labels belong to; the labels must be in the order of the samples.
 
         Returns:
             Positions in ``ids`` of the samples that have a label, ascending, one for each label.
 
         Raises:
-            UserError: they do not match, or the model has another number of clusters.
+            InputError: the labels belong to other samples, or come in another order.
         """
-        if self.n_clusters != n_clusters:
-            raise UserError(f"the labels have {self.n_clusters} clusters, but the model has {n_clusters}")
         labelled = set(self.ids)
         rows = [i for i, name in enumerate(ids) if name in labelled]
         if self.ids != tuple(ids[i] for i in rows):
-            raise UserError("the labels belong to other samples, or to the same in another order")
+            raise InputError("the labels belong to other samples, or to the same in another order")
         return np.array(rows, dtype=np.int64)
 
     def align(self, ids: tuple[str, ...]) -> ClusterLabels:
@@ -95,7 +93,7 @@ class ClusterLabels:
         position = {name: i for i, name in enumerate(self.ids)}
         found = tuple(name for name in ids if name in position)
         if not found:
-            raise UserError(
+            raise InputError(
                 f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
                 f"with {self.ids[0]!r}): label the same folder that you train on"
             )
@@ -132,32 +130,30 @@ class ClusterLabels:
             UserError: the file cannot be read, or holds anything but labels.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = _LabelFile.model_validate_json(path.read_bytes())
         except OSError as error:
-            raise UserError(f"cannot read the label file {path}: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            raise UserError(f"{path} is not a label file: it is not JSON") from None
+            raise InputError(f"cannot read the label file {path}: {error.strerror}") from None
+        except ValidationError as error:
+            raise DamagedFileError(f"{path} is not a usable label file: {_first_problem(error)}") from None
         try:
-            return cls._from_content(content)
-        except UserError as error:
-            raise UserError(f"{path} is not a usable label file: {error}") from None
+            labels = np.array(content.labels, dtype=np.int64)
+            return cls(tuple(content.ids), labels, content.n_clusters, content.provider)
+        except InputError as error:
+            raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
 
-    @classmethod
-    def _from_content(cls, content: Any) -> ClusterLabels:
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise UserError(f"its format is not {FORMAT}")
-        if content.keys() != _FIELDS:
-            differing = sorted(content.keys() ^ _FIELDS)
-            raise UserError(f"unexpected or missing fields: {', '.join(map(str, differing))}")
-        ids, labels = content["ids"], content["labels"]
-        if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-            raise UserError("ids must be a list of texts")
-        if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-            raise UserError("labels must be a list of integers")
-        if type(content["n_clusters"]) is not int or not isinstance(content["provider"], str):
-            raise UserError("n_clusters must be an integer and provider a text")
-        if not 1 <= content["n_clusters"] <= _MOST_CLUSTERS:
-            raise UserError(f"n_clusters must lie between 1 and {_MOST_CLUSTERS:,}")
-        if not all(-1 <= label <= content["n_clusters"] for label in labels):
-            raise UserError(f"a label is far out of range for {content['n_clusters']} clusters")
-        return cls(tuple(ids), np.array(labels, dtype=np.int64), content["n_clusters"], content["provider"])
+
+class _LabelFile(BaseModel):
+    """The form of a label file: no field but these, no value converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal["ucds-labels/1"]
+    provider: str
+    n_clusters: int = Field(ge=1, le=_MOST_CLUSTERS)
+    ids: list[str]
+    labels: list[Annotated[int, Field(ge=-1, le=_MOST_CLUSTERS)]]
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ucds.errors import UserError
+from ucds.errors import InputError, UserError
 
 FORMAT = "ucds-journal/1"
 _SUFFIX = ".journal"
@@ -73,7 +73,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is asking for the labels in {self.path}") from None
+            raise InputError(f"another process is asking for the labels in {self.path}") from None
 
     def _append(self, line: dict[str, Any]) -> None:
         self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -97,14 +97,14 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"{self.path} is damaged: delete it to ask again") from None
+            raise InputError(f"{self.path} is damaged: delete it to ask again") from None
 
     def _check_header(self, header: dict[str, Any]) -> None:
         if header["format"] != FORMAT:
             raise ValueError
         if header == self._header:
             return
-        raise UserError(
+        raise InputError(
             f"{self.path} holds labels of model {header['model']!r} with {header['n_clusters']} clusters "
             f"from {header['url']}, but {self._header['url']} answers as model {self._header['model']!r} "
             f"with {self._header['n_clusters']}: labels of two services do not mix; choose another --out, "

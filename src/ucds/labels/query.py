@@ -13,7 +13,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, journal_path
@@ -21,7 +21,7 @@ from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 Progress = Callable[[int, int], None]
-Choice = Callable[[Mapping[bytes, int]], Sequence[int]]
+Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
 """Says which positions to ask about, in order, given the labels known so far by content key."""
 
 _BATCH_SIZE = 64
@@ -35,7 +35,7 @@ def query_labels(
     questions: Questions,
     out: Path,
     *,
-    choose: Choice | None = None,
+    choose: Selector | None = None,
     progress: Progress | None = None,
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
@@ -59,7 +59,7 @@ def query_labels(
         UcdsWarning: for each sample that cannot be used (20 at most are named) and in summary.
     """
     if out.exists() and not journal_path(out).exists():
-        raise UserError(f"{out} exists already: delete it to ask again, or choose another --out")
+        raise InputError(f"{out} exists already: delete it to ask again, or choose another --out")
     info = client.info()
     questions.check_accepted(info)
     place = journal_path(out)
@@ -126,7 +126,7 @@ class _Asking:
                 self._rescue(running)
                 raise
         if self._exhausted:
-            raise UserError(self._budget_message())
+            raise InputError(self._budget_message())
 
     def collect(self) -> ClusterLabels:
         """The labels in the order of the samples.
@@ -142,7 +142,7 @@ class _Asking:
         _warn_of_unusable(reasons, len(self._positions))
         positions = sorted(position for position, key in self._keys.items() if key in known)
         if not positions:
-            raise UserError("the service can use none of the samples")
+            raise InputError("the service can use none of the samples")
         labels = np.array([known[self._keys[p]] for p in positions], dtype=np.int64)
         return ClusterLabels(
             tuple(ids[p] for p in positions), labels, self._info.n_clusters, self._info.model
@@ -214,7 +214,7 @@ class _Asking:
 
     def _keep(self, answer: LabelAnswer, batch: _Batch) -> None:
         if (answer.model, answer.n_clusters) != (self._info.model, self._info.n_clusters):
-            raise UserError(
+            raise InputError(
                 f"{self._client.url} changed from model {self._info.model!r} to {answer.model!r} on the way: "
                 f"labels of two models do not mix. Those of the first are kept in {self._journal.path}; "
                 "ask the provider for that model again, or delete the file to begin anew"

@@ -6,18 +6,18 @@ Of a sample only its content is sent. File names stay here; the parts of a reque
 from __future__ import annotations
 
 import io
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import httpx
 import numpy as np
 
 from ucds.data.content import FloatArray
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.folders import scan_folder
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 
 MOST_OVERHEAD = 256
@@ -81,19 +81,17 @@ class ImageQuestions:
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """A form with one file part for each image."""
-        boundary = secrets.token_hex(16)
-        parts = []
-        for number, content in enumerate(contents):
-            disposition = f'form-data; name="{IMAGES_FIELD}"; filename="{number}"'
-            head = f"Content-Disposition: {disposition}\r\nContent-Type: application/octet-stream"
-            parts += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), content, b"\r\n"]
-        parts.append(f"--{boundary}--\r\n".encode())
-        return Body(b"".join(parts), f"multipart/form-data; boundary={boundary}")
+        files = [
+            (IMAGES_FIELD, (str(number), content, "application/octet-stream"))
+            for number, content in enumerate(contents)
+        ]
+        request = httpx.Request("POST", "http://service", files=files)
+        return Body(request.read(), request.headers["Content-Type"])
 
     def check_accepted(self, info: ServiceInfo) -> None:
         """See :class:`Questions`."""
         if info.accepts != "images":
-            raise UserError(
+            raise InputError(
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
                 "not about images"
             )
@@ -125,9 +123,9 @@ class VectorQuestions:
     def check_accepted(self, info: ServiceInfo) -> None:
         """See :class:`Questions`."""
         if info.accepts != "embeddings":
-            raise UserError(f"model {info.model!r} answers about images, not about embeddings")
+            raise InputError(f"model {info.model!r} answers about images, not about embeddings")
         if info.width != self.array.shape[1]:
-            raise UserError(
+            raise InputError(
                 f"model {info.model!r} takes embeddings of width {info.width}, not {self.array.shape[1]}"
             )
 
@@ -145,7 +143,7 @@ def open_questions(path: Path) -> Questions:
 
     vectors = load_vectors(path)
     if len(vectors.domain_names) > 1:
-        raise UserError(f"{path} holds {len(vectors.domain_names)} arrays, but a target is one domain")
+        raise InputError(f"{path} holds {len(vectors.domain_names)} arrays, but a target is one domain")
     return VectorQuestions(vectors.array, vectors.ids)
 
 

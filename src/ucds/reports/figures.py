@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ucds.metrics import proportions_l1
+from ucds.math.metrics import proportions_l1
 from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
     Args:
         true: Proportions of the classes, ``(C,)``.
         estimated: Proportions of the clusters in the order of the classes; clusters without a class
-            after them (see ``ucds.metrics.proportions_by_class``).
+            after them (see ``ucds.math.metrics.proportions_by_class``).
         names: Names of the classes.
         path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
 

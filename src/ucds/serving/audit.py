@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.serving import tables
 
 GENESIS = "0" * 64
@@ -41,7 +41,7 @@ class Head:
         """
         number, colon, digest = text.strip().partition(":")
         if not (colon and number.isascii() and number.isdigit() and len(digest) == 64):
-            raise UserError(
+            raise InputError(
                 f"{text!r} is no head of a log: expected NUMBER:HASH, as `ledger verify` prints it"
             )
         return cls(int(number), digest.lower())

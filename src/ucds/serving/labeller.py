@@ -14,8 +14,9 @@ from torch import Tensor
 from ucds.choices import Accelerator
 from ucds.data.views import View
 from ucds.errors import UcdsWarning
-from ucds.training.launch import stored_size, view_for
-from ucds.training.model_file import StoredModel, load_model, state_digest
+from ucds.models import state_digest
+from ucds.training.inputs import stored_size, view_for
+from ucds.training.model_file import StoredModel, load_model
 from ucds.training.runtime import Runtime
 
 Rows = npt.NDArray[Any]

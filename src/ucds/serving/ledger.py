@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.labels.wire import Budget
 from ucds.serving import audit, tables
 from ucds.serving.audit import Head, Verdict
@@ -124,15 +124,15 @@ class Ledger:
             UserError: the name is taken or unusable, or a number is out of range.
         """
         if not _NAME.fullmatch(name):
-            raise UserError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
+            raise InputError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
         if not 0 <= budget < 2**62:
-            raise UserError(f"a budget is a number of samples, not {budget}")
+            raise InputError(f"a budget is a number of samples, not {budget}")
         if rate is not None and not 0 < rate < float("inf"):
-            raise UserError(f"a rate is a positive number of samples a second, not {rate}")
+            raise InputError(f"a rate is a positive number of samples a second, not {rate}")
         key = KEY_PREFIX + secrets.token_urlsafe(32)
         with self._writing() as (connection, head):
             if connection.execute(select(tables.keys).where(tables.keys.c.name == name)).first():
-                raise UserError(
+                raise InputError(
                     f"there is a key of the name {name!r} already: choose another, also if revoked"
                 )
             time = _now()
@@ -150,9 +150,9 @@ class Ledger:
         with self._writing() as (connection, head):
             row = connection.execute(select(tables.keys).where(tables.keys.c.name == name)).one_or_none()
             if row is None:
-                raise UserError(f"there is no key of the name {name!r}")
+                raise InputError(f"there is no key of the name {name!r}")
             if row.revoked is not None:
-                raise UserError(f"the key {name!r} was revoked already, at {row.revoked}")
+                raise InputError(f"the key {name!r} was revoked already, at {row.revoked}")
             time = _now()
             connection.execute(tables.keys.update().where(tables.keys.c.id == row.id).values(revoked=time))
             audit.append(connection, head, time, "key-revoked", {"name": name})

@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_network
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.serving.batcher import Batcher
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -98,7 +98,7 @@ class Networks:
         try:
             self._networks = [ip_network(network) for network in networks]
         except ValueError as error:
-            raise UserError(f"no network: {error}") from None
+            raise InputError(f"no network: {error}") from None
 
     def __contains__(self, host: object) -> bool:
         try:

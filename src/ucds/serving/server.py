@@ -16,7 +16,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.serving.ledger import Ledger
 from ucds.serving.protocol import PatientProtocol
 from ucds.serving.settings import Limits
@@ -41,10 +41,10 @@ class Address:
     def __post_init__(self) -> None:
         """Refuse half of a pair, and files that are not there."""
         if (self.certificate is None) != (self.private_key is None):
-            raise UserError("TLS needs both: --tls-cert and --tls-key")
+            raise InputError("TLS needs both: --tls-cert and --tls-key")
         for path in (self.certificate, self.private_key):
             if path is not None and not path.is_file():
-                raise UserError(f"there is no file {path}")
+                raise InputError(f"there is no file {path}")
 
     @property
     def is_loopback(self) -> bool:
@@ -58,7 +58,7 @@ class Address:
             found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"there is no address {self.host!r}: {reason}") from None
+            raise InputError(f"there is no address {self.host!r}: {reason}") from None
         return {str(entry[4][0]).partition("%")[0] for entry in found}
 
     def bind(self) -> socket.socket:
@@ -76,7 +76,7 @@ class Address:
         except (OSError, OverflowError) as error:
             bound.close()
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"cannot listen on {self.host} port {self.port}: {reason}") from None
+            raise InputError(f"cannot listen on {self.host} port {self.port}: {reason}") from None
         return bound
 
     def url(self, bound: socket.socket) -> str:
@@ -99,7 +99,7 @@ def check_exposure(address: Address, ledger: Ledger) -> list[str]:
             return ["there are no keys: everybody on this machine is answered, unmetered"]
         return [] if active else ["warning: all keys are revoked: nobody will be answered"]
     if not active:
-        raise UserError(
+        raise InputError(
             f"{address.host} can be reached from outside, and there is no active key: "
             "make one with `ucds keys add`, or listen on 127.0.0.1"
         )
@@ -108,7 +108,7 @@ def check_exposure(address: Address, ledger: Ledger) -> list[str]:
     return []
 
 
-def serve(
+def run_server(
     app: FastAPI, address: Address, limits: Limits, ready: Callable[[str], None] = lambda url: None
 ) -> None:
     """Answer until SIGTERM or SIGINT; then finish what was accepted.
@@ -139,7 +139,7 @@ def make_server(
     limits: Limits,
     ready: Callable[[str], None] = lambda url: None,
 ) -> uvicorn.Server:
-    """The server that `serve` runs; `run(sockets=[bound])` runs it, `should_exit = True` stops it."""
+    """The server that `run_server` runs; `run(sockets=[bound])` runs it, `should_exit = True` stops it."""
     return _Server(_config(app, address, limits), lambda: ready(address.url(bound)))
 
 
@@ -194,5 +194,5 @@ def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
     try:
         config.load()
     except OSError as error:  # an SSLError is one
-        raise UserError(f"the certificate or its key cannot be used: {error.strerror or error}") from None
+        raise InputError(f"the certificate or its key cannot be used: {error.strerror or error}") from None
     return config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 MIB = 2**20
 
@@ -53,8 +53,8 @@ class Limits:
             value = getattr(self, field.name)
             least_is_zero = field.name in ("max_wait_seconds", "decode_threads")
             if value < 0 or (value == 0 and not least_is_zero):
-                raise UserError(f"{field.name} must be positive, not {value}")
+                raise InputError(f"{field.name} must be positive, not {value}")
         if self.max_queue < self.max_batch:
-            raise UserError(f"a queue of {self.max_queue} has no room for a request of {self.max_batch}")
+            raise InputError(f"a queue of {self.max_queue} has no room for a request of {self.max_batch}")
         if self.max_body_bytes < self.max_request_bytes:
-            raise UserError("max_body_bytes must be at least max_request_bytes")
+            raise InputError("max_body_bytes must be at least max_request_bytes")

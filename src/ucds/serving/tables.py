@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 
 FORMAT = "ucds-ledger/1"
 LEDGER_FILE = "ledger.sqlite"
@@ -91,18 +91,20 @@ def parse_place(place: str | Path) -> URL:
         if path.is_dir():
             path = path / LEDGER_FILE
         elif not path.parent.is_dir():
-            raise UserError(f"there is no folder {path.parent} for a ledger: give a run folder or an address")
+            raise InputError(
+                f"there is no folder {path.parent} for a ledger: give a run folder or an address"
+            )
         return URL.create("sqlite", database=str(path.absolute()))
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise UserError("the ledger's address cannot be read: write postgresql://USER@HOST/NAME") from None
+        raise InputError("the ledger's address cannot be read: write postgresql://USER@HOST/NAME") from None
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return url
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
-    raise UserError(f"a ledger lies in a SQLite file or in PostgreSQL, not in {backend}")
+    raise InputError(f"a ledger lies in a SQLite file or in PostgreSQL, not in {backend}")
 
 
 def open_engine(url: URL, *, create: bool) -> Engine:
@@ -121,11 +123,11 @@ def open_engine(url: URL, *, create: bool) -> Engine:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
             _make_tables(connection)
     except (ModuleNotFoundError, NoSuchModuleError):
-        raise UserError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
+        raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         shown = url.render_as_string(hide_password=True)
-        raise UserError(f"the ledger {shown} cannot be opened: {cause}") from None
+        raise InputError(f"the ledger {shown} cannot be opened: {cause}") from None
     return engine
 
 
@@ -133,7 +135,7 @@ def _prepare_file(path: Path, create: bool) -> None:
     if path.exists():
         return
     if not create:
-        raise UserError(f"there is no ledger {path}: `ucds keys add` makes one")
+        raise InputError(f"there is no ledger {path}: `ucds keys add` makes one")
     # For its owner alone, from the first moment on.
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
 
@@ -144,7 +146,7 @@ def _make_tables(connection: Connection) -> None:
     if row is None:
         connection.execute(head.insert().values(id=1, format=FORMAT, entries=0, hash="0" * 64))
     elif row.format != FORMAT:
-        raise UserError(f"the ledger has format {row.format!r}, but this version of ucds writes {FORMAT!r}")
+        raise InputError(f"the ledger has format {row.format!r}, but this version of ucds writes {FORMAT!r}")
 
 
 def _sqlite_engine(url: URL) -> Engine:

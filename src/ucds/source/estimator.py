@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from ucds.backbones import Backbone
+from ucds.config import MethodSettings
+from ucds.data.dataset import Dataset
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.models import ClusteringModel
-from ucds.source.train import train_source
+from ucds.source.fit import fit_source
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
+from ucds.training.prepare import TrainedModel
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 
 class SourceClustering(ClusteringEstimator):
@@ -24,10 +26,10 @@ class SourceClustering(ClusteringEstimator):
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
             nothing, or a :class:`ucds.backbones.Backbone` that takes them.
         weights: where the named encoder's weights come from: ``"default"``, ``"none"`` or a file.
-        recipe: ``"ucds"`` (docs/recipe.md), or ``"pcd"``, the paper's method.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
-            ``"head"`` for our recipe and ``"full"`` for the paper's.
-        settings: further settings by name, see :class:`ucds.config.Config`.
+            ``"head"`` for the consensus method and ``"full"`` for the paper's.
+        settings: further settings of the method by name, see ``ucds settings``.
         random_state: seed of every random choice; the same integer gives the same model.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         precision: ``"32-true"`` or ``"bf16-mixed"``.
@@ -49,7 +51,7 @@ class SourceClustering(ClusteringEstimator):
         >>> labels = source.label(their_vectors, provider="hospital group")  # doctest: +SKIP
     """
 
-    _several_domains = True
+    _role = "source"
 
     def fit(
         self,
@@ -80,9 +82,10 @@ class SourceClustering(ClusteringEstimator):
             provider: name to sign with.
         """
         check_is_fitted(self)
-        data = self._open_fitted(X, with_domains=False)
-        return ClusterLabels(data.samples.ids, self._assign(data), self.n_clusters, provider)
+        data = self._open_fitted(X, "target")
+        hard = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
+        return ClusterLabels(data.samples.ids, hard, self.n_clusters, provider)
 
-    def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
+    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         cache = self._feature_cache(data)
-        return train_source(session, backbone, data, self.n_clusters, cache=cache)
+        return fit_source(session, backbone, data, self.n_clusters, cache=cache)

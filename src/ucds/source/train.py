@@ -1,46 +1,60 @@
-"""The source owner's training run, from samples to a model."""
+"""The provider's training run, from a folder of domains to a model in a run folder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from ucds.backbones import Backbone
-from ucds.data.samples import Samples, split_validation, subset
-from ucds.models import ClusteringModel
-from ucds.source.learn import learn_source
-from ucds.source.recipe import train_source_by_transport
-from ucds.training.prepare import prepare
-from ucds.training.session import Session
-from ucds.training.stage import TrainingData
+from ucds.config import ConsensusSettings, MethodSettings
+from ucds.source.fit import fit_source
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.progress import Quiet, Reporter
+from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
 
 
 def train_source(
-    session: Session, backbone: Backbone, data: TrainingData, n_clusters: int, *, cache: Path | None = None
-) -> ClusteringModel:
-    """Learn a clustering model from unlabelled source domains, by the recipe of the configuration.
-
-    With the paper's, part of the samples is kept to choose the model with.
+    data: str | Path,
+    out: str | Path,
+    n_clusters: int,
+    *,
+    domains: Sequence[str] | None = None,
+    encoder: EncoderOptions | None = None,
+    settings: MethodSettings | None = None,
+    options: RunOptions | None = None,
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
+) -> TrainedRun:
+    """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
 
     Args:
-        session: the run; afterwards it holds the result of the stage.
-        backbone: pre-trained encoder.
-        data: source samples and views.
-        n_clusters: the paper's ``K``.
-        cache: folder for frozen features, with ``tune = "head"``.
+        data: folder with one folder of images a domain, or ``.npz`` with one array of embeddings a domain.
+        out: run folder to make.
+        n_clusters: number of clusters, K.
+        domains: names of the domains to take; all if ``None``.
+        encoder: encoder for images.
+        settings: :class:`ucds.PCDSettings` for the paper's method, :class:`ucds.ConsensusSettings` for ours;
+            the latter's defaults if ``None``.
+        options: seed, device and the like.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
 
-    Returns:
-        The whole model, in evaluation mode.
+    Raises:
+        UserError: inputs, settings or the run folder cannot be used.
     """
-    if session.config.recipe == "ucds":
-        return train_source_by_transport(session, backbone, data, n_clusters, cache=cache)
-    training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
-    samples = training.data.samples
-    train: Samples = samples
-    validation: Samples = samples
-    evaluated: Samples = data.samples
-    if session.config.validation_fraction > 0:
-        train, kept = split_validation(samples, session.config.validation_fraction, session.runtime.seed)
-        validation, evaluated = kept, subset(data.samples, kept.index, keep_domains=True)
-    learn_source(session, training.trained, TrainingData(train, training.data.view), validation)
-    session.save_evaluations(evaluated)
-    return training.model.eval()
+    out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
+    settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
+    check_run_folder(out, options)
+    inputs = open_for_training(
+        Path(data), "source", encoder or EncoderOptions(), cache, reporter, domains=domains
+    )
+    return train_run(
+        out,
+        "source",
+        n_clusters,
+        inputs,
+        settings,
+        options,
+        reporter,
+        lambda session: fit_source(session, inputs.backbone, inputs.data, n_clusters, cache=cache.directory),
+        identity={},
+    )

@@ -1,35 +1,61 @@
-"""The target's clustering in the recipe ``ucds``: a consensus over spaces, and over the provider's labels."""
+"""The client's part of the consensus method: clusterings in several spaces and the provider's labels vote.
+
+The numbers of the steps are those of ``docs/consensus.md``.
+"""
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from ucds.config import Config
+from ucds.backbones import Backbone
+from ucds.config import ConsensusSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
-from ucds.partitions import Partition, consensus, kmeans_partitions, vote_shares
-from ucds.spaces import (
+from ucds.files import write_text_atomically
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.partitions import Partition, consensus, kmeans_partitions, vote_shares
+from ucds.math.spaces import (
     FloatArray,
     centre,
     make_spaces,
     mutual_neighbours,
     neighbours_within,
+    principal_axes,
     principal_space,
     unit_rows,
 )
 from ucds.target.guard import Evidence, weigh_labels
+from ucds.training.fitting import (
+    FeatureClusters,
+    build_from_clusters,
+    check_sizes,
+    compute_features,
+    fit_assignments,
+    rebuild_from_checkpoint,
+)
+from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.seeds import numpy_generator
+from ucds.training.session import Session
+
+STAGE = "agree"
+TRANSFER_FILE = "transfer.json"
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What the clusterings of one set of samples agree on.
+    """The result of the vote.
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` of the votes for each cluster, rows sum to 1. Half of all votes is the partition's.
-        evidence: how the provider's labels were weighed; ``None`` if there were none.
+        shares: ``(n, K)`` share of the votes for each cluster, rows sum to 1. The partition itself has half
+            of all votes.
+        evidence: why the provider's labels were used as they were; ``None`` if there were none.
     """
 
     partition: Partition
@@ -40,69 +66,146 @@ class Agreed:
 def agree(
     vectors: FloatArray,
     n_clusters: int,
-    config: Config,
+    settings: ConsensusSettings,
     rng: np.random.Generator,
     *,
     labels: Partition | None = None,
     rows: IntArray | None = None,
 ) -> Agreed:
-    """Cluster samples by the vote of k-means in several spaces and, if they deserve it, of the labels.
-
-    Labels that the guard trusts shape the spaces: each is clustered a second time with the labels, averaged
-    over mutual neighbours, as further coordinates. Labels that it half trusts vote like one more space.
+    """Cluster samples by a vote of k-means partitions in several spaces and, if they help, of the labels.
 
     Args:
         vectors: features ``(n, d)`` of one domain.
-        n_clusters: the paper's ``K``.
-        config: the recipe's settings.
-        rng: of k-means' starts.
-        labels: ``(m,)`` a provider's; of any number of clusters.
-        rows: ``(m,)`` samples that they belong to; all, in order, if ``None``.
+        n_clusters: number of clusters, K.
+        settings: settings of the method.
+        rng: generator of the starts of k-means.
+        labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if nobody was asked.
+        rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
     """
+    # Step 1: spaces in which the samples fall into clusters.
     spaces = make_spaces(
         vectors,
         n_clusters,
-        names=config.spaces,
-        width=config.space_width,
-        whitening=config.whitening,
-        neighbours=config.neighbours,
-        rounds=config.diffusion_rounds,
+        names=settings.spaces,
+        width=settings.space_width,
+        whitening=settings.whitening,
+        neighbours=settings.neighbours,
+        rounds=settings.diffusion_rounds,
     )
-    starts = config.space_partitions
+    # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
+    starts = settings.space_partitions
     own = [kmeans_partitions([space], n_clusters, starts, rng) for space in spaces.values()]
     votes = [partition for space in own for partition in space]
     partition, evidence = consensus(votes, n_clusters, rng), None
     if labels is not None:
+        # Step 3: the guard decides how to use the provider's labels.
         rows = np.arange(len(vectors)) if rows is None else rows
         evidence = weigh_labels(
             own,
             partition,
             labels,
             rows,
-            trusted=config.trusted_agreement,
-            least=config.least_agreement,
-            transfer=config.transfer,
+            trusted=settings.trusted_agreement,
+            least=settings.least_agreement,
+            transfer=settings.transfer,
         )
         principal = spaces.get("principal")
         if principal is None:
-            principal = principal_space(centre(vectors), config.space_width, config.whitening)
+            principal = principal_space(centre(vectors), settings.space_width, settings.whitening)
         everywhere = _complete(principal, labels, rows)
         if evidence.use == "consensus":
+            # Step 4 a: the labels vote like the partitions of one more space.
             votes += [everywhere] * starts
         elif evidence.use == "transferred":
-            count = neighbours_within(len(vectors), n_clusters, config.neighbours)
+            # Step 4 b: the labels, averaged over mutual neighbours, are further coordinates of every space.
+            count = neighbours_within(len(vectors), n_clusters, settings.neighbours)
             smooth = mutual_neighbours(principal, count) @ np.eye(int(labels.max()) + 1)[everywhere]
             shaped = (np.hstack([space, unit_rows(smooth)]) for space in spaces.values())
             votes += kmeans_partitions(shaped, n_clusters, starts, rng)
         if evidence.use != "own":
             partition = consensus(votes, n_clusters, rng)
-    # What all agree on counts as much as all who agreed: dissent remains, as doubt and not as noise.
+    # Step 5: the model will be fitted to shares of votes. The consensus has half of them, so that dissent
+    # remains as doubt about a sample, and not as noise.
     shares = vote_shares(votes + [partition] * len(votes), partition, n_clusters)
     return Agreed(partition, shares, evidence)
 
 
+def fit_target_by_consensus(
+    session: Session[ConsensusSettings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int,
+    labels: ClusterLabels | None,
+    cache: Path | None,
+) -> TrainedModel:
+    """Cluster the frozen features of the target, and fit a model to the shares of the votes.
+
+    Args:
+        session: the run. Its folder, if any, gets ``transfer.json``: how the provider's labels were used,
+            and why.
+        backbone: pre-trained encoder, of any architecture.
+        data: target samples and views.
+        n_clusters: number of clusters, K; the provider's may be another.
+        labels: provider's labels of some or all samples, in their order; ``None`` if nobody was asked.
+        cache: folder of frozen features; ``None`` keeps them in memory.
+
+    Raises:
+        InputError: there are fewer samples than clusters.
+    """
+    check_sizes(session, data.samples, n_clusters)
+    features = compute_features(session, backbone, data, cache)
+    if session.result_of(STAGE) is None:
+        vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
+        found = _cluster(session, vectors, data, n_clusters, labels)
+        clusters, evidence = session.runtime.broadcast(found)
+        _report(session, evidence)
+        training = build_from_clusters(session, STAGE, backbone, data, features, vectors, clusters)
+    else:
+        training = rebuild_from_checkpoint(session, backbone, data, features, n_clusters)
+    shares = session.results[0].assignments
+    assert shares is not None  # the first stage of this method clusters
+    fit_assignments(session, "fit-target", training.trained, training.data, shares)
+    return conclude(session, training, data)
+
+
+def _cluster(
+    session: Session[ConsensusSettings],
+    vectors: FloatArray,
+    data: Dataset,
+    n_clusters: int,
+    labels: ClusterLabels | None,
+) -> tuple[FeatureClusters, Evidence | None]:
+    started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
+    hard, rows = None, None
+    if labels is not None:
+        hard, rows = labels.labels, labels.rows_in(data.samples.ids)
+    agreed = agree(vectors, n_clusters, session.settings, rng, labels=hard, rows=rows)
+    mean = unit_rows(vectors).mean(0)
+    axes, _ = principal_axes(centre(vectors), session.settings.bottleneck_width)
+    projected = unit_rows((unit_rows(vectors) - mean) @ axes)
+    clusters = FeatureClusters(
+        axes,
+        mean,
+        unit_rows(agreed.shares.T @ projected).T,
+        agreed.shares.mean(0, keepdims=True),
+        agreed.shares,
+        time.monotonic() - started,
+    )
+    return clusters, agreed.evidence
+
+
+def _report(session: Session[ConsensusSettings], evidence: Evidence | None) -> None:
+    runtime = session.runtime
+    if evidence is None or runtime.rank != 0:
+        return
+    runtime.reporter.say(evidence.sentence)
+    if runtime.folder is not None:
+        text = json.dumps(evidence.to_dict(), indent=2) + "\n"
+        write_text_atomically(runtime.folder.path / TRANSFER_FILE, text)
+
+
 def _complete(space: FloatArray, labels: Partition, rows: IntArray) -> Partition:
-    """A label for every sample: its own, or that of the nearest sample that has one."""
+    """Give every sample a label: its own, or that of the nearest sample that has one."""
     everywhere = np.full(len(space), -1)
     everywhere[rows] = labels
     missing = np.flatnonzero(everywhere < 0)

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.backbones import Backbone
+from ucds.config import MethodSettings
+from ucds.data.dataset import Dataset
+from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.models import ClusteringModel
-from ucds.target.train import train_target
+from ucds.target.fit import fit_target
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
+from ucds.training.prepare import TrainedModel
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 
 class TargetClustering(ClusteringEstimator):
@@ -27,7 +29,7 @@ class TargetClustering(ClusteringEstimator):
         >>> target.fit(vectors, source_labels=answers).labels_  # doctest: +SKIP
     """
 
-    _several_domains = False
+    _role = "target"
 
     def fit(
         self,
@@ -42,8 +44,8 @@ class TargetClustering(ClusteringEstimator):
             X: ``(n, d)`` vectors, or a folder of images at any depth.
             y: ignored.
             source_labels: the provider's answers: ``(n,)`` integers in ``[0, n_clusters)`` in the order
-                of the samples, or :class:`ucds.labels.cluster_labels.ClusterLabels`. Without them the
-                samples are clustered alone.
+                of the samples, -1 for a sample that has none, or :class:`ucds.ClusterLabels`. Without
+                them the samples are clustered alone.
 
         Raises:
             UserError: (a ``ValueError``) inputs, labels or parameters that cannot be used.
@@ -61,10 +63,14 @@ class TargetClustering(ClusteringEstimator):
     ) -> ClusterLabels | None:
         if source_labels is None:
             return None
-        if not isinstance(source_labels, ClusterLabels):
-            source_labels = ClusterLabels(ids, np.asarray(source_labels), self.n_clusters, "given")
-        return source_labels
+        if isinstance(source_labels, ClusterLabels):
+            return source_labels.align(ids)
+        given = np.asarray(source_labels)
+        if given.shape != (len(ids),) or given.dtype.kind not in "iu":
+            raise InputError(f"source_labels must be {len(ids)} integers, not {given.dtype} of {given.shape}")
+        rows = np.flatnonzero(given != -1)
+        return ClusterLabels(tuple(ids[i] for i in rows), given[rows], self.n_clusters, "given")
 
-    def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
+    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         cache = self._feature_cache(data)
-        return train_target(session, backbone, data, self._answers, n_clusters=self.n_clusters, cache=cache)
+        return fit_target(session, backbone, data, self.n_clusters, self._answers, cache=cache)

@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
 from ucds.data.samples import IntArray
-from ucds.partitions import Partition, share_unmatched
+from ucds.math.partitions import Partition, share_unmatched
 
 Use = Literal["own", "consensus", "transferred"]
 """The target's own clustering, the labels as one voice of many, or as part of the spaces."""

@@ -1,4 +1,4 @@
-"""The target owner sorts samples with a model of its own."""
+"""The client finds the clusters of samples with its own model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.errors import UserError
+from ucds.choices import Accelerator
+from ucds.data.images import ImageSamples
+from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.training.inference import cluster_probabilities
-from ucds.training.model_file import StoredModel
+from ucds.training.inputs import CacheOptions, is_vector_file, open_for_prediction
+from ucds.training.model_file import load_model
+from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Predictions:
     """Clusters of samples.
 
     Attributes:
-        ids: of the samples.
-        clusters: ``(n,)`` most probable cluster.
-        confidence: ``(n,)`` its probability.
+        ids: id of each sample.
+        clusters: ``(n,)`` most probable cluster of each sample.
+        confidence: ``(n,)`` probability of that cluster.
     """
 
     ids: tuple[str, ...]
@@ -44,12 +47,47 @@ class Predictions:
         write_text_atomically(path, text.getvalue())
 
 
-def predict_clusters(
-    stored: StoredModel, data: TrainingData, runtime: Runtime, *, cache: Path | None = None
+def predict(
+    run: str | Path,
+    images: str | Path,
+    out: str | Path | None = None,
+    *,
+    sort_into: str | Path | None = None,
+    accelerator: Accelerator = "auto",
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
 ) -> Predictions:
-    """Find each sample's most probable cluster."""
-    confidence, clusters = cluster_probabilities(stored, data, runtime, cache=cache).max(-1)
-    return Predictions(data.samples.ids, clusters.cpu().numpy(), confidence.cpu().numpy())
+    """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
+
+    Args:
+        run: folder of a finished target run.
+        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
+        out: CSV file to write, if any.
+        sort_into: folder to make, with one folder a cluster, into which the images are copied.
+        accelerator: device to compute on.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
+
+    Raises:
+        UserError: the run or the samples cannot be used, or ``sort_into`` is in use.
+    """
+    images, folder = Path(images), None if sort_into is None else Path(sort_into)
+    if folder is not None and is_vector_file(images):
+        raise InputError("--sort-into needs images, not embeddings")
+    if folder is not None:
+        refuse_used_folder(folder)
+    stored, cache = load_model(Path(run), role="target"), cache or CacheOptions()
+    reporter = reporter or Quiet()
+    data = open_for_prediction(images, stored.card.backbone, "target", cache, reporter)
+    runtime = Runtime(accelerator=accelerator, reporter=reporter)
+    confidence, clusters = cluster_probabilities(stored, data, runtime, cache=cache.directory).max(-1)
+    found = Predictions(data.samples.ids, clusters.cpu().numpy(), confidence.cpu().numpy())
+    if folder is not None:
+        assert isinstance(data.samples, ImageSamples)
+        sort_into_folders(folder, images, data.samples.paths, found, stored.card.n_clusters)
+    if out is not None:
+        found.save(Path(out))
+    return found
 
 
 def refuse_used_folder(folder: Path) -> None:
@@ -59,9 +97,9 @@ def refuse_used_folder(folder: Path) -> None:
         UserError: it holds something, or is none.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not an empty folder: choose another --sort-into")
+        raise InputError(f"{folder} is not an empty folder: choose another --sort-into")
     if folder.resolve() == Path.cwd():
-        raise UserError("the current folder cannot be sorted into: name a new one")
+        raise InputError("the current folder cannot be sorted into: name a new one")
 
 
 def sort_into_folders(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ucds.data.content import FloatArray, IntArray
+from ucds.math.spaces import unit_rows
 
 
 def select_spread(
@@ -33,7 +34,7 @@ def select_spread(
     Returns:
         Positions in the order of choice, at most ``count``.
     """
-    directions = _directions(features)
+    directions = unit_rows(features)
     rng = np.random.default_rng(seed)
     distances = np.full(len(directions), 4.0)  # as far as two directions can lie apart
     for position in given:
@@ -51,11 +52,6 @@ def select_spread(
 
 _TRIALS = 8
 """Draws a choice; scikit-learn's ``2 + log k`` is 6 to 9 for the usual numbers of queries."""
-
-
-def _directions(features: FloatArray) -> FloatArray:
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return np.asarray(features / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
 def _distances(directions: FloatArray, positions: IntArray) -> npt.NDArray[np.float64]:

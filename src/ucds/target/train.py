@@ -1,72 +1,81 @@
-"""The target owner's training run, from samples and labels to a model."""
+"""The client's training run, from a folder of samples and a provider's labels to a model in a run folder."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
 
-from ucds.backbones import Backbone
-from ucds.errors import UcdsWarning, UserError
+from ucds.config import ConsensusSettings, MethodSettings
+from ucds.errors import InputError, UcdsWarning
+from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.models import ClusteringModel
-from ucds.target.cluster import cluster_target
-from ucds.target.recipe import train_target_by_consensus
-from ucds.target.refine import refine_target
-from ucds.training.prepare import prepare
-from ucds.training.session import Session
-from ucds.training.stage import TrainingData
+from ucds.target.ask import ask_for_run
+from ucds.target.fit import fit_target
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.progress import Quiet, Reporter
+from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
 
 
 def train_target(
-    session: Session,
-    backbone: Backbone,
-    data: TrainingData,
-    labels: ClusterLabels | None,
+    images: str | Path,
+    out: str | Path,
     *,
+    labels: str | Path | ClusterLabels | LabelClient | None = None,
     n_clusters: int | None = None,
-    cache: Path | None = None,
-) -> ClusteringModel:
-    """Train a target model by the recipe of the configuration.
-
-    The paper's distils the labels while clustering (stage 2), then refines alone (stage 3); without labels it
-    only refines (its TO).
+    max_queries: int | None = None,
+    encoder: EncoderOptions | None = None,
+    settings: MethodSettings | None = None,
+    options: RunOptions | None = None,
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
+) -> TrainedRun:
+    """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
 
     Args:
-        session: the run; afterwards it holds the results of the stages.
-        backbone: pre-trained encoder, of any architecture.
-        data: target samples and views.
-        labels: the provider's answers; they may be in any order, and some samples may have none. ``None``
-            clusters the samples alone.
-        n_clusters: the paper's ``K``; the provider's if ``None``.
-        cache: folder for frozen features, with ``tune = "head"``.
-
-    Returns:
-        The whole model, in evaluation mode.
+        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
+        out: run folder to make. Labels of a service are kept beside it.
+        labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
+        n_clusters: number of clusters, K; the provider's if ``None``.
+        max_queries: number of samples to have labelled by a service, well spread; all if ``None``.
+        encoder: encoder for images, of any architecture.
+        settings: :class:`ucds.PCDSettings` for the paper's method, :class:`ucds.ConsensusSettings` for ours;
+            the latter's defaults if ``None``.
+        options: seed, device and the like.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: no sample has a label, nothing says how many clusters, or the recipe cannot take labels of
-            another number of clusters.
+        UserError: inputs, labels, settings or the run folder cannot be used, or the service cannot answer.
 
     Warns:
         UcdsWarning: only some samples have a label.
     """
-    if labels is not None:
-        labels = labels.align(data.samples.ids)
-        n_clusters = n_clusters or labels.n_clusters
-        _tell_missing(labels, len(data.samples))
-    if n_clusters is None:
-        raise UserError("without a provider's labels, say how many clusters there are to be")
-    if session.config.recipe == "ucds":
-        return train_target_by_consensus(session, backbone, data, n_clusters, labels, cache=cache)
-    training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
-    if labels is not None:
-        cluster_target(session, training.trained, training.data, labels)
-    refine_target(session, training.trained, training.data)
-    session.save_evaluations(data.samples)
-    return training.model.eval()
-
-
-def _tell_missing(labels: ClusterLabels, n_samples: int) -> None:
-    if len(labels.ids) < n_samples:
-        message = f"{len(labels.ids):,} of {n_samples:,} samples have a label of the provider"
-        warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=3)
+    if labels is None and n_clusters is None:
+        raise InputError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
+    if max_queries is not None and not isinstance(labels, LabelClient):
+        warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=2)
+    out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
+    settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
+    check_run_folder(out, options)
+    answers = ClusterLabels.load(Path(labels)) if isinstance(labels, str | Path) else None
+    inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
+    if isinstance(labels, LabelClient):
+        with labels:
+            answers = ask_for_run(labels, inputs, out, options, max_queries, cache, reporter)
+    elif isinstance(labels, ClusterLabels):
+        answers = labels
+    aligned = None if answers is None else answers.align(inputs.data.samples.ids)
+    clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
+    return train_run(
+        out,
+        "target",
+        clusters,
+        inputs,
+        settings,
+        options,
+        reporter,
+        lambda session: fit_target(
+            session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory
+        ),
+        identity={"labels": aligned and aligned.fingerprint},
+    )

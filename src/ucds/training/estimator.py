@@ -1,11 +1,13 @@
-"""What the two scikit-learn estimators have in common: parameters, inputs, prediction."""
+"""What the two scikit-learn estimators have in common: parameters, inputs, prediction, files."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,19 +16,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.backbones import Backbone, identity_backbone
-from ucds.choices import Accelerator, Precision, Recipe, Tune
-from ucds.config import Config, default_tune
+from ucds.choices import METHODS, Accelerator, Method, Precision, Role, Tune
+from ucds.config import SETTINGS, MethodSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import UserError
-from ucds.models import ClusteringModel
-from ucds.training.launch import CacheOptions, open_for_prediction, open_for_training
-from ucds.training.prediction import predict
+from ucds.errors import InputError
+from ucds.training.inference import cluster_probabilities
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_prediction, open_for_training
+from ucds.training.model_file import StoredModel, load_model, save_model
+from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet, terminal_reporter
+from ucds.training.run import describe_trained
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 FolderOrArray = str | Path | ArrayLike
 
@@ -34,8 +38,8 @@ FolderOrArray = str | Path | ArrayLike
 class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
 
-    _several_domains: bool
-    """Whether a folder given to ``fit`` holds one folder a domain."""
+    _role: ClassVar[Role]
+    """Side of the estimator; a folder given to a source's ``fit`` holds one folder a domain."""
 
     def __init__(
         self,
@@ -43,9 +47,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         *,
         backbone: str | Backbone | None = None,
         weights: str = "default",
-        recipe: Recipe = "ucds",
+        method: Method = "consensus",
         tune: Tune | None = None,
-        settings: dict[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         accelerator: Accelerator = "auto",
         precision: Precision = "32-true",
@@ -55,7 +59,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.n_clusters = n_clusters
         self.backbone = backbone
         self.weights = weights
-        self.recipe = recipe
+        self.method = method
         self.tune = tune
         self.settings = settings
         self.random_state = random_state
@@ -73,33 +77,68 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters)``.
         """
+        return np.asarray(self.predict_proba(X).argmax(1), dtype=np.int64)
+
+    def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
+        """Compute the probability of each cluster for each sample, ``(n, n_clusters)``."""
         check_is_fitted(self)
-        return self._assign(self._open_fitted(X, with_domains=self._several_domains))
+        return self._probabilities(self._open_fitted(X, self._role))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a run folder, as the training commands do; :meth:`load` reads it."""
+        check_is_fitted(self)
+        save_model(Path(folder), self.stored_)
+
+    @classmethod
+    def load(cls, run: str | Path, **parameters: Any) -> Self:
+        """Open the model of a finished run as an estimator that is fitted already.
+
+        Args:
+            run: run folder of this estimator's side.
+            parameters: parameters of the estimator, such as ``accelerator`` and ``cache``.
+
+        Raises:
+            InputError: there is no finished run of this side in the folder.
+            DamagedFileError: the model file cannot be read.
+        """
+        backbone = parameters.get("backbone")
+        given = backbone if isinstance(backbone, Backbone) else None
+        stored = load_model(Path(run), role=cls._role, backbone=given)
+        estimator = cls(n_clusters=stored.card.n_clusters, **parameters)
+        estimator._take(stored)
+        return estimator
 
     @abstractmethod
-    def _train(self, session: Session, backbone: Backbone, data: TrainingData) -> ClusteringModel:
+    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         """Run the stages of this side."""
 
-    def _fit(self, inputs: TrainingData, backbone: Backbone, session: Session) -> Self:
-        self.model_ = self._train(session, backbone, inputs)
-        self.backbone_ = backbone
-        self.stages_ = session.results
-        self.ids_ = inputs.samples.ids
-        self.domain_names_ = inputs.samples.domain_names
-        self.prototypes_ = self.model_.prototypes.detach().cpu().numpy().T
-        self.proportions_ = session.results[-1].state["proportions"].cpu().numpy()
-        self.labels_ = self._assign(inputs)
+    def _fit(self, data: Dataset, backbone: Backbone, session: Session[MethodSettings]) -> Self:
+        found = self._train(session, backbone, data)
+        card = describe_trained(found, backbone, self._role, type(self).__name__)
+        self._take(StoredModel(card, found.model, found.proportions.cpu()))
+        self.stages_ = list(found.stages)
+        self.ids_ = data.samples.ids
+        self.labels_ = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
         return self
 
-    def _session(self) -> Session:
-        tune = self.tune or default_tune(self.recipe)
-        config = Config.from_mapping({"recipe": self.recipe, "tune": tune} | (self.settings or {}))
-        if not isinstance(self.n_clusters, (int, np.integer)) or self.n_clusters < 1:
-            raise UserError(f"n_clusters must be an integer of at least 1, not {self.n_clusters!r}")
-        seed = self.random_state
-        if seed is None or isinstance(seed, np.random.RandomState):
-            seed = int(check_random_state(seed).randint(2**31 - 1))
-        return Session(self._runtime(int(seed)), config)
+    def _take(self, stored: StoredModel) -> None:
+        self.stored_ = stored
+        self.model_ = stored.model
+        self.domain_names_ = stored.card.domains
+        self.prototypes_ = stored.model.prototypes.detach().cpu().numpy().T
+        self.proportions_ = stored.proportions.numpy()
+        if stored.card.backbone.input_size is None:
+            self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
+
+    def _session(self) -> Session[MethodSettings]:
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        tune = {} if self.tune is None else {"tune": self.tune}
+        settings = SETTINGS[self.method].from_mapping(dict(self.settings or {}) | tune)
+        if not isinstance(self.n_clusters, Integral) or int(self.n_clusters) < 1:
+            raise InputError(f"n_clusters must be an integer of at least 1, not {self.n_clusters!r}")
+        assert isinstance(settings, MethodSettings)
+        return Session(self._runtime(_seed_of(self.random_state)), settings)
 
     def _runtime(self, seed: int = 0) -> Runtime:
         reporter = terminal_reporter() if self.verbose else Quiet()
@@ -108,59 +147,60 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     def _open(
         self,
         X: FolderOrArray,  # noqa: N803
-        session: Session,
+        session: Session[MethodSettings],
         sample_domain: ArrayLike | None = None,
-    ) -> tuple[TrainingData, Backbone]:
+    ) -> tuple[Dataset, Backbone]:
         if isinstance(X, str | Path):
             if sample_domain is not None:
-                raise UserError("sample_domain is for arrays: the domains of a folder are its sub-folders")
+                raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
             if isinstance(self.backbone, Backbone):
-                raise UserError("a backbone of your own takes arrays: name one to open a folder of images")
-            inputs = open_for_training(
-                Path(X),
-                backbone=self.backbone,
-                weights=self.weights,
-                with_domains=self._several_domains,
-                cache=self._cache_options(),
-                reporter=session.runtime.reporter,
-            )
+                raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
+            encoder = EncoderOptions(self.backbone, self.weights)
+            reporter = session.runtime.reporter
+            inputs = open_for_training(Path(X), self._role, encoder, self._cache_options(), reporter)
             return inputs.data, inputs.backbone
         vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
-        data = TrainingData(_with_domains(vectors, sample_domain), VectorView())
+        data = Dataset(_with_domains(vectors, sample_domain), VectorView())
         if self.backbone is None:
             return data, identity_backbone(vectors.shape[1])
         if isinstance(self.backbone, Backbone):
             return data, copy.deepcopy(self.backbone)  # fit changes no parameter of the estimator
-        raise UserError("a named backbone is for folders of images: arrays are used as they are")
+        raise InputError("a named backbone is for folders of images: arrays are used as they are")
 
-    def _open_fitted(self, X: FolderOrArray, *, with_domains: bool) -> TrainingData:  # noqa: N803
-        if not isinstance(X, str | Path):
-            if self.backbone_.spec.input_size is not None:
-                raise UserError("this estimator was fitted on images: give a folder of them, not an array")
-            vectors = validate_data(self, X, dtype=np.float32, reset=False)
-            return TrainingData(VectorSamples(vectors), VectorView())
-        return open_for_prediction(
-            Path(X),
-            self.backbone_.spec,
-            with_domains=with_domains,
-            cache=self._cache_options(),
-            reporter=self._runtime().reporter,
-        )
+    def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
+        spec = self.stored_.card.backbone
+        if isinstance(X, str | Path):
+            return open_for_prediction(X, spec, side, self._cache_options(), self._runtime().reporter)
+        if spec.input_size is not None:
+            raise InputError("this estimator was fitted on images: give a folder of them, not an array")
+        vectors = validate_data(self, X, dtype=np.float32, reset=False)
+        return Dataset(VectorSamples(vectors), VectorView())
 
-    def _feature_cache(self, data: TrainingData) -> Path | None:
+    def _feature_cache(self, data: Dataset) -> Path | None:
         """Features of images are worth keeping; those of vectors in memory stay there."""
         images = len(data.view.input_shape) > 1
-        return self._cache_options().place if images or self.cache is not None else None
+        return self._cache_options().directory if images or self.cache is not None else None
 
     def _cache_options(self) -> CacheOptions:
         return CacheOptions(Path(self.cache) if self.cache is not None else None)
 
-    def _assign(self, data: TrainingData) -> NDArray[np.int64]:
-        runtime = self._runtime()
-        model = self.model_.to(runtime.device)
-        probabilities = predict(model, data.samples, data.view, runtime, 64)
-        labels: NDArray[np.int64] = probabilities.argmax(-1).cpu().numpy()
-        return labels
+    def _probabilities(self, data: Dataset) -> NDArray[np.float32]:
+        found = cluster_probabilities(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
+        return np.asarray(found.cpu().numpy(), dtype=np.float32)
+
+
+def _seed_of(random_state: Any) -> int:
+    """Take an integer as it is, and draw one from whatever else scikit-learn takes for a random state."""
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        if not 0 <= int(random_state) < 2**32:
+            raise InputError(f"random_state must lie in [0, 2^32), not {random_state}")
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InputError(
+            f"random_state must be None, an integer or a numpy RandomState, not {random_state!r}"
+        ) from None
 
 
 def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None) -> Samples:
@@ -168,6 +208,6 @@ def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None)
         return VectorSamples(vectors)
     given = np.asarray(sample_domain)
     if given.shape != (len(vectors),):
-        raise UserError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
+        raise InputError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
     names, domain = np.unique(given, return_inverse=True)
     return VectorSamples(vectors, domain.astype(np.int64), tuple(str(name) for name in names))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,23 +18,24 @@ import torch
 from ucds.backbones import Backbone
 from ucds.backbones.spec import MODULE
 from ucds.data.cache import RowStore
+from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
-from ucds.data.samples import FloatArray, IntArray, Samples, VectorSamples
+from ucds.data.samples import FloatArray, IntArray, Samples, first_positions
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import Interrupted, UserError
-from ucds.training.model_file import state_digest
+from ucds.errors import InputError, Interrupted
+from ucds.models import state_digest
 from ucds.training.prediction import evaluation_mode
 from ucds.training.progress import told_to
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 _MOST_ROWS = 2**40
 
 
 def frozen_features(
-    backbone: Backbone, data: TrainingData, runtime: Runtime, cache: Path | None, *, batch_size: int
-) -> TrainingData:
+    backbone: Backbone, data: Dataset, runtime: Runtime, cache: Path | None, *, batch_size: int
+) -> Dataset:
     """Replace samples by their features under a frozen backbone, computed on the test view.
 
     Args:
@@ -55,27 +57,27 @@ def frozen_features(
         everything = np.arange(len(samples))
         parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
         vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
-        return TrainingData(vectors, VectorView())
+        return Dataset(vectors, VectorView())
     what = {
-        "backbone": backbone.spec.to_dict(),
+        "backbone": asdict(backbone.spec),
         "weights": state_digest(backbone.module),
         "package": version("ucds"),
     }
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
     missing = _missing(samples, store)
-    runtime.fabric.barrier()  # every process has counted before any of them adds rows
+    runtime.wait_for_all()  # every process has counted before any of them adds rows
     for index, features in _extract(
         backbone, data, runtime, missing[runtime.rank :: runtime.processes], batch_size
     ):
         store.append([samples.keys[i] for i in index], features)
-    runtime.fabric.barrier()
-    return TrainingData(FeatureSamples(samples, store), VectorView())
+    runtime.wait_for_all()
+    return Dataset(FeatureSamples(samples, store), VectorView())
 
 
 def _missing(samples: Samples, store: RowStore) -> IntArray:
     """Positions of the samples whose content has no features yet, each content once."""
-    first = {key: i for i, key in reversed(list(enumerate(samples.keys)))}
+    first = first_positions(samples.keys)
     rows = store.rows_of(samples.keys)
     return np.array(
         [i for i, key in enumerate(samples.keys) if rows[i] < 0 and first[key] == i], dtype=np.int64
@@ -83,7 +85,7 @@ def _missing(samples: Samples, store: RowStore) -> IntArray:
 
 
 def _extract(
-    backbone: Backbone, data: TrainingData, runtime: Runtime, positions: IntArray, batch_size: int
+    backbone: Backbone, data: Dataset, runtime: Runtime, positions: IntArray, batch_size: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     progress = told_to(runtime.reporter, "compute features")
     with evaluation_mode(backbone.module), torch.no_grad():
@@ -94,7 +96,7 @@ def _extract(
             inputs = data.view.test(data.samples.read(index).to(runtime.device))
             features = backbone.module(inputs).float().cpu().numpy()
             if not np.isfinite(features).all():
-                raise UserError("the backbone's features are not finite: are its weights right?")
+                raise InputError("the backbone's features are not finite: are its weights right?")
             yield index, features
             if runtime.rank == 0:
                 progress(start + len(index), len(positions))

@@ -1,4 +1,4 @@
-"""Gives a model the clusters that were found in its frozen features, on either side of the wall."""
+"""Gives a model the clusters that were found in its frozen features, on either side."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
+from ucds.config import ConsensusSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.errors import UserError
-from ucds.losses import soft_cross_entropy
-from ucds.models import ClusteringModel
-from ucds.spaces import FloatArray, unit_rows
+from ucds.errors import InputError
+from ucds.math.losses import soft_cross_entropy
+from ucds.math.spaces import FloatArray, unit_rows
+from ucds.models import ClusteringModel, ProjectionHead
+from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training
-from ucds.training.session import Session, StageResult
-from ucds.training.stage import Stage, TrainingData, make_sampler
+from ucds.training.session import Session
+from ucds.training.stage import Stage, make_sampler
 
 LOGIT_SCALE = 20.0
-"""Logits are so many times the projection on a unit prototype; it orders nothing, and sets how certain a
-model is before it is fitted."""
+"""Logits are so many times the projection on a unit prototype. The factor changes no label; it sets how
+certain a model is before it is fitted."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FeatureClusters:
     """Clusters found in the frozen features of some samples.
 
     Attributes:
-        axes: ``(d, w)`` directions in which the model is to look at unit features.
-        mean: ``(d,)`` that it is to see them from.
+        axes: ``(d, w)`` directions onto which the model is to project unit features.
+        mean: ``(d,)`` subtracted from unit features before.
         prototypes: ``(w, K)`` unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain.
-        assignments: ``(n, K)``, rows that sum to 1.
-        seconds: that it took.
+        assignments: ``(n, K)`` shares of each sample's clusters, rows sum to 1.
+        seconds: time that it took to find them.
     """
 
     axes: FloatArray
@@ -49,51 +52,101 @@ class Found:
     seconds: float
 
 
-def refuse_unfit(session: Session, samples: Samples, n_clusters: int) -> None:
+def check_sizes(session: Session[ConsensusSettings], samples: Samples, n_clusters: int) -> None:
     """Make sure, before any work, that samples can be clustered and a model fitted to them.
 
     Raises:
-        UserError: there are fewer samples than clusters or than a batch needs.
+        InputError: there are fewer samples than clusters or than a batch needs.
     """
     make_sampler(samples, session)
     if len(samples) < n_clusters:
-        raise UserError(f"{len(samples)} samples cannot form {n_clusters} clusters")
+        raise InputError(f"{len(samples)} samples cannot form {n_clusters} clusters")
 
 
-def read_features(
-    session: Session, backbone: Backbone, training: Training, data: TrainingData, cache: Path | None
-) -> FloatArray:
-    """Frozen features ``(n, d)`` of all samples."""
-    seen = training.data
-    if session.config.tune == "full":
-        batch_size = session.config.prediction_batch_size
-        seen = frozen_features(backbone, data, session.runtime, cache, batch_size=batch_size)
-    vectors: FloatArray = seen.samples.read(np.arange(len(seen.samples))).numpy()
-    return vectors
+def compute_features(
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, cache: Path | None
+) -> Dataset:
+    """Compute the frozen features ``(n, d)`` of all samples, or take them from the cache."""
+    runtime, batch_size = session.runtime, session.settings.prediction_batch_size
+    backbone.module.to(runtime.device)
+    return frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
 
 
-def start_model(session: Session, name: str, training: Training, found: Found, vectors: FloatArray) -> None:
-    """Set the model's head by what was found, and keep the finding as the result of a stage.
+def build_from_clusters(
+    session: Session[ConsensusSettings],
+    stage: str,
+    backbone: Backbone,
+    data: Dataset,
+    features: Dataset,
+    vectors: FloatArray,
+    clusters: FeatureClusters,
+) -> Training:
+    """Build the model whose head gives the clusters found, and keep them as the result of a stage.
 
     Args:
         session: the run.
-        name: of the stage.
-        training: the model.
-        found: what was found.
-        vectors: features ``(n, d)`` in which it was found.
+        stage: name of the stage.
+        backbone: pre-trained encoder.
+        data: samples and views that the backbone takes.
+        features: the same samples with their features.
+        vectors: ``(n, d)`` these features.
+        clusters: clusters found in them.
     """
-    projected = (unit_rows(vectors) - found.mean) @ found.axes
-    device, trained = session.runtime.device, training.trained
-    tensors = (found.axes, found.mean, projected.var(0), LOGIT_SCALE * found.prototypes)
-    trained.set_head(*(torch.from_numpy(np.asarray(t, dtype=np.float32)).to(device) for t in tensors))
-    data, config = training.data, session.config
-    probabilities = predict(trained, data.samples, data.view, session.runtime, config.prediction_batch_size)
-    state = {
-        "proportions": torch.from_numpy(found.proportions),
-        "assignments": torch.from_numpy(found.assignments),
-    }
-    result = StageResult(name, [assess(probabilities, 0)], 0, state, found.seconds)
-    session.conclude(result, trained.state_dict())
+    projected = (unit_rows(vectors) - clusters.mean) @ clusters.axes
+    head = ProjectionHead(
+        _tensor(clusters.axes),
+        _tensor(clusters.mean),
+        _tensor(projected.var(0)),
+        _tensor(LOGIT_SCALE * clusters.prototypes),
+    )
+    training = _build(session, backbone, data, features, clusters.prototypes.shape[1], head)
+    seen, batch_size = training.data, session.settings.prediction_batch_size
+    probabilities = predict(training.trained, seen.samples, seen.view, session.runtime, batch_size)
+    result = StageResult(
+        stage,
+        [assess(probabilities, 0)],
+        0,
+        torch.from_numpy(clusters.proportions),
+        clusters.seconds,
+        torch.from_numpy(clusters.assignments),
+    )
+    session.conclude(result, training.trained.state_dict())
+    return training
+
+
+def rebuild_from_checkpoint(
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, features: Dataset, n_clusters: int
+) -> Training:
+    """Build the model of a resumed run with the weights of its checkpoint."""
+    training = _build(session, backbone, data, features, n_clusters, None)
+    if session.checkpoint is not None:
+        training.trained.load_state_dict(session.checkpoint.model)
+    return training
+
+
+def _build(
+    session: Session[ConsensusSettings],
+    backbone: Backbone,
+    data: Dataset,
+    features: Dataset,
+    n_clusters: int,
+    head: ProjectionHead | None,
+) -> Training:
+    model = ClusteringModel(
+        backbone,
+        n_clusters,
+        bottleneck_width=session.settings.bottleneck_width,
+        unit_features=True,
+        head=head,
+        generator=torch.Generator(),
+    ).to(session.runtime.device)
+    if session.settings.tune == "full":
+        return Training(model, model, data)
+    return Training(model, model.head(), features)
+
+
+def _tensor(values: FloatArray) -> Tensor:
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
 class Assignments:
@@ -120,7 +173,7 @@ class Assignments:
 
 
 def fit_assignments(
-    session: Session, name: str, model: ClusteringModel, data: TrainingData, targets: Tensor
+    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, targets: Tensor
 ) -> StageResult:
     """Train ``model`` in place to give the assignments found for the samples.
 
@@ -129,20 +182,20 @@ def fit_assignments(
 
     Args:
         session: the run, with the settings.
-        name: of the stage.
-        model: with a start from :meth:`ucds.models.ClusteringModel.set_head`.
+        name: name of the stage.
+        model: model whose head gives about these assignments already.
         data: samples to train on.
-        targets: ``(N, K)``, rows that sum to 1.
+        targets: ``(N, K)`` shares of each sample's clusters, rows sum to 1.
     """
-    config, device = session.config, session.runtime.device
+    settings, device = session.settings, session.runtime.device
     domain = torch.from_numpy(data.samples.domain)
     means = [targets[domain == d].mean(0) for d in range(len(data.samples.domain_names))]
     state = Assignments(targets.to(device), torch.stack(means).to(device))
-    stage = Stage(session, name, model, data, state, epochs=config.fitting_epochs)
+    stage = Stage(session, name, model, data, state, epochs=settings.fitting_epochs)
     for step in stage.steps():
         _, logits = stage.forward(step.inputs)
         terms = {"assignment": soft_cross_entropy(logits, state.targets[step.index])}
-        if config.tune == "full":
-            terms["mixing"] = config.mixing_weight * mixing_loss(stage, step, logits)
+        if settings.tune == "full":
+            terms["mixing"] = settings.mixing_weight * mixing_loss(stage, step, logits)
         stage.update(**terms)
     return stage.result()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucds.precision import at_least_single
+from ucds.math.precision import at_least_single
 
 COLLAPSED_SHARE = 0.5
 """A run whose predictions use fewer than this share of its clusters is called collapsed."""

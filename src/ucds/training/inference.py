@@ -7,16 +7,22 @@ from pathlib import Path
 from torch import Tensor
 
 from ucds.backbones import Backbone
+from ucds.data.dataset import Dataset
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
-from ucds.training.prediction import predict
+from ucds.training.prediction import encode, predict
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
+
+
+def encode_samples(stored: StoredModel, data: Dataset, runtime: Runtime, *, batch_size: int = 64) -> Tensor:
+    """Compute the bottleneck features of every sample, ``(n, width)`` fp32 on the runtime's device."""
+    model = stored.model.to(runtime.device)
+    return encode(model, data.samples, data.view, runtime, batch_size)
 
 
 def cluster_probabilities(
     stored: StoredModel,
-    data: TrainingData,
+    data: Dataset,
     runtime: Runtime,
     *,
     cache: Path | None = None,

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
 
-import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
-from ucds.choices import Tune
-from ucds.errors import UserError
+from ucds.choices import Role, Tune
+from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_atomically
 from ucds.models import ClusteringModel
 
 FORMAT = "ucds-model/1"
 MODEL_FILE = "model.safetensors"
-Role = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,13 @@ class StoredModel:
     proportions: Tensor
 
 
-def save_model(path: Path, model: ClusteringModel, proportions: Tensor, card: ModelCard) -> None:
-    """Write a model file; a crash leaves the old file or the new one."""
-    tensors = {
-        f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
-    }
-    tensors["proportions"] = proportions.detach().cpu().contiguous()
-    header = asdict(card) | {"backbone": card.backbone.to_dict()}
-    data = save(tensors, metadata={"format": FORMAT, "card": json.dumps(header)})
-    write_atomically(path, lambda file: file.write(data))
+def save_model(run: Path, stored: StoredModel) -> None:
+    """Write the model file of a run folder; a crash leaves the old file or the new one."""
+    state = stored.model.state_dict()
+    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    tensors["proportions"] = stored.proportions.detach().cpu().contiguous()
+    data = save(tensors, metadata={"format": FORMAT, "card": json.dumps(asdict(stored.card))})
+    write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
@@ -92,17 +89,18 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
     path = run / MODEL_FILE
     if not path.exists():
         started = (run / "run.json").exists()
-        hint = "the run is not finished: take it up again with --resume" if started else "it is no run folder"
-        raise UserError(f"{run} holds no model: {hint}")
+        if started:
+            raise InputError(f"the run in {run} is not finished: take it up again with --resume")
+        raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is damaged: {error}") from None
+        raise DamagedFileError(f"{path} is damaged: {error}") from None
     card = _read_card(metadata, path)
     if role is not None and card.role != role:
-        raise UserError(
+        raise InputError(
             f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
             "source models stay with their owner, who answers with labels"
         )
@@ -114,38 +112,27 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
     )
     proportions = tensors.pop("proportions", None)
     if proportions is None:
-        raise UserError(f"{path} does not fit its own description: it holds no proportions")
+        raise DamagedFileError(f"{path} does not fit its own description: it holds no proportions")
     try:
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     except RuntimeError as error:
-        raise UserError(f"{path} does not fit its own description: {str(error).splitlines()[0]}") from None
+        raise DamagedFileError(
+            f"{path} does not fit its own description: {str(error).splitlines()[0]}"
+        ) from None
     return StoredModel(card, model.eval(), proportions)
 
 
-def _read_card(metadata: dict[str, Any], path: Path) -> ModelCard:
+def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
     if metadata.get("format") != FORMAT:
-        raise UserError(
+        raise DamagedFileError(
             f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
         )
     try:
-        values = json.loads(metadata["card"])
-        values["backbone"] = BackboneSpec.from_dict(values["backbone"])
-        values["domains"], values["stages"] = tuple(values["domains"]), tuple(values["stages"])
-        card = ModelCard(**values)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} does not describe its model: {error}") from None
-    if card.role not in get_args(Role):
-        raise UserError(f"{path} does not describe its model: its role is {card.role!r}")
-    return card
+        return _CARD.validate_json(metadata.get("card", ""))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise DamagedFileError(f"{path} does not describe its model: {place}: {first['msg']}") from None
 
 
-def state_digest(module: torch.nn.Module) -> str:
-    """Hexadecimal digest of a module's weights: equal for equal weights."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        array = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {tuple(array.shape)} {array.dtype}".encode())
-        digest.update(array.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+_CARD = TypeAdapter(ModelCard)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ucds.config import Config
-from ucds.domains import stack_domains
-from ucds.errors import UserError
-from ucds.losses import soft_cross_entropy, transport_loss
-from ucds.mixing import mix
-from ucds.ot import cosine_cost, solve_transport
-from ucds.proportions import uniform_proportions, update_proportions
+from ucds.config import PCDSettings
+from ucds.errors import InputError
+from ucds.math.domains import stack_domains
+from ucds.math.losses import soft_cross_entropy, transport_loss
+from ucds.math.mixing import mix
+from ucds.math.ot import cosine_cost, solve_transport
+from ucds.math.proportions import uniform_proportions, update_proportions
 from ucds.training.stage import Stage, Step
 
 
@@ -23,17 +23,17 @@ class PrototypeTransport:
     Args:
         n_domains: the paper's ``D``.
         n_clusters: the paper's ``K``.
-        config: epsilon, and how precisely to solve.
+        settings: epsilon, and how precisely to solve.
         device: of the batches to come.
 
     Attributes:
         proportions: ``(D, K)``, the paper's ``B``; uniform at first.
     """
 
-    def __init__(self, n_domains: int, n_clusters: int, config: Config, device: torch.device) -> None:
+    def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
         self.proportions = uniform_proportions(n_domains, n_clusters, device)
         self._worst_error = torch.zeros((), device=device)
-        self._config = config
+        self._settings = settings
 
     def update_proportions(
         self, logits: Tensor, counts: Sequence[int], weights: Tensor, momentum: float
@@ -49,12 +49,12 @@ class PrototypeTransport:
             features: ``(n, width)``, grouped by domain.
             prototypes: ``(width, K)``.
             counts: samples of each domain.
-            weights: ``(D, m)`` from :func:`ucds.domains.sample_weights`.
+            weights: ``(D, m)`` from :func:`ucds.math.domains.sample_weights`.
 
         Returns:
             A scalar; zero, without solving anything, when the configuration gives transport no weight.
         """
-        if self._config.transport_weight == 0:
+        if self._settings.transport_weight == 0:
             return features.new_zeros(())
         cost = stack_domains(cosine_cost(features, prototypes), counts)
         # Without the last batch's potentials: they belong to other samples, and from them the solver was
@@ -64,14 +64,14 @@ class PrototypeTransport:
                 cost,
                 weights,
                 self.proportions,
-                epsilon=self._config.epsilon,
-                tolerance=self._config.transport_tolerance,
-                max_iterations=self._config.transport_max_iterations,
+                epsilon=self._settings.epsilon,
+                tolerance=self._settings.transport_tolerance,
+                max_iterations=self._settings.transport_max_iterations,
             )
         except ValueError:
             if bool(cost.isfinite().all() & self.proportions.isfinite().all()):
                 raise
-            raise UserError("the features are no longer finite: lower the learning rate") from None
+            raise InputError("the features are no longer finite: lower the learning rate") from None
         self._worst_error = torch.maximum(self._worst_error, solution.marginal_error.max().float())
         return transport_loss(cost, solution.plan)
 
@@ -79,11 +79,11 @@ class PrototypeTransport:
     def warning(self) -> str | None:
         """One sentence when a transport was left further from its marginals than asked, else ``None``."""
         worst = float(self._worst_error)
-        if worst <= self._config.transport_tolerance:
+        if worst <= self._settings.transport_tolerance:
             return None
         return (
             f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
-            f"{self._config.transport_tolerance:g}): raise transport_max_iterations or epsilon"
+            f"{self._settings.transport_tolerance:g}): raise transport_max_iterations or epsilon"
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -108,8 +108,8 @@ def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:
     Returns:
         A scalar; zero, without a second forward pass, when the configuration gives mixing no weight.
     """
-    if stage.config.mixing_weight == 0:
+    if stage.settings.mixing_weight == 0:
         return logits.new_zeros(())
-    mixture = mix(stage.pool(step.inputs), stage.config.mixing_alpha, step.rng)
+    mixture = mix(stage.pool(step.inputs), stage.settings.mixing_alpha, step.rng)
     mixed_logits = stage.forward(stage.share(mixture.inputs)).logits
     return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
+from torch import Tensor
 
 from ucds.backbones import Backbone
+from ucds.config import ModelSettings
+from ucds.data.dataset import Dataset
 from ucds.models import ClusteringModel
+from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
+from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 
 @dataclass(frozen=True)
 class Training:
-    """A model, and what the stages are to see of it.
+    """A model, and the part of it that the stages train.
 
     Attributes:
         model: the whole model, to be saved and used.
@@ -28,18 +29,39 @@ class Training:
 
     model: ClusteringModel
     trained: ClusteringModel
-    data: TrainingData
+    data: Dataset
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The result of training, on either side.
+
+    Attributes:
+        model: the whole model, in evaluation mode.
+        trained: the part of it that was trained: the model itself, or its head.
+        data: samples that ``trained`` takes: those that were trained on.
+        stages: results of the stages, in order.
+    """
+
+    model: ClusteringModel
+    trained: ClusteringModel
+    data: Dataset
+    stages: tuple[StageResult, ...]
+
+    @property
+    def proportions(self) -> Tensor:
+        """Sizes of the clusters in each training domain, ``(D, K)``, after the last stage."""
+        return self.stages[-1].proportions
 
 
 def prepare(
-    session: Session,
+    session: Session[ModelSettings],
     backbone: Backbone,
-    data: TrainingData,
+    data: Dataset,
     n_clusters: int,
     *,
     side: str,
     cache: Path | None,
-    unit_features: bool = False,
 ) -> Training:
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
@@ -48,26 +70,34 @@ def prepare(
 
     Args:
         session: the run.
-        backbone: the pre-trained encoder, without bottleneck.
+        backbone: pre-trained encoder, without bottleneck.
         data: samples and views that the backbone takes.
-        n_clusters: the paper's ``K``.
-        side: name of the side of the wall; two sides with the same seed must not start alike.
-        cache: folder for frozen features; ``None`` keeps them in memory.
-        unit_features: whether the backbone's features are brought to unit length.
+        n_clusters: number of clusters, K.
+        side: name of the random start; two sides with the same seed must not start alike.
+        cache: folder of frozen features; ``None`` keeps them in memory.
     """
-    seeds = np.random.SeedSequence([session.runtime.seed, zlib.crc32(side.encode())])
-    generator = torch.Generator().manual_seed(int(seeds.generate_state(1)[0]))
+    settings, runtime = session.settings, session.runtime
     model = ClusteringModel(
         backbone,
         n_clusters,
-        bottleneck_width=session.config.bottleneck_width,
-        unit_features=unit_features,
-        generator=generator,
+        bottleneck_width=settings.bottleneck_width,
+        generator=torch_generator(runtime.seed, side),
     )
-    model.to(session.runtime.device)
-    if session.config.tune == "full":
+    model.to(runtime.device)
+    if settings.tune == "full":
         return Training(model, model, data)
-    features = frozen_features(
-        backbone, data, session.runtime, cache, batch_size=session.config.prediction_batch_size
-    )
+    features = frozen_features(backbone, data, runtime, cache, batch_size=settings.prediction_batch_size)
     return Training(model, model.head(), features)
+
+
+def conclude(session: Session[ModelSettings], training: Training, data: Dataset) -> TrainedModel:
+    """Gather the result of a run whose stages are finished, and keep the predictions of its evaluations.
+
+    Args:
+        session: the run.
+        training: its model.
+        data: samples that were evaluated, as they were before their features were computed.
+    """
+    session.save_evaluations(data.samples)
+    training.model.eval()
+    return TrainedModel(training.model, training.trained, training.data, tuple(session.results))

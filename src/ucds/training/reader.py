@@ -7,7 +7,7 @@ from types import TracebackType
 
 from torch import Tensor
 
-from ucds.data.sampler import DomainBalancedSampler
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.samples import IntArray, Samples
 
 

@@ -22,11 +22,19 @@ from typing import IO, Any
 
 import torch
 
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.files import write_atomically, write_text_atomically
+from ucds.training.checkpoint import Checkpoint
 
 _VOLATILE = frozenset({"versions"})
 """Entries of run.json that may differ between the first start and a resumed one."""
+
+
+_UNREADABLE = (
+    *(OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError),
+    *(KeyError, TypeError, AttributeError),
+)
+"""What a damaged checkpoint raises: while it is read, and if its contents have another form."""
 
 
 class RunFolder:
@@ -52,7 +60,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"cannot create the run folder {self.path}: {error.strerror}") from None
+            raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self.refuse_other_use(resume=resume)
         self._take_lock()
         if occupied:
@@ -71,13 +79,13 @@ class RunFolder:
             UserError: it holds anything else, or ``resume`` is not set.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is a file: choose another --out")
+            raise InputError(f"{self.path} is a file: choose another --out")
         # Hidden files are the lock, and what a crash left of a description never finished.
         occupied = self.path.exists() and any(not e.name.startswith(".") for e in self.path.iterdir())
         if occupied and not resume:
-            raise UserError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
+            raise InputError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
         if occupied and not (self.path / "run.json").exists():
-            raise UserError(f"{self.path} holds no run to resume: choose another --out")
+            raise InputError(f"{self.path} holds no run to resume: choose another --out")
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
@@ -103,7 +111,7 @@ class RunFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is training in {self.path}") from None
+            raise InputError(f"another process is training in {self.path}") from None
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -111,11 +119,11 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
-    def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint."""
-        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint, file))
+        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint.to_dict(), file))
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
+    def load_checkpoint(self) -> Checkpoint | None:
         """The latest checkpoint, on the CPU, or ``None`` when the run has not written one yet.
 
         Raises:
@@ -125,11 +133,10 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            return Checkpoint.from_dict(torch.load(path, map_location="cpu", weights_only=True))
+        except _UNREADABLE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(f"{path} is damaged ({reason}): delete it to start over") from None
-        return checkpoint
+            raise InputError(f"{path} is damaged ({reason}): delete it to start over") from None
 
     def drop_checkpoint(self) -> None:
         """Forget the checkpoint once the result is safe."""
@@ -142,7 +149,7 @@ def _read_description(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         description = None
     if not isinstance(description, dict):
-        raise UserError(f"{path} is damaged: choose another --out")
+        raise InputError(f"{path} is damaged: choose another --out")
     return description
 
 
@@ -160,4 +167,4 @@ def _refuse_differences(stored: dict[str, Any], asked: dict[str, Any], path: Pat
     if isinstance(before, dict) and isinstance(now, dict):
         name = next(n for n in sorted(before.keys() | now.keys()) if before.get(n) != now.get(n))
         key, before, now = f"{key}.{name}", before.get(name), now.get(name)
-    raise UserError(f"{path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out")
+    raise InputError(f"{path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out")

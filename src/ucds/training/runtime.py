@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ucds.choices import Accelerator, Precision
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
+
+T = TypeVar("T")
 
 
 class Runtime:
@@ -49,7 +51,9 @@ class Runtime:
         # Batch statistics are already those of all processes, so broadcasting them is waste; and the
         # broadcast would overwrite buffers between the two forward passes of a step.
         strategy: Any = DDPStrategy(broadcast_buffers=False) if devices > 1 else "auto"
-        self.fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision, strategy=strategy)
+        self._fabric = Fabric(
+            accelerator=accelerator, devices=devices, precision=precision, strategy=strategy
+        )
         self.seed = seed
         self.folder = folder
         self.reporter: Reporter = reporter or Quiet()
@@ -58,28 +62,28 @@ class Runtime:
 
     def launch(self) -> None:
         """Start the other processes of a run on several devices; nothing to do for one."""
-        self.fabric.launch()
+        self._fabric.launch()
 
     @property
     def device(self) -> torch.device:
         """The device of this process."""
-        return self.fabric.device
+        return self._fabric.device
 
     @property
     def processes(self) -> int:
         """Number of processes that share every batch."""
-        return self.fabric.world_size
+        return self._fabric.world_size
 
     @property
     def rank(self) -> int:
         """This process's place among them; the one at 0 writes and speaks."""
-        return self.fabric.global_rank
+        return self._fabric.global_rank
 
     def place(self, model: nn.Module, optimiser: Optimizer) -> tuple[Any, Optimizer]:
         """Move a model to the device and make its training steps span all processes."""
         if self.processes > 1:
             synchronise_batch_norm(model)
-        module, placed = self.fabric.setup(model, optimiser)
+        module, placed = self._fabric.setup(model, optimiser)
         return module, placed
 
     def seed_layers(self, seed: int) -> None:
@@ -94,14 +98,27 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
-        return self.fabric.autocast()
+        return self._fabric.autocast()
 
     def asked_to_stop(self) -> bool:
         """Whether any process was asked to stop; all of them learn it at the same step."""
         if self.processes == 1:
             return self.stop_requested
         asked = torch.tensor(float(self.stop_requested), device=self.device)
-        return bool(self.fabric.all_reduce(asked, reduce_op="sum"))
+        return bool(self._fabric.all_reduce(asked, reduce_op="sum"))
+
+    def broadcast(self, value: T) -> T:
+        """Give every process the value that the first one has."""
+        given: T = self._fabric.broadcast(value)
+        return given
+
+    def wait_for_all(self) -> None:
+        """Go on only when every process has come here."""
+        self._fabric.barrier()
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute gradients, in the run's precision."""
+        self._fabric.backward(loss)
 
     def share(self, n: int) -> slice:
         """Rows of a pooled batch of ``n`` that this process works on."""
@@ -116,16 +133,16 @@ class Runtime:
         """
         if self.processes == 1:
             return rows
-        gathered = self.fabric.all_gather(rows, sync_grads=rows.requires_grad)
+        gathered = self._fabric.all_gather(rows, sync_grads=rows.requires_grad)
         assert isinstance(gathered, Tensor)
         return gathered.flatten(0, 1)
 
 
 def _check_devices(accelerator: Accelerator, devices: int) -> None:
     if devices < 1:
-        raise UserError(f"the number of devices must be at least 1, not {devices}")
+        raise InputError(f"the number of devices must be at least 1, not {devices}")
     available = torch.cuda.device_count()
     if accelerator == "cuda" and not available:
-        raise UserError("no CUDA device found: use --accelerator cpu")
+        raise InputError("no CUDA device found: use --accelerator cpu")
     if accelerator != "cpu" and 0 < available < devices:
-        raise UserError(f"asked for {devices} CUDA devices, but this machine has {available}")
+        raise InputError(f"asked for {devices} CUDA devices, but this machine has {available}")

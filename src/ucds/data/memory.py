@@ -1,0 +1,63 @@
+"""Images that are in memory already as samples: PIL images, arrays of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ucds.data.content import IntArray, content_key, fingerprint
+from ucds.data.decode import ByteArray, to_square
+from ucds.errors import InputError
+
+
+class MemoryImages:
+    """Images in memory, brought to squares of 8-bit RGB like decoded files.
+
+    Args:
+        images: PIL images, or arrays ``(h, w)`` or ``(h, w, 3)`` of uint8.
+        size: side of the squares in pixels.
+
+    Raises:
+        InputError: there is no image, or one of them is of another kind.
+    """
+
+    domain_names = ("images",)
+
+    def __init__(self, images: Iterable[object], size: int) -> None:
+        squares = [_square(image, size, position) for position, image in enumerate(images)]
+        if not squares:
+            raise InputError("there are no images")
+        self._array = np.stack(squares)
+        self.ids = tuple(str(position) for position in range(len(squares)))
+        self.domain = np.zeros(len(squares), dtype=np.int64)
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """The content key of each image."""
+        return tuple(content_key(square.tobytes()) for square in self._array)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes if and only if the images change."""
+        kind = f"memory {self._array.shape[-1]}"
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def read(self, index: IntArray) -> Tensor:
+        """The images at positions ``index``: ``(b, 3, size, size)`` uint8, a copy."""
+        return torch.from_numpy(self._array[np.asarray(index, np.int64)])
+
+
+def _square(image: object, size: int, position: int) -> ByteArray:
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
+        image = Image.fromarray(image)
+    if not isinstance(image, Image.Image):
+        raise InputError(f"image {position} is neither a PIL image nor an array (h, w, 3) of uint8")
+    return to_square(image, size, f"image {position}")

@@ -1,0 +1,310 @@
+"""What methods are made of: a task, how to run it, and the stages that several methods share.
+
+A stage is a function of its inputs and the seed, so that sharing its computation changes no result.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.backbones import Backbone
+from ucds.choices import Accelerator, Precision
+from ucds.config import (
+    ConsensusSettings,
+    MethodSettings,
+    ModelSettings,
+    PCDSettings,
+    Settings,
+    TrainingSettings,
+    for_source,
+)
+from ucds.data.dataset import Dataset
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.models import ClusteringModel
+from ucds.source.fit import fit_source
+from ucds.target.pcd import cluster_target
+from ucds.training.checkpoint import StageResult
+from ucds.training.features import frozen_features
+from ucds.training.prediction import predict
+from ucds.training.prepare import TrainedModel, Training, prepare
+from ucds.training.progress import Reporter
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+Start = Literal["pre-trained", "source weights"]
+"""Start of the target's model: a pre-trained encoder, or (no model privacy) the source model."""
+
+Ask = Callable[[TrainedModel, Backbone], NDArray[np.int64]]
+"""Gives the source model's labels of the target samples ``(n,)``, in their order."""
+
+FEATURE_BATCH = 64
+"""Samples whose frozen features are computed at a time."""
+
+S = TypeVar("S", bound=ModelSettings)
+Kind = TypeVar("Kind", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One target domain and the source domains that help it.
+
+    Attributes:
+        source: samples and views of the provider.
+        target: samples and views of the client, one domain.
+        backbone: makes the client's pre-trained encoder, anew at every call.
+        n_clusters: number of clusters, K.
+        source_clusters: number of clusters of the provider's consensus; ``n_clusters`` if ``None``.
+        source_backbone: makes the provider's encoder; the client's if ``None``.
+        queries: target samples as the provider's encoder takes them; ``target`` if ``None``.
+    """
+
+    source: Dataset
+    target: Dataset
+    backbone: Callable[[], Backbone]
+    n_clusters: int
+    source_clusters: int | None = None
+    source_backbone: Callable[[], Backbone] | None = None
+    queries: Dataset | None = None
+
+    @property
+    def seen_by_source(self) -> Dataset:
+        """The target's samples as the source's encoder takes them."""
+        return self.queries or self.target
+
+    def make_source_backbone(self) -> Backbone:
+        """The source's pre-trained encoder, anew."""
+        return (self.source_backbone or self.backbone)()
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """How to run a task.
+
+    Attributes:
+        settings: settings of the methods to run, one entry for each settings class.
+        seed: seed of every random choice.
+        accelerator: "auto", "cpu" or "cuda".
+        precision: precision of forward passes.
+        cache: folder of frozen features.
+        reporter: receives progress messages.
+        start: start of the target's model.
+        checkpoints: folder of the state of unfinished stages; ``None`` keeps none, and a run that is killed
+            starts anew.
+    """
+
+    settings: tuple[Settings, ...]
+    seed: int
+    accelerator: Accelerator = "auto"
+    precision: Precision = "32-true"
+    cache: Path | None = None
+    reporter: Reporter | None = None
+    start: Start = "pre-trained"
+    checkpoints: Path | None = None
+
+    def settings_of(self, kind: type[Kind]) -> Kind:
+        """Return the settings of one class; its defaults if none were given."""
+        return next((given for given in self.settings if type(given) is kind), None) or kind()
+
+    def runtime(self, folder: RunFolder | None = None) -> Runtime:
+        """Make a runtime."""
+        return Runtime(
+            accelerator=self.accelerator,
+            precision=self.precision,
+            seed=self.seed,
+            folder=folder,
+            reporter=self.reporter,
+        )
+
+    def session(self, settings: S, unfinished: str | None = None) -> Session[S]:
+        """Make a session; it keeps its state, if any is kept, under the name ``unfinished``."""
+        folder = None
+        if self.checkpoints is not None and unfinished is not None:
+            folder = RunFolder(self.checkpoints / unfinished)
+            folder.open({"settings": settings.model_dump(mode="json"), "seed": self.seed}, resume=True)
+        return Session(self.runtime(folder), settings)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method makes of the target.
+
+    Attributes:
+        method: name of the method.
+        labels: ``(n,)`` cluster of each target sample.
+        seconds: time spent in its stages, or in the clustering; cached features are not counted.
+        stages: results of its stages, if it is made of ours.
+        model: network that was trained, as it was then; ``None`` for k-means and for baselines.
+        data: inputs that ``model`` takes.
+        parameters: number of parameters of the whole network, its frozen part included.
+        images: number of images passed through training, each as often as it was; 0 if nobody counted.
+    """
+
+    method: str
+    labels: NDArray[np.int64]
+    seconds: float
+    stages: tuple[StageResult, ...]
+    model: ClusteringModel | None
+    data: Dataset
+    parameters: int = 0
+    images: int = 0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Stages done so far: the model they ended with, their results, and the images that they saw."""
+
+    training: Training
+    stages: tuple[StageResult, ...]
+    images: int
+
+    def copied(self) -> Learned:
+        """Copy the model, to train the copy further without touching this one."""
+        model = copy.deepcopy(self.training.model)
+        frozen = self.training.trained is not self.training.model
+        training = Training(model, model.head() if frozen else model, self.training.data)
+        return Learned(training, self.stages, self.images)
+
+
+@dataclass(frozen=True)
+class LearnedSource:
+    """The provider's model, and its answers about the target's samples ``(n,)``."""
+
+    learned: Learned
+    answers: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Source models that several pipelines share; who shares them answers for the same source data.
+
+    Attributes:
+        learned: source models by method and by the settings that the source looks at.
+        checkpoints: folder of the state of unfinished ones, if it is kept.
+    """
+
+    learned: dict[str, LearnedSource] = field(default_factory=dict)
+    checkpoints: Path | None = None
+
+
+class Pipeline:
+    """Gives methods the stages they are made of, each computed once, when it is first asked for.
+
+    Args:
+        task: the data.
+        options: how to run.
+        ask: way in which the client gets its labels; straight from the model if ``None``.
+        sources: source models to share; stage 1 is taken from there, or put there.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        options: TaskOptions,
+        ask: Ask | None = None,
+        sources: Sources | None = None,
+    ) -> None:
+        self.task = task
+        self.options = options
+        self._ask = ask
+        self._sources = sources or Sources(checkpoints=options.checkpoints)
+
+    @property
+    def source(self) -> LearnedSource:
+        """PCD's stage 1: the source model."""
+        return self._learn_source("learn-source", PCDSettings, self.task.n_clusters)
+
+    @property
+    def transported(self) -> LearnedSource:
+        """The source model of the consensus method."""
+        n_clusters = self.task.source_clusters or self.task.n_clusters
+        return self._learn_source("cluster-domains", ConsensusSettings, n_clusters)
+
+    @cached_property
+    def adapted(self) -> Learned:
+        """PCD's stage 2: a target model that has learned from the source model's answers."""
+        session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
+        source, training = self.source, self.new_target(session)
+        if self.options.start == "source weights":
+            training.model.load_state_dict(source.learned.training.model.state_dict())
+        ids = training.data.samples.ids
+        labels = ClusterLabels(ids, source.answers, self.task.n_clusters, "source")
+        cluster_target(session, training.trained, training.data, labels)
+        return self.extended(source.learned, training, session, training.data)
+
+    def new_target(self, session: Session[ModelSettings]) -> Training:
+        """Make a fresh model of the client."""
+        task, cache = self.task, self.options.cache
+        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=cache)
+
+    def extended(
+        self,
+        before: Learned | None,
+        training: Training | TrainedModel,
+        session: Session[TrainingSettings],
+        trained_on: Dataset,
+    ) -> Learned:
+        """Put the stages of a session behind what was learned before."""
+        n = min(session.settings.batch_size, len(trained_on.samples))
+        images = sum(stage.evaluations[-1].step * n for stage in session.results)
+        earlier, earlier_images = (before.stages, before.images) if before is not None else ((), 0)
+        if isinstance(training, TrainedModel):
+            training = Training(training.model, training.trained, training.data)
+        return Learned(training, (*earlier, *session.results), earlier_images + images)
+
+    def target_vectors(self) -> Dataset:
+        """The target's samples as vectors: themselves, or their features under the frozen encoder."""
+        return self._vectors(self.task.target, self.task.backbone)
+
+    def outcome(self, method: str, learned: Learned, labels: NDArray[np.int64] | None = None) -> Outcome:
+        """Make the outcome of a method from the model of the latest stage and its data."""
+        training = learned.training
+        return Outcome(
+            method,
+            self._predict(training) if labels is None else labels,
+            sum((stage.seconds for stage in learned.stages), 0.0),
+            learned.stages,
+            copy.deepcopy(training.trained),
+            training.data,
+            training.model.count_parameters(),
+            learned.images,
+        )
+
+    def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> LearnedSource:
+        # Without the target's settings: neither the model nor its checkpoint may depend on them.
+        settings = for_source(self.options.settings_of(kind))
+        key = f"{name}-{settings.hash}"
+        if key not in self._sources.learned:
+            task = self.task
+            own = replace(self.options, checkpoints=self._sources.checkpoints)
+            session, backbone = own.session(settings, key), task.make_source_backbone()
+            found = fit_source(session, backbone, task.source, n_clusters, cache=own.cache)
+            queries = task.seen_by_source
+            if settings.tune == "head":
+                queries = self._vectors(queries, task.make_source_backbone)
+            seen = Training(found.model, found.trained, queries)
+            learned = self.extended(None, seen, session, task.source)
+            answers = self._predict(seen) if self._ask is None else self._ask(found, backbone)
+            self._sources.learned[key] = LearnedSource(learned, answers)
+        return self._sources.learned[key]
+
+    def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:
+        if len(data.view.input_shape) == 1:
+            return data
+        runtime, backbone = self.options.runtime(), make_backbone()
+        backbone.module.to(runtime.device)
+        return frozen_features(backbone, data, runtime, self.options.cache, batch_size=FEATURE_BATCH)
+
+    def _predict(self, training: Training) -> NDArray[np.int64]:
+        runtime, data = self.options.runtime(), training.data
+        found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
+        labels: NDArray[np.int64] = found.argmax(-1).cpu().numpy()
+        return labels

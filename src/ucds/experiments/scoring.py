@@ -1,0 +1,156 @@
+"""Makes a record of an outcome: scores against ground truth, times, memory, and where it was run."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ucds.choices import Accelerator, Precision
+from ucds.config import Settings
+from ucds.data.samples import Samples, split_validation
+from ucds.evaluation import best_snapshot
+from ucds.experiments.pipeline import Outcome
+from ucds.math.metrics import match_clusters, proportions_by_class, proportions_l1, score
+from ucds.training.checkpoint import StageResult
+
+IntArray = NDArray[np.int64]
+
+SOURCE_STAGE = "learn-source"
+SOURCE_STAGES = (SOURCE_STAGE, "cluster-domains", "fit-domains")
+"""Stages that look at source samples: the paper's, and those of the consensus method."""
+
+
+def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
+    """Score what a method made of the target: all figures of one record.
+
+    Args:
+        outcome: what it made.
+        classes: ``(n,)`` class of each target sample.
+        names: of the classes.
+    """
+    scores = score(outcome.labels, classes)
+    record: dict[str, Any] = {
+        "method": outcome.method,
+        "samples": len(classes),
+        "clusters_in_use": len(np.unique(outcome.labels)),
+        "accuracy": scores.accuracy,
+        "nmi": scores.nmi,
+        "ari": scores.ari,
+        "seconds": round(outcome.seconds, 3),
+        "stage_seconds": {stage.name: round(stage.seconds, 3) for stage in outcome.stages},
+        "stage_steps": {stage.name: stage.evaluations[-1].step for stage in outcome.stages},
+        "parameters": outcome.parameters,
+        "peak_memory_mib": peak_memory_mib(),
+    }
+    if outcome.images and outcome.seconds:
+        record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        record["peak_device_memory_mib"] = torch.cuda.max_memory_allocated() // 1024**2
+    on_target = [stage for stage in outcome.stages if stage.name not in SOURCE_STAGES]
+    if on_target:
+        record |= _of_target_stages(outcome.labels, on_target, classes, names)
+    return record
+
+
+def _of_target_stages(
+    labels: IntArray, stages: Sequence[StageResult], classes: IntArray, names: Sequence[str]
+) -> dict[str, Any]:
+    seen = {stage.name: np.stack([e.labels.numpy() for e in stage.evaluations]) for stage in stages}
+    matching = match_clusters(labels, classes)
+    true = np.bincount(classes, minlength=len(names)) / len(classes)
+    proportions = stages[-1].proportions[0].cpu().numpy()
+    estimated = proportions_by_class(proportions, matching, len(names))
+    uniform = np.full(len(names), 1 / len(names))
+    return {
+        "stage_scores": {
+            stage.name: asdict(score(seen[stage.name][stage.selected], classes)) for stage in stages
+        },
+        "oracle_accuracy": best_snapshot(seen, classes).accuracy,
+        "proportions_l1": proportions_l1(estimated, true),
+        "uniform_l1": proportions_l1(uniform, true),
+        "classes": list(names),
+        "true_proportions": true.round(6).tolist(),
+        "estimated_proportions": estimated.round(6).tolist(),
+    }
+
+
+def source_scores(
+    stages: Sequence[StageResult], samples: Samples, classes: IntArray, fraction: float, seed: int
+) -> dict[str, Any]:
+    """Scores of the source model on what each source domain had set aside to choose it with.
+
+    Args:
+        stages: of an outcome.
+        samples: of the source.
+        classes: ``(n,)`` their classes.
+        fraction: share of the samples that was set aside.
+        seed: it says which samples.
+
+    Returns:
+        Scores by domain; nothing, where there was no stage 1.
+    """
+    stage = next((stage for stage in stages if stage.name == SOURCE_STAGE), None)
+    if stage is None:
+        return {}
+    kept = np.arange(len(samples))
+    if fraction > 0:
+        kept = split_validation(samples, fraction, seed)[1].index
+    labels, domain = stage.evaluations[stage.selected].labels.numpy(), samples.domain[kept]
+    return {
+        name: asdict(score(labels[domain == d], classes[kept][domain == d]))
+        for d, name in enumerate(samples.domain_names)
+        if (domain == d).any()
+    }
+
+
+def provenance(settings: Settings | None, accelerator: Accelerator, precision: Precision) -> dict[str, Any]:
+    """When, with what settings and versions, and on what a run is made."""
+    on_cuda = torch.cuda.is_available() and accelerator != "cpu"
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "settings_hash": settings.hash if settings is not None else "none",
+        "revision": _revision(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
+        "device": torch.cuda.get_device_name() if on_cuda else "cpu",
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+    }
+
+
+def peak_memory_mib() -> int:
+    """The most memory this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Unlike the figure of getrusage, this one does not begin at what the parent held.
+        peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(peak.split()[1]) // 1024
+    scale = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale
+
+
+def _revision() -> str:
+    """The commit of this package, marked if a file of it has changed since; records do not count."""
+    package = Path(__file__).parents[1]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", ".")
+        return git("describe", "--always", "--abbrev=12") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,191 @@
+"""How well clusters agree with classes, for evaluation only: nothing here may be used in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+
+from ucds.math.partitions import contingency, match
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClusteringScores:
+    """Agreement of a clustering with the classes, each at most 1; 1 is perfect.
+
+    Attributes:
+        accuracy: Share of samples whose cluster is matched to their class.
+        nmi: Normalised mutual information, arithmetic mean of the entropies.
+        ari: Adjusted Rand index; 0 on average for random labels, and below 0 for worse ones.
+    """
+
+    accuracy: float
+    nmi: float
+    ari: float
+
+
+def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
+    """All scores of a clustering at once.
+
+    Args:
+        labels: Cluster of each sample, ``(n,)`` integers from 0.
+        classes: Class of each sample, likewise.
+
+    Raises:
+        ValueError: If the two are empty, of different length, not integers, or negative.
+    """
+    return ClusteringScores(
+        accuracy=clustering_accuracy(labels, classes),
+        nmi=normalized_mutual_information(labels, classes),
+        ari=adjusted_rand_index(labels, classes),
+    )
+
+
+def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
+    """Pairs clusters with classes one to one, so that as many samples as possible agree.
+
+    With more clusters than classes some clusters stay without a class, with fewer some classes without
+    a cluster: pairs without a common sample are left out.
+
+    Args:
+        labels: Cluster of each sample, ``(n,)`` integers from 0.
+        classes: Class of each sample, likewise.
+
+    Returns:
+        The class of each matched cluster, in the order of the clusters.
+
+    Raises:
+        ValueError: If the two are empty, of different length, not integers, or negative.
+
+    Source:
+        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
+    """
+    return match(*_checked(labels, classes))
+
+
+def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
+    """Share of samples whose cluster is matched to their class by ``match_clusters``.
+
+    Args:
+        labels: Cluster of each sample, ``(n,)`` integers from 0.
+        classes: Class of each sample, likewise.
+
+    Returns:
+        Accuracy in 0..1. Samples of clusters without a class count as wrong.
+
+    Raises:
+        ValueError: If the two are empty, of different length, not integers, or negative.
+    """
+    labels, classes = _checked(labels, classes)
+    _, _, counts = contingency(labels, classes)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(labels))
+
+
+def normalized_mutual_information(labels: ArrayLike, classes: ArrayLike) -> float:
+    """Mutual information of clusters and classes over the mean of their entropies, in 0..1.
+
+    Two constant labellings carry no information at all and agree perfectly: 1, as scikit-learn has it.
+
+    Raises:
+        ValueError: If the two are empty, of different length, not integers, or negative.
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    labels, classes = _checked(labels, classes)
+    return float(normalized_mutual_info_score(classes, labels))
+
+
+def adjusted_rand_index(labels: ArrayLike, classes: ArrayLike) -> float:
+    """Agreement over pairs of samples, corrected for chance; at most 1, and -0.5 at worst.
+
+    Raises:
+        ValueError: If the two are empty, of different length, not integers, or negative.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    labels, classes = _checked(labels, classes)
+    return float(adjusted_rand_score(classes, labels))
+
+
+def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
+    """Distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
+
+    Estimated proportions come in the order of clusters: bring them to the order of classes first,
+    with ``proportions_by_class``, which puts clusters without a class last.
+
+    Args:
+        estimated: Proportions, ``(K,)``, non-negative with sum 1.
+        true: Proportions of the classes, ``(C,)`` with C at most K, likewise; 0 beyond.
+
+    Raises:
+        ValueError: If there are fewer estimated than true ones, or one is not a vector of proportions.
+    """
+    found, truth = _proportions(estimated), _proportions(true)
+    if len(found) < len(truth):
+        raise ValueError(f"{len(found)} estimated proportions cannot be compared with {len(truth)} true ones")
+    return float(np.abs(found - np.pad(truth, (0, len(found) - len(truth)))).sum())
+
+
+def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> FloatArray:
+    """Brings proportions of clusters to the order of classes.
+
+    Clusters without a class come after the classes, so that no share is lost; classes without a cluster
+    get a share of 0.
+
+    Args:
+        estimated: Proportions of the clusters, ``(K,)``.
+        matching: The class of each matched cluster, from ``match_clusters``.
+        n_classes: Number of classes, C.
+
+    Returns:
+        Proportions, ``(C + number of unmatched clusters,)``.
+
+    Raises:
+        ValueError: If the matching names a cluster or class that is not there, or names a class twice.
+    """
+    estimated = _proportions(estimated)
+    if len(set(matching.values())) < len(matching):
+        raise ValueError("the matching gives one class to several clusters")
+    if not (set(matching) <= set(range(len(estimated))) and set(matching.values()) <= set(range(n_classes))):
+        raise ValueError(f"the matching goes beyond {len(estimated)} clusters and {n_classes} classes")
+    unmatched = [cluster for cluster in range(len(estimated)) if cluster not in matching]
+    ordered = np.zeros(n_classes + len(unmatched))
+    for cluster, klass in matching.items():
+        ordered[klass] = estimated[cluster]
+    ordered[n_classes:] = estimated[unmatched]
+    return ordered
+
+
+def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]:
+    clusters, truth = _integers(labels, "cluster labels"), _integers(classes, "classes")
+    if len(clusters) != len(truth):
+        raise ValueError(f"{len(clusters)} cluster labels cannot be compared with {len(truth)} classes")
+    return clusters, truth
+
+
+def _integers(values: ArrayLike, name: str) -> IntArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a vector of at least one integer, not of shape {array.shape}")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"{name} must be integers, not {array.dtype}")
+    if array.min() < 0:
+        raise ValueError(f"{name} must not be negative, but {array.min()} occurs")
+    return array.astype(np.int64)
+
+
+def _proportions(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"proportions must be a vector, not of shape {array.shape}")
+    # Single precision over a few thousand steps of a moving average drifts by about 1e-4.
+    if not np.all(array >= 0) or not np.isclose(array.sum(), 1, atol=1e-3):
+        raise ValueError(
+            f"proportions must be non-negative with sum 1, not {array.min():.3g} and sum {array.sum():.4g}"
+        )
+    return array

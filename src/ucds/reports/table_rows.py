@@ -1,0 +1,97 @@
+"""Finds, among the records of a benchmark, those that its table and figures are made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ucds.experiments.columns import Record
+from ucds.experiments.grid import Benchmark, Cell, Variant
+from ucds.experiments.methods import method_named
+from ucds.experiments.records import identity_in, identity_of, origin_of
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """A row of a table: a method under a variant."""
+
+    variant: str
+    method: str
+
+
+@dataclass(frozen=True)
+class TableRecords:
+    """What a benchmark has found so far.
+
+    Attributes:
+        rows: in the order of the table.
+        runs: the record of each seed, by row, data set and target.
+        wanted: number of cells of the whole grid.
+    """
+
+    rows: tuple[RowKey, ...]
+    runs: Mapping[tuple[RowKey, str, str], Mapping[int, Record]]
+    wanted: int
+
+    def of_row(self, row: RowKey) -> list[Record]:
+        """All records of a row."""
+        return [record for key, runs in self.runs.items() if key[0] == row for record in runs.values()]
+
+    def of(self, row: RowKey, dataset: str, target: str) -> Mapping[int, Record]:
+        """The record of each seed in a cell of the table."""
+        return self.runs.get((row, dataset, target), {})
+
+    @property
+    def used(self) -> list[Record]:
+        """Every record that counts."""
+        return [record for runs in self.runs.values() for record in runs.values()]
+
+
+def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
+    """Choose the records that belong to a benchmark as it is now.
+
+    Only records of its own settings, encoders and seeds count, and of the weights and data of the latest
+    of them; of several records of one cell, the latest, preferably one that was made for its own variant.
+    """
+    cells: dict[str, list[Cell]] = defaultdict(list)
+    for cell in benchmark.cells():
+        cells[identity_of(cell)].append(cell)
+    fitting = [(record, identity_in(record)) for record in records]
+    fitting = [(record, identity) for record, identity in fitting if identity in cells]
+    latest = {_made_alike(cells[identity][0]): origin_of(record) for record, identity in fitting}
+    runs: dict[tuple[RowKey, str, str], dict[int, Record]] = defaultdict(dict)
+    for record, identity in fitting:
+        for cell in cells[identity]:
+            if latest[_made_alike(cell)] != origin_of(record):
+                continue
+            found = runs[RowKey(cell.variant, cell.method), cell.dataset, cell.target]
+            known = found.get(cell.seed)
+            if known is None or record["variant"] == cell.variant or known["variant"] != cell.variant:
+                found[cell.seed] = record
+    rows = tuple(
+        RowKey(variant.name, method)
+        for variant in benchmark.all_variants
+        for method in benchmark.methods_of(variant)
+    )
+    return TableRecords(rows, dict(runs), sum(map(len, cells.values())))
+
+
+def _made_alike(cell: Cell) -> object:
+    """Cells that must be made from the same weights and data to stand in one table."""
+    condition = cell.condition
+    return cell.dataset, condition.source, condition.target, method_named(cell.method).encoders
+
+
+def row_title(benchmark: Benchmark, row: RowKey) -> str:
+    """What a table calls a row: the method, the variant, or both where both vary."""
+    title = method_named(row.method).title
+    if not row.variant:
+        return title
+    methods = {m for variant in benchmark.all_variants for m in benchmark.methods_of(variant)}
+    return row.variant if len(methods) == 1 else f"{title}, {row.variant}"
+
+
+def variant_named(benchmark: Benchmark, name: str) -> Variant:
+    """The variant of a row."""
+    return next(variant for variant in benchmark.all_variants if variant.name == name)

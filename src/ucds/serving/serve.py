@@ -1,0 +1,60 @@
+"""The label service of a source run, from the run folder to the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ucds.choices import Accelerator
+from ucds.serving.app import create_app
+from ucds.serving.labeller import ModelLabeller
+from ucds.serving.ledger import Ledger
+from ucds.serving.metrics import LOOPBACK
+from ucds.serving.server import Address, check_exposure, run_server
+from ucds.serving.settings import Limits
+
+
+def serve(
+    run: str | Path,
+    address: Address | None = None,
+    *,
+    ledger: str | Path | None = None,
+    limits: Limits | None = None,
+    model_batch: int | None = None,
+    metrics_from: Sequence[str] = LOOPBACK,
+    accelerator: Accelerator = "auto",
+    notice: Callable[[str], None] = lambda sentence: None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Answer label requests over HTTP until the process is asked to stop; ``ucds serve`` does the same.
+
+    Args:
+        run: folder of a finished source run.
+        address: host, port and certificate; port 8000 of this machine alone if ``None``.
+        ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
+        limits: limits of a request and of the service.
+        model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
+        metrics_from: networks that may read ``/metrics``.
+        accelerator: device to compute on.
+        notice: receives what the owner should know before the service starts.
+        ready: receives the service's address once clients can connect.
+
+    Raises:
+        UserError: the run, the address or the ledger cannot be used, or nobody could tell clients apart.
+    """
+    address, limits = address or Address(), limits or Limits()
+    labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
+    book = Ledger(ledger or Path(run))
+    try:
+        for sentence in check_exposure(address, book):
+            notice(sentence)
+        app = create_app(
+            labeller,
+            book,
+            limits,
+            open_without_keys=address.is_loopback,
+            metrics_from=tuple(metrics_from),
+        )
+        run_server(app, address, limits, ready)
+    finally:
+        book.close()

@@ -1,0 +1,86 @@
+"""Stage 1 of PCD: learn a clustering model from several unlabelled source domains (Algorithm 1, part 1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ucds.backbones import Backbone
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples, split_validation, subset
+from ucds.math.losses import mutual_information_loss
+from ucds.math.proportions import cosine_momentum
+from ucds.models import ClusteringModel
+from ucds.training.checkpoint import StageResult
+from ucds.training.objective import PrototypeTransport, mixing_loss
+from ucds.training.prepare import TrainedModel, conclude, prepare
+from ucds.training.session import Session
+from ucds.training.stage import Stage
+
+
+def learn_source(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, validation: Samples
+) -> StageResult:
+    """Train ``model`` in place on all source domains together.
+
+    Prototypes are shared by the domains, proportions are each domain's own.
+
+    Args:
+        session: the run, with the settings.
+        model: pre-trained encoder with new bottleneck and prototypes.
+        data: source samples; ``samples.domain`` tells which domain each one comes from.
+        validation: further source samples, to choose the model with.
+    """
+    settings = session.settings
+    transport = PrototypeTransport(
+        len(data.samples.domain_names), model.n_clusters, settings, session.runtime.device
+    )
+    stage = Stage(
+        session,
+        "learn-source",
+        model,
+        data,
+        transport,
+        epochs=settings.source_epochs,
+        evaluation=validation,
+    )
+    counts, weights = stage.counts, stage.weights
+    for step in stage.steps():  # line 2: a mini-batch, split evenly over the domains
+        features, logits = stage.forward(step.inputs)
+        # Line 3, Eq. 2.
+        momentum = cosine_momentum(settings.source_proportion_momentum, step.progress)
+        transport.update_proportions(logits, counts, weights, momentum)
+        # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
+        transport_term = transport.loss(features, model.prototypes, counts, weights)
+        mixing_term = mixing_loss(stage, step, logits)
+        # Line 5, Eq. 4.
+        stage.update(
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+            mixing=settings.mixing_weight * mixing_term,
+        )
+    return stage.result()
+
+
+def fit_source_by_pcd(
+    session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int, cache: Path | None
+) -> TrainedModel:
+    """Run stage 1, with part of the samples kept to choose the model with.
+
+    Args:
+        session: the run.
+        backbone: pre-trained encoder.
+        data: source samples and views.
+        n_clusters: number of clusters, K.
+        cache: folder of frozen features, with ``tune = "head"``; ``None`` keeps them in memory.
+    """
+    training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
+    samples, fraction = training.data.samples, session.settings.validation_fraction
+    if fraction == 0:
+        learn_source(session, training.trained, training.data, samples)
+        return conclude(session, training, data)
+    train, kept = split_validation(samples, fraction, session.runtime.seed)
+    learn_source(session, training.trained, Dataset(train, training.data.view), kept)
+    return conclude(
+        session, training, Dataset(subset(data.samples, kept.index, keep_domains=True), data.view)
+    )

@@ -1,0 +1,164 @@
+"""Stages 2 and 3 of PCD on the target: distil labels while clustering, then refine alone (Algorithm 1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ucds.backbones import Backbone
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import IntArray
+from ucds.errors import InputError
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.losses import distillation_loss, mutual_information_loss
+from ucds.math.proportions import cosine_momentum
+from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
+from ucds.models import ClusteringModel
+from ucds.training.checkpoint import StageResult
+from ucds.training.objective import PrototypeTransport, mixing_loss
+from ucds.training.prepare import TrainedModel, conclude, prepare
+from ucds.training.session import Session
+from ucds.training.stage import Stage
+
+
+class TaughtTransport(PrototypeTransport):
+    """The transport's state together with the soft targets that the provider's labels grow into.
+
+    Attributes:
+        targets: ``(N, K)``, the paper's ``y^``; smoothed provider labels at first, and zeros for samples
+            that have none.
+    """
+
+    def __init__(
+        self,
+        labels: ClusterLabels,
+        rows: IntArray,
+        n_samples: int,
+        settings: PCDSettings,
+        device: torch.device,
+    ) -> None:
+        super().__init__(1, labels.n_clusters, settings, device)
+        hard = torch.tensor(labels.labels, device=device)
+        smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
+        self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State by name, for checkpoints."""
+        return super().tensors() | {"targets": self.targets}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over a state that :meth:`tensors` gave before."""
+        super().load(tensors)
+        self.targets = tensors["targets"].to(self.targets)
+
+
+def cluster_target(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, labels: ClusterLabels
+) -> StageResult:
+    """Train ``model`` in place on target samples, guided by one integer for each of them.
+
+    The paper has a label for every sample. Here some may lack one, because queries cost something: they
+    take part in clustering (transport, information, mixing) from the first step, but in distillation
+    only once the temporal ensemble has given them a target, a tenth of the stage later. Until then the
+    distillation term is the mean over those samples of the batch that have one. (A mean over the whole
+    batch would let few labels drown in the clustering terms: the model would then group the samples but
+    not know the provider's clusters again.)
+
+    Args:
+        session: the run, with the settings.
+        model: pre-trained encoder with new bottleneck and prototypes; any architecture.
+        data: target samples, one domain.
+        labels: the provider's answers, in the order of the samples; at least one.
+
+    Raises:
+        InputError: labels and samples do not match, or labels have another number of clusters.
+    """
+    if labels.n_clusters != model.n_clusters:
+        raise InputError(
+            f"the labels have {labels.n_clusters} clusters, but the model has {model.n_clusters}"
+        )
+    rows = labels.rows_in(data.samples.ids)
+    settings = session.settings
+    taught = TaughtTransport(labels, rows, len(data.samples), settings, session.runtime.device)
+    stage = Stage(session, "cluster-target", model, data, taught, epochs=settings.clustering_epochs)
+    counts, weights = stage.counts, stage.weights
+    for step in stage.steps():  # line 2: a mini-batch of target data
+        # Line 3: the temporal ensemble, over the whole target set ten times a stage.
+        if step.predictions is not None:
+            taught.targets = temporal_ensemble(taught.targets, step.predictions, settings.ensemble_momentum)
+        features, logits = stage.forward(step.inputs)
+        # Eq. 2 and 1, as in stage 1, on the one target domain.
+        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
+        taught.update_proportions(logits, counts, weights, momentum)
+        transport_term = taught.loss(features, model.prototypes, counts, weights)
+        mixing_term = mixing_loss(stage, step, logits)
+        distillation_term = distillation_loss(logits, taught.targets[step.index])
+        # Line 4: distillation and the clustering loss of stage 1.
+        stage.update(
+            distillation=settings.distillation_weight * distillation_term,
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+            mixing=settings.mixing_weight * mixing_term,
+        )
+    return stage.result()
+
+
+def refine_target(session: Session[PCDSettings], model: ClusteringModel, data: Dataset) -> StageResult:
+    """Train ``model`` in place so that target samples gather tightly around the prototypes.
+
+    Neither the provider's labels nor CutMix take part: mixed targets would keep predictions unsure.
+    The proportions start from uniform again, as the paper hands over only the model to this stage.
+
+    Args:
+        session: the run, with the settings.
+        model: from stage 2, or fresh for target training only (TO).
+        data: target samples, one domain.
+    """
+    settings = session.settings
+    transport = PrototypeTransport(1, model.n_clusters, settings, session.runtime.device)
+    stage = Stage(session, "refine-target", model, data, transport, epochs=settings.refinement_epochs)
+    counts, weights = stage.counts, stage.weights
+    for step in stage.steps():  # line 2: a mini-batch of target data
+        features, logits = stage.forward(step.inputs)
+        # Line 3, Eq. 2.
+        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
+        transport.update_proportions(logits, counts, weights, momentum)
+        # Line 4, Eq. 1.
+        transport_term = transport.loss(features, model.prototypes, counts, weights)
+        # Line 5.
+        stage.update(
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+        )
+    return stage.result()
+
+
+def fit_target_by_pcd(
+    session: Session[PCDSettings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int,
+    labels: ClusterLabels | None,
+    cache: Path | None,
+) -> TrainedModel:
+    """Run stages 2 and 3; without labels only stage 3 (the paper's TO).
+
+    Args:
+        session: the run.
+        backbone: pre-trained encoder, of any architecture.
+        data: target samples and views.
+        n_clusters: number of clusters, K.
+        labels: provider's labels, in the order of the samples; some samples may have none.
+        cache: folder of frozen features, with ``tune = "head"``; ``None`` keeps them in memory.
+
+    Raises:
+        InputError: the labels have another number of clusters.
+    """
+    training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
+    if labels is not None:
+        cluster_target(session, training.trained, training.data, labels)
+    refine_target(session, training.trained, training.data)
+    return conclude(session, training, data)

@@ -1,0 +1,239 @@
+"""The life of a run: its folder is taken, signals are obeyed, its result is written."""
+
+from __future__ import annotations
+
+import platform
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ucds.backbones import Backbone
+from ucds.choices import Accelerator, Precision, Role
+from ucds.config import MethodSettings, for_side, method_of
+from ucds.errors import UserError
+from ucds.training.inputs import Inputs
+from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, save_model
+from ucds.training.prepare import TrainedModel
+from ucds.training.progress import Reporter
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run: everything that is neither method nor data.
+
+    Attributes:
+        seed: seed of every random choice; equal seeds give equal models.
+        resume: take up the unfinished run in the folder.
+        accelerator: device to compute on.
+        devices: number of processes, one a device, which share every batch.
+        precision: precision of forward passes; the transport stays in fp32 or better.
+        checkpoint_seconds: seconds of work that a crash may cost.
+    """
+
+    seed: int = 0
+    resume: bool = False
+    accelerator: Accelerator = "auto"
+    devices: int = 1
+    precision: Precision = "32-true"
+    checkpoint_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run.
+
+    Attributes:
+        folder: run folder, with the model in it.
+        role: side that trained.
+        n_clusters: number of clusters, K.
+        seconds: time spent in the stages; 0 if the run had been finished before.
+        resumed_finished: whether the run had been finished before, so that nothing was left to do.
+    """
+
+    folder: Path
+    role: Role
+    n_clusters: int
+    seconds: float
+    resumed_finished: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON types."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+
+def check_run_folder(out: Path, options: RunOptions) -> None:
+    """Make sure, before any work, that a run's folder can be used.
+
+    Raises:
+        InputError: it is in use for something else.
+    """
+    RunFolder(out).refuse_other_use(resume=options.resume)
+
+
+def train_run(
+    out: Path,
+    role: Role,
+    n_clusters: int,
+    inputs: Inputs,
+    settings: MethodSettings,
+    options: RunOptions,
+    reporter: Reporter,
+    train: Callable[[Session[MethodSettings]], TrainedModel],
+    identity: Mapping[str, Any],
+) -> TrainedRun:
+    """Train in a run folder and write the model into it.
+
+    Args:
+        out: run folder.
+        role: side that trains.
+        n_clusters: number of clusters, K.
+        inputs: samples and encoder.
+        settings: settings of the method.
+        options: how to run.
+        reporter: receives progress messages.
+        train: does the training.
+        identity: what else defines the run; a resumed run must have the same.
+
+    Raises:
+        InputError: the folder cannot be used, or the machine lacks the devices.
+    """
+    described = {
+        "role": role,
+        "clusters": n_clusters,
+        **identity,
+        **inputs.identity,
+        "seed": options.seed,
+        "precision": options.precision,
+        "method": method_of(settings),
+        "settings": for_side(settings, role),
+        "versions": _versions(),
+    }
+    if options.resume and (out / MODEL_FILE).exists():
+        RunFolder(out).refuse_other_run(described)
+        return TrainedRun(out, role, n_clusters, 0.0, resumed_finished=True)
+    with open_run(out, described, settings, options, reporter) as session:
+        found = train(session)
+        _write_result(session, found, inputs, role)
+    return TrainedRun(out, role, n_clusters, sum(stage.seconds for stage in found.stages))
+
+
+@contextmanager
+def open_run(
+    out: Path,
+    described: Mapping[str, Any],
+    settings: MethodSettings,
+    options: RunOptions,
+    reporter: Reporter,
+) -> Iterator[Session[MethodSettings]]:
+    """Hold a run folder and a runtime for the time of a run.
+
+    The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
+
+    Args:
+        out: run folder.
+        described: all that defines the run; a resumed run must have the same.
+        settings: settings of the method.
+        options: how to run.
+        reporter: receives progress messages.
+
+    Raises:
+        InputError: the folder cannot be used, or the machine lacks the devices.
+    """
+    folder = RunFolder(out)
+    runtime = Runtime(
+        accelerator=options.accelerator,
+        devices=options.devices,
+        precision=options.precision,
+        seed=options.seed,
+        folder=folder,
+        reporter=reporter,
+        checkpoint_seconds=options.checkpoint_seconds,
+    )
+    runtime.launch()
+    try:
+        refusal = None
+        if runtime.rank == 0:
+            try:
+                folder.open(dict(described), resume=options.resume)
+            except UserError as error:
+                refusal = error
+        # All processes learn of it: none waits for one that has gone.
+        refusal = runtime.broadcast(refusal)
+        if refusal is not None:
+            raise refusal
+        session = Session(runtime, settings)
+    except BaseException:
+        folder.close()
+        raise
+    try:
+        with _stopping_on_signals(runtime):
+            yield session
+    except UserError:
+        session.close()
+        folder.abandon()
+        raise
+    finally:
+        session.close()
+        folder.close()
+
+
+@contextmanager
+def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if runtime.stop_requested:
+            raise KeyboardInterrupt
+        runtime.stop_requested = True
+        runtime.reporter.say("stopping as soon as all work is saved; once more to stop at once")
+
+    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_result(session: Session[MethodSettings], found: TrainedModel, inputs: Inputs, role: Role) -> None:
+    """Write the model into the run folder; only then is its checkpoint given up."""
+    folder = session.runtime.folder
+    if folder is None or session.runtime.rank != 0:
+        return
+    card = describe_trained(found, inputs.backbone, role, folder.path.resolve().name)
+    save_model(folder.path, StoredModel(card, found.model, found.proportions))
+    folder.drop_checkpoint()
+
+
+def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> ModelCard:
+    """Describe the result of a training.
+
+    Args:
+        found: result of the training.
+        backbone: encoder that the training started from.
+        role: side that trained.
+        name: name of the run; a provider signs labels with it.
+    """
+    return ModelCard(
+        role=role,
+        name=name,
+        n_clusters=found.model.n_clusters,
+        bottleneck_width=found.model.bottleneck_width,
+        backbone=backbone.spec,
+        weights=backbone.weights,
+        domains=found.data.samples.domain_names,
+        stages=tuple(stage.name for stage in found.stages),
+        tune="full" if found.trained is found.model else "head",
+        unit_features=found.model.encoder.unit_features,
+    )
+
+
+def _versions() -> dict[str, str]:
+    packages = ("ucds", "torch", "lightning-fabric", "timm", "numpy")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -1,0 +1,67 @@
+"""Derives every random number of a run from its seed and the names of what it is for.
+
+Equal seeds and names give equal numbers, so that a resumed run draws what an uninterrupted one would have.
+(The order of samples is a function of the seed too: see :mod:`ucds.data.batches`.)
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *names: str | int) -> np.random.SeedSequence:
+    """Derive the seed sequence of one purpose, named by words and numbers.
+
+    Args:
+        seed: seed of the run.
+        names: purpose, for example the name of a stage and the number of a step.
+    """
+    return np.random.SeedSequence(
+        [seed, *(zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names)]
+    )
+
+
+def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
+    """Make NumPy's generator for one purpose; see :func:`derive`."""
+    return np.random.default_rng(derive(seed, *names))
+
+
+def torch_generator(seed: int, *names: str | int) -> torch.Generator:
+    """Make PyTorch's generator, on the CPU, for one purpose; see :func:`derive`."""
+    return _torch_generator(derive(seed, *names))
+
+
+class StepSeeds(NamedTuple):
+    """Random numbers of one training step.
+
+    Attributes:
+        augmentation: generator of the training views, alike in all processes.
+        rng: generator of the step's other choices, alike in all processes.
+        layers: seed of stochastic layers, such as dropout; each process adds its rank.
+    """
+
+    augmentation: torch.Generator
+    rng: np.random.Generator
+    layers: int
+
+
+def step_seeds(seed: int, stage: str, step: int) -> StepSeeds:
+    """Derive the random numbers of a step.
+
+    Args:
+        seed: seed of the run.
+        stage: name of the stage.
+        step: number of the step in the stage, from 0.
+    """
+    augmentation, other, layers = derive(seed, stage, step).spawn(3)
+    return StepSeeds(
+        _torch_generator(augmentation), np.random.default_rng(other), int(layers.generate_state(1)[0])
+    )
+
+
+def _torch_generator(sequence: np.random.SeedSequence) -> torch.Generator:
+    return torch.Generator().manual_seed(int(sequence.generate_state(1)[0]))

@@ -1,0 +1,127 @@
+"""The steps of a training loop: batches, updates and losses, for stages and baselines alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ucds.config import ModelSettings
+from ucds.data.batches import DomainBalancedSampler
+from ucds.data.dataset import Dataset
+from ucds.errors import InputError
+from ucds.training.reader import Reader
+from ucds.training.seeds import step_seeds
+from ucds.training.session import Session
+
+LOG_STEPS = 20
+"""Steps between two readings of the losses; each reading waits for the device."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of training views.
+
+    Attributes:
+        inputs: this process's rows of the batch, on the device.
+        index: ``(n,)`` positions of the pooled batch in the samples, on the device.
+        rng: generator of the step's further random choices, alike in all processes.
+    """
+
+    inputs: Tensor
+    index: Tensor
+    rng: np.random.Generator
+
+
+class Steps:
+    """Draws batches and updates a module; every random choice is a function of (seed, name, step).
+
+    Args:
+        session: the run.
+        name: name of the stage or baseline, in logs and messages.
+        module: network to train in place.
+        optimiser: optimiser of its parameters.
+        data: samples and views to train on.
+        total: number of steps in all.
+
+    Attributes:
+        module: the network, ready for training steps that span all processes.
+        optimiser: the optimiser, likewise.
+    """
+
+    def __init__(
+        self,
+        session: Session[ModelSettings],
+        name: str,
+        module: nn.Module,
+        optimiser: Optimizer,
+        data: Dataset,
+        total: int,
+    ) -> None:
+        self._session, self._name, self._data, self._total = session, name, data, total
+        self._runtime = session.runtime
+        self.module, self.optimiser = self._runtime.place(module, optimiser)
+        self._terms: dict[str, Tensor] = {}
+
+    @contextmanager
+    def open(self, sampler: DomainBalancedSampler, end: int) -> Iterator[Callable[[int], Batch]]:
+        """Yield a function that gives the batch of a step, read ahead in a thread.
+
+        Args:
+            sampler: positions that a step sees.
+            end: number of the step before which to stop reading.
+        """
+        runtime = self._runtime
+        share, on_cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
+        with (
+            Reader(self._data.samples, sampler, share, end, pin=on_cuda) as reader,
+            torch.random.fork_rng(devices=[runtime.device] if on_cuda else []),
+        ):
+            yield lambda step: self._draw(reader, step)
+
+    def update(self, **terms: Tensor) -> None:
+        """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self._runtime.backward(torch.stack(list(terms.values())).sum())
+        self.optimiser.step()
+        self._terms = {name: term.detach() for name, term in terms.items()}
+
+    def read_losses(self, step: int) -> dict[str, float] | None:
+        """Log the losses of the latest update after every twentieth step and after the last one.
+
+        Args:
+            step: number of steps done.
+
+        Returns:
+            The losses by name; ``None`` after other steps.
+
+        Raises:
+            InputError: a loss is no longer finite.
+        """
+        if step % LOG_STEPS and step != self._total:
+            return None
+        losses = {name: float(term) for name, term in self._terms.items()}
+        if not np.isfinite(list(losses.values())).all():
+            raise diverged(self._name, step, f"loss {losses}")
+        self._session.write(self._name, step, "losses", losses)
+        return losses
+
+    def _draw(self, reader: Reader, step: int) -> Batch:
+        runtime, view = self._runtime, self._data.view
+        seeds = step_seeds(runtime.seed, self._name, step)
+        # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
+        runtime.seed_layers(seeds.layers + runtime.rank)
+        index, raw = reader.take(step)
+        draws = view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]
+        raw = raw.to(runtime.device, non_blocking=True)
+        return Batch(view.train(raw, draws), torch.from_numpy(index).to(runtime.device), seeds.rng)
+
+
+def diverged(name: str, step: int, what: str) -> InputError:
+    """Make the error of a stage whose numbers are no longer finite."""
+    return InputError(f"{name} is no longer finite at step {step} ({what}): lower the learning rate")

@@ -1,0 +1,212 @@
+"""Tests of what methods share, and of the conditions under which they are run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones.spec import module_backbone
+from ucds.config import Config
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.experiments.pipeline import TARGET_SETTINGS, Bench, Outcome, Setting, Sources, Task, source_settings
+from ucds.experiments.methods import run_methods
+from ucds.models import ClusteringModel
+from ucds.source.transport import train_source_by_transport
+from ucds.source.train import train_source
+from ucds.training.progress import Quiet
+from ucds.training.stage import TrainingData
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+CONFIG = Config(
+    source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
+)
+SETTING = Setting(CONFIG, seed=0, accelerator="cpu")
+Blobs = Callable[..., dict[str, Any]]
+
+
+def changed(**settings: Any) -> Setting:
+    return replace(SETTING, config=Config(**CONFIG.model_dump() | settings))
+
+
+@pytest.fixture(scope="module")
+def task(blobs: Blobs) -> Task:
+    made = blobs({"a": 60, "b": 44, "t": 50})
+    target = TrainingData(VectorSamples(made.pop("t")), VectorView())
+    source = TrainingData(VectorSamples.from_arrays(made), VectorView())
+    return Task(source, target, lambda: identity_backbone(6), 4)
+
+
+OTHERS: Mapping[str, Any] = {
+    "distillation_weight": 0.3,
+    "target_proportion_momentum": 0.5,
+    "label_smoothing": 0.5,
+    "ensemble_momentum": 0.1,
+    "clustering_epochs": 7,
+    "refinement_epochs": 7,
+    "spaces": ("near",),
+    "space_width": 3,
+    "whitening": 0.1,
+    "neighbours": 3,
+    "diffusion_rounds": 1,
+    "space_partitions": 2,
+    "transfer": "own",
+    "trusted_agreement": 0.5,
+    "least_agreement": 0.1,
+}
+
+
+@pytest.mark.parametrize("train", [train_source, train_source_by_transport])
+def test_the_source_owner_does_not_look_at_the_targets_settings(
+    task: Task, train: Callable[..., ClusteringModel]
+) -> None:
+    assert OTHERS.keys() == TARGET_SETTINGS
+    models = [
+        train(setting.session(), task.backbone(), task.source, 4) for setting in (SETTING, changed(**OTHERS))
+    ]
+    states = [model.state_dict() for model in models]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_settings_of_stage_1_are_those_that_it_looks_at() -> None:
+    assert source_settings(changed(**OTHERS).config) == source_settings(CONFIG)
+    others = Config(**CONFIG.model_dump() | {"information_weight": 0.5})
+    assert source_settings(others) != source_settings(CONFIG)
+
+
+def same(one: Outcome, other: Outcome) -> bool:
+    assert one.model is not None
+    assert other.model is not None
+    equal = torch.equal(one.model.prototypes, other.model.prototypes)
+    return equal and bool((one.labels == other.labels).all())
+
+
+@pytest.mark.parametrize(
+    ("method", "of_target", "of_source"),
+    [
+        ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
+        ("ucds", {"spaces": ("features",)}, {"source_starts": 1}),
+    ],
+)
+def test_a_shared_source_changes_no_result_and_is_learned_once(
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    of_target: dict[str, Any],
+    of_source: dict[str, Any],
+) -> None:
+    answered = []
+    answer = Bench._answered
+    monkeypatch.setattr(Bench, "_answered", lambda *given: answered.append(given) or answer(*given))
+    settings = [SETTING, changed(**of_target), changed(**of_source)]
+    alone = [next(run_methods(task, setting, [method])) for setting in settings]
+    assert len(answered) == 3
+    sources = Sources()
+    shared = [next(run_methods(task, setting, [method], sources=sources)) for setting in settings]
+    assert len(answered) == 5
+    assert all(same(a, b) for a, b in zip(alone, shared, strict=True))
+    assert not same(alone[0], alone[1])
+
+
+def test_without_model_privacy_the_target_starts_from_the_source_model(task: Task) -> None:
+    """When nothing moves after stage 1, the target's model is the source's."""
+    still = changed(new_layer_learning_rate=1e-12)
+    so, private = run_methods(task, still, ["so", "ao"])
+    (public,) = run_methods(task, replace(still, start="source weights"), ["ao"])
+    assert so.model is not None
+    assert private.model is not None
+    assert public.model is not None
+    torch.testing.assert_close(public.model.prototypes, so.model.prototypes)
+    weights = [model.encoder.bottleneck.linear.weight for model in (public.model, so.model)]
+    torch.testing.assert_close(*weights)
+    assert not torch.allclose(private.model.prototypes, so.model.prototypes, atol=1e-3)
+
+
+def three_features() -> Backbone:
+    torch.manual_seed(0)
+    return module_backbone(nn.Linear(6, 3), width=3)
+
+
+def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
+    transfer = replace(task, source_backbone=three_features)
+    names = ["po-source", "po", "so", "pcd"]
+    found = {outcome.method: outcome for outcome in run_methods(transfer, SETTING, names)}
+    widths = {name: o.model.spec.width for name, o in found.items() if o.model is not None}
+    assert widths == {"po-source": 3, "po": 6, "so": 3, "pcd": 6}
+    alike = {outcome.method: outcome for outcome in run_methods(task, SETTING, ["po-source", "po", "so"])}
+    assert same(alike["po"], alike["po-source"])
+    assert same(alike["po"], found["po"])
+    assert not np.array_equal(alike["so"].labels, found["so"].labels)
+
+
+def test_queries_are_what_the_source_model_is_asked_about(task: Task) -> None:
+    turned = VectorSamples(-task.target.samples.read(np.arange(50)).numpy())
+    asked = replace(task, queries=TrainingData(turned, VectorView()))
+    direct, other = (next(run_methods(t, SETTING, ["so"])) for t in (task, asked))
+    assert not np.array_equal(direct.labels, other.labels)
+    to, same_to = (next(run_methods(t, SETTING, ["to"])) for t in (task, asked))
+    assert same(to, same_to)
+
+
+def test_parameters_and_images_are_counted(task: Task) -> None:
+    found = {outcome.method: outcome for outcome in run_methods(task, SETTING)}
+    # Bottleneck 6 x 16 + 16, its normalisation 2 x 16, prototypes 16 x 4.
+    assert {o.parameters for name, o in found.items() if name != "kmeans"} == {112 + 32 + 64}
+    steps = {name: sum(stage.evaluations[-1].step for stage in o.stages) for name, o in found.items()}
+    # 50 target samples make batches of 50; the source has 104 less a tenth, in batches of 64.
+    assert steps == {"kmeans": 0, "po": 0, "to": 3, "so": 6, "ao": 9, "pcd": 12}
+    images = {name: outcome.images for name, outcome in found.items()}
+    assert images == {"kmeans": 0, "po": 0, "to": 150, "so": 384, "ao": 534, "pcd": 684}
+
+
+class Killed(BaseException):
+    """A run is killed."""
+
+
+class Killer(Quiet):
+    """Ends a run at a step of a stage, and remembers the stages that began."""
+
+    def __init__(self, stage: str = "", step: int = 0) -> None:
+        self.begun: list[tuple[str, int]] = []
+        self._stage, self._step = stage, step
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.begun.append((title, done))
+
+    def advance(self, done: int, figures: Mapping[str, float]) -> None:
+        if self.begun[-1][0] == self._stage and done >= self._step:
+            raise Killed
+
+
+@pytest.mark.parametrize(
+    ("stage", "again"),
+    [
+        ("learn-source", ["learn-source", "cluster-target", "refine-target"]),
+        ("cluster-target", ["cluster-target", "refine-target"]),
+        ("refine-target", ["refine-target"]),
+    ],
+)
+def test_a_killed_run_continues_where_it_was_and_ends_the_same(
+    stage: str, again: list[str], task: Task, tmp_path: Path
+) -> None:
+    (whole,) = run_methods(task, SETTING, ["pcd"])
+    kept = replace(SETTING, checkpoints=tmp_path)
+    with pytest.raises(Killed):
+        list(run_methods(task, replace(kept, reporter=Killer(stage)), ["pcd"]))
+    gc.collect()  # the lock of the run's folder goes with its process, which here goes on
+    watch = Killer()
+    (resumed,) = run_methods(task, replace(kept, reporter=watch), ["pcd"])
+    assert same(whole, resumed)
+    assert [name for name, _ in watch.begun] == again
+    assert [s.name for s in resumed.stages] == ["learn-source", "cluster-target", "refine-target"]
+    assert (resumed.images, resumed.parameters) == (whole.images, whole.parameters)

@@ -1,0 +1,209 @@
+"""Tests of running a grid: what it records, what it repeats, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grid_kit import make_place, run_inline, small, write_pictures
+
+from ucds.config import Config
+from ucds.errors import UserError
+from ucds.experiments import benchmark as module
+from ucds.experiments import tasks
+from ucds.experiments.runner import run_benchmark, visible_devices
+from ucds.experiments.pool import VISIBLE
+from ucds.experiments.preflight import Place
+from ucds.experiments.records import FILE, append_records, read_records
+from ucds.experiments.cells import plan_jobs
+from ucds.training.progress import Quiet
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(module, "run_jobs", run_inline)
+    return make_place(tmp_path)
+
+
+def cells(records: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
+    return [(record["target"], record["seed"], record["method"]) for record in records]
+
+
+def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, place: Place) -> None:
+    benchmark = small(tmp_path)
+    assert run_benchmark(benchmark, tmp_path / "out", place, Quiet()) == 4
+    records = read_records(tmp_path / "out" / FILE)
+    assert sorted(cells(records)) == [("a", seed, method) for seed in (0, 1) for method in ("kmeans", "po")]
+    config = Config.from_mapping(benchmark.settings)
+    for record in records:
+        assert record["config"] == config.model_dump(mode="json")
+        assert record["config_hash"] == config.hash
+        assert record["samples"] == 12
+        assert 0 <= record["accuracy"] <= 1
+        assert record["versions"]["torch"]
+        assert record.keys() >= {"time", "revision", "device", "threads", "precision", "seconds"}
+        assert record.keys() >= {"backbone", "weights", "data", "subset", "start", "pooled_source"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {FILE}
+
+
+def test_a_finished_grid_runs_nothing(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_benchmark(small(tmp_path), tmp_path, place, Quiet())
+    before = (tmp_path / FILE).read_bytes()
+    monkeypatch.setattr(module, "run_job", lambda *arguments: pytest.fail("ran again"))
+    assert run_benchmark(small(tmp_path), tmp_path, place, Quiet()) == 0
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_records_of_the_first_version_are_not_repeated(tmp_path: Path, place: Place) -> None:
+    run_benchmark(small(tmp_path), tmp_path / "new", place, Quiet())
+    young = {"dataset", "variant", "source_backbone", "source_weights", "random", "subset", "pooled_source"}
+    young |= {"start", "baseline", "source_scores", "parameters", "stage_steps"}
+    for record in read_records(tmp_path / "new" / FILE):
+        old = {key: value for key, value in record.items() if key not in young}
+        append_records(tmp_path / "old" / FILE, [old])
+    named = small(tmp_path, targets='dataset = "shapes"\ntargets = ["a"]')
+    assert run_benchmark(named, tmp_path / "old", place, Quiet()) == 0
+
+
+def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, place: Place) -> None:
+    run_benchmark(small(tmp_path), tmp_path / "whole", place, Quiet())
+    whole = read_records(tmp_path / "whole" / FILE)
+    kept = [record for record in whole if (record["seed"], record["method"]) != (1, "po")]
+    append_records(tmp_path / FILE, kept)
+    before = (tmp_path / FILE).read_bytes()
+    assert run_benchmark(small(tmp_path), tmp_path, place, Quiet()) == 1
+    assert (tmp_path / FILE).read_bytes().startswith(before)
+    (again,) = read_records(tmp_path / FILE)[3:]
+    (first,) = [record for record in whole if (record["seed"], record["method"]) == (1, "po")]
+    assert cells([again]) == [("a", 1, "po")]
+    assert (again["accuracy"], again["nmi"]) == (first["accuracy"], first["nmi"])
+
+
+def test_other_settings_and_more_seeds_are_new_cells(tmp_path: Path, place: Place) -> None:
+    run_benchmark(small(tmp_path), tmp_path, place, Quiet())
+    more = small(tmp_path, seeds="seeds = [0, 1, 2]")
+    assert run_benchmark(more, tmp_path, place, Quiet()) == 2
+    other = small(tmp_path, bottleneck_width="bottleneck_width = 4")
+    assert run_benchmark(other, tmp_path, place, Quiet()) == 4
+    assert len({record["config_hash"] for record in read_records(tmp_path / FILE)}) == 2
+
+
+def test_what_can_be_run_is_run(tmp_path: Path, place: Place) -> None:
+    asked = small(tmp_path, targets='targets = ["a", "c"]')
+    assert run_benchmark(asked, tmp_path, place, Quiet()) == 4
+    assert {record["target"] for record in read_records(tmp_path / FILE)} == {"a"}
+    write_pictures(tmp_path / "data", ["c"])
+    # The data are others now: more sources, and so other records.
+    assert run_benchmark(asked, tmp_path, place, Quiet()) == 8
+
+
+VARIANTS = """
+[[variants]]
+name = "pooled"
+pooled_source = true
+[[variants]]
+name = "open"
+start = "source weights"
+[[variants]]
+name = "part"
+subset = "imbalanced"
+[[variants]]
+name = "the grid again"
+[[sweeps]]
+setting = "ensemble_momentum"
+values = [0.6, 1.0]
+"""
+
+
+def test_variants_are_recorded_for_what_they_are(tmp_path: Path, place: Place) -> None:
+    write_pictures(tmp_path / "data", ["a", "b", "c"])
+    asked = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]")
+    # The grid's own ensemble momentum is 0.6, so that one, and the grid again, need no run of their own.
+    assert run_benchmark(asked, tmp_path, place, Quiet()) == 5
+    found = {record["variant"]: record for record in read_records(tmp_path / FILE)}
+    assert list(found) == ["", "open", "ensemble_momentum = 1", "pooled", "part"]
+    assert {name for name, record in found.items() if record["pooled_source"]} == {"pooled"}
+    assert list(found[""]["source_scores"]) == ["b", "c"]
+    assert list(found["pooled"]["source_scores"]) == ["pooled"]
+    # Of 4 samples of the one class in three that is rare, int(0.3 * 4) are left.
+    assert (found["part"]["samples"], found["part"]["subset"]) == (9, "imbalanced")
+    assert found["part"]["true_proportions"] == pytest.approx([1 / 9, 4 / 9, 4 / 9], abs=1e-6)
+    assert found["open"]["start"] == "source weights"
+    assert list(found[""]["stage_scores"]) == ["cluster-target", "refine-target"]
+    assert run_benchmark(asked, tmp_path, place, Quiet()) == 0
+
+
+def test_cells_with_the_same_source_share_a_job(tmp_path: Path) -> None:
+    asked = small(tmp_path, VARIANTS, methods='methods = ["to", "pcd"]', seeds="seeds = [0]")
+    jobs = plan_jobs(list(asked.cells()), frozenset())
+    named = [list(dict.fromkeys(cell.variant for cell in job.cells)) for job in jobs]
+    assert named == [
+        ["", "open", "the grid again", "ensemble_momentum = 0.6", "ensemble_momentum = 1"],
+        ["pooled"],
+        ["part"],
+    ]
+
+
+def test_points_of_a_figure_are_kept_beside_the_records(tmp_path: Path, place: Place) -> None:
+    plain = small(tmp_path, methods='methods = ["po"]', seeds="seeds = [0]")
+    assert run_benchmark(plain, tmp_path / "out", place, Quiet()) == 1
+    asked = small(
+        tmp_path,
+        '[[figures]]\nkind = "tsne"\nmethods = ["po"]\n',
+        methods='methods = ["po"]',
+        seeds="seeds = [0]",
+    )
+    # The first record has no points, so that the cell is run once more; and then no more.
+    assert run_benchmark(asked, tmp_path / "out", place, Quiet()) == 1
+    assert run_benchmark(asked, tmp_path / "out", place, Quiet()) == 0
+    assert run_benchmark(plain, tmp_path / "out", place, Quiet()) == 0
+    record = read_records(tmp_path / "out" / FILE)[-1]
+    with np.load(tmp_path / "out" / tasks.POINTS / record["points"]) as stored:
+        assert stored["samples"].shape == (12, 2)
+        assert stored["prototypes"].shape == (3, 2)
+        assert sorted(stored["classes"].tolist()) == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_a_method_without_an_encoder_has_no_points(tmp_path: Path, place: Place) -> None:
+    asked = small(tmp_path, '[[figures]]\nkind = "tsne"\nmethods = ["kmeans"]\n')
+    with pytest.raises(UserError, match=r"1 of 2 tasks failed.*cannot show kmeans: it keeps no encoder"):
+        run_benchmark(asked, tmp_path, place, Quiet())
+    # All but the task of that cell are recorded.
+    assert cells(read_records(tmp_path / FILE)) == [("a", 1, "kmeans"), ("a", 1, "po")]
+
+
+def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, place: Place) -> None:
+    asked = small(tmp_path, methods='methods = ["pcd"]', seeds="seeds = [0]", tune='tune = "full"')
+    seen: list[str] = []
+    original = tasks.measure
+
+    def spy(*arguments: Any) -> dict[str, Any]:
+        seen.extend(path.name for path in (tmp_path / "out" / tasks.UNFINISHED).glob("*/**/checkpoint.pt"))
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "measure", spy)
+        assert run_benchmark(asked, tmp_path / "out", place, Quiet()) == 1
+    assert len(seen) == 3
+    assert not (tmp_path / "out" / tasks.UNFINISHED).exists()
+
+
+def test_the_devices_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    assert visible_devices() == ["0", "1"]
+    monkeypatch.setenv(VISIBLE, "GPU-b,GPU-a")
+    assert visible_devices() == ["GPU-b", "GPU-a"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert visible_devices() == []
+
+
+@pytest.mark.slow
+def test_tasks_run_in_processes_of_their_own(tmp_path: Path) -> None:
+    assert run_benchmark(small(tmp_path), tmp_path, make_place(tmp_path), Quiet(), jobs=2) == 4
+    records = read_records(tmp_path / FILE)
+    assert len(cells(records)) == 4
+    json.dumps(records)

@@ -1,0 +1,178 @@
+"""Tests of the semi-relaxed transport and of the clustering of whole domains that it is for."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+from torch import Tensor
+
+from ucds.math.domain_transport import DomainClusters, SemiRelaxedPlan, cluster_domains, semi_relaxed_transport
+from ucds.math.ot import sinkhorn
+from ucds.math.partitions import match
+from ucds.math.spaces import FloatArray, centre, unit_rows
+
+N, K = 50, 4
+EPSILON = 0.05
+B = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+
+
+def cost(seed: int = 0) -> Tensor:
+    return 2 * torch.rand(N, K, generator=torch.Generator().manual_seed(seed))
+
+
+def solve(relaxation: float, **more: object) -> SemiRelaxedPlan:
+    settings = {"epsilon": EPSILON, "tolerance": 1e-10, "max_iterations": 20_000} | more
+    return semi_relaxed_transport(cost(), B, relaxation=relaxation, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("relaxation", [0.0, 0.01, 0.1, 1.0, math.inf])
+def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
+    for iterations in (1, 20_000):
+        plan = solve(relaxation, max_iterations=iterations).plan
+        assert (plan >= 0).all()
+        torch.testing.assert_close(
+            plan.sum(1), torch.full((N,), 1 / N, dtype=torch.float64), atol=1e-15, rtol=0
+        )
+
+
+def test_an_infinite_price_is_the_balanced_transport() -> None:
+    balanced = sinkhorn(
+        cost(), torch.full((N,), 1 / N), B, epsilon=EPSILON, tolerance=1e-8, max_iterations=50_000
+    )
+    found = solve(math.inf)
+    assert found.converged
+    torch.testing.assert_close(found.plan.float(), balanced.plan, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.plan.sum(0), B, atol=1e-9, rtol=0)
+    torch.testing.assert_close(solve(1e7).plan, found.plan, atol=1e-6, rtol=0)
+
+
+def test_without_a_price_every_row_is_its_own_softmax() -> None:
+    alone = (-cost().double() / EPSILON).softmax(1) / N
+    torch.testing.assert_close(solve(0.0).plan, alone, atol=1e-15, rtol=1e-12)
+    torch.testing.assert_close(solve(1e-9).plan, alone, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("relaxation", [0.01, 0.1, 1.0])
+def test_the_plan_is_stationary(relaxation: float) -> None:
+    """The derivative along an entry, less a constant a row: C + epsilon log T + relaxation log(T'1 / b)."""
+    found = solve(relaxation)
+    plan = found.plan
+    gradient = cost().double() + EPSILON * plan.log() + relaxation * (plan.sum(0) / B).log()
+    assert float((gradient - gradient.mean(1, keepdim=True)).abs().max()) < 1e-6
+    assert found.converged
+    assert found.change <= 1e-10
+
+
+def test_the_dearer_the_closer_to_the_proportions() -> None:
+    wrong = [float((solve(r).plan.sum(0) - B).abs().sum()) for r in (0.0, 0.01, 0.1, 1.0, 100.0)]
+    assert wrong == sorted(wrong, reverse=True)
+    assert wrong[0] > 0.2
+    assert wrong[-1] < 0.01
+
+
+def test_a_warm_start_ends_at_the_same_plan_sooner() -> None:
+    cold = solve(0.1)
+    warm, far = (solve(0.1, potential=p) for p in (cold.potential, torch.tensor([3.0, -3.0, 1.0, 0.0])))
+    assert warm.iterations <= 2 < cold.iterations
+    for found in (warm, far):
+        torch.testing.assert_close(found.plan, cold.plan, atol=1e-9, rtol=0)
+
+
+def test_it_says_when_it_is_not_there_yet() -> None:
+    found = solve(0.1, max_iterations=2)
+    assert (found.iterations, found.converged) == (2, False)
+    assert found.change > 1e-10
+
+
+def test_the_least_epsilon_is_finite() -> None:
+    found = solve(0.1, epsilon=1e-4, max_iterations=50)
+    assert torch.isfinite(found.plan).all()
+    assert torch.isfinite(found.potential).all()
+
+
+def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[list[FloatArray], list[np.ndarray]]:
+    """Domains of blobs of given sizes; between two domains lies more than between two blobs."""
+    rng = np.random.default_rng(seed)
+    centres, shifts = np.eye(8)[:K], 5 * np.eye(8)[K:]
+    domains, truths = [], []
+    for d, counts in enumerate(sizes):
+        truth = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        noise = 0.05 * rng.normal(size=(len(truth), 8))
+        domains.append((centres[truth] + shifts[d] + noise).astype(np.float32))
+        truths.append(truth)
+    return domains, truths
+
+
+def run(domains: list[FloatArray], n_clusters: int = K, seed: int = 0, **settings: object) -> DomainClusters:
+    return cluster_domains(domains, n_clusters, np.random.default_rng(seed), **settings)  # type: ignore[arg-type]
+
+
+def rand_index(clusters: DomainClusters, truths: list[np.ndarray]) -> float:
+    return float(adjusted_rand_score(np.concatenate(truths), clusters.assignments.argmax(1)))
+
+
+@pytest.mark.parametrize("transported", [True, False])
+def test_domains_seen_from_their_own_mean_share_their_clusters(transported: bool) -> None:
+    domains, truths = shifted([[20] * K, [15] * K])
+    assert rand_index(run(domains, transported=transported), truths) == 1
+    assert rand_index(run(domains, transported=transported, centred=False), truths) < 0.7
+
+
+def test_what_it_gives_fits_together() -> None:
+    domains, _ = shifted([[20] * K, [15] * K, [9] * K])
+    found = run(domains, width=5)
+    assert found.axes.shape == (8, 5)
+    np.testing.assert_allclose(found.axes.T @ found.axes, np.eye(5), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(found.prototypes, axis=0), np.ones(K), rtol=1e-5)
+    np.testing.assert_allclose(found.mean, np.mean([unit_rows(d).mean(0) for d in domains], 0), atol=1e-6)
+    np.testing.assert_allclose(found.assignments.sum(1), np.ones(176), rtol=1e-5)
+    parts = np.split(found.assignments, [80, 140])
+    np.testing.assert_allclose(found.proportions, [part.mean(0) for part in parts], atol=1e-6)
+
+
+def test_proportions_of_unbalanced_domains_are_found() -> None:
+    sizes = [[40, 20, 12, 8], [8, 14, 24, 34]]
+    domains, truths = shifted(sizes)
+    found = run(domains, relaxation=0.05)
+    assert rand_index(found, truths) == 1
+    names = match(np.concatenate(truths), found.assignments.argmax(1))
+    expected = np.array(sizes) / 80
+    np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], expected, atol=0.02)
+
+
+def test_the_generator_decides_and_names_of_domains_do_not() -> None:
+    domains, truths = shifted([[20] * K, [15] * K])
+    one, again = run(domains), run(domains)
+    np.testing.assert_array_equal(one.prototypes, again.prototypes)
+    swapped = run(domains[::-1])
+    assert rand_index(swapped, truths[::-1]) == 1
+
+
+def test_starts_that_vote_depend_less_on_the_generator() -> None:
+    noise = [np.random.default_rng(seed).normal(size=(60, 6)).astype(np.float32) for seed in (0, 1)]
+
+    def agreement(starts: int) -> float:
+        found = [run(noise, 12, seed, starts=starts).assignments.argmax(1) for seed in range(5)]
+        return float(np.mean([adjusted_rand_score(a, b) for a, b in combinations(found, 2)]))
+
+    assert agreement(1) + 0.1 < agreement(20)
+
+
+@pytest.mark.parametrize("transported", [True, False])
+def test_prototypes_are_those_of_what_the_starts_agree_on(transported: bool) -> None:
+    domains, truths = shifted([[20] * K, [15] * K, [9] * K])
+    found = run(domains, starts=3, transported=transported)
+    directions = [centre(d) @ found.axes for d in domains]
+    truth, weight = (
+        np.concatenate(truths),
+        np.repeat([1 / len(d) for d in domains], [len(d) for d in domains]),
+    )
+    means = [weight[truth == k] @ unit_rows(np.concatenate(directions))[truth == k] for k in range(K)]
+    names = match(truth, found.assignments.argmax(1))
+    order = [names[k] for k in range(K)]
+    np.testing.assert_allclose(found.prototypes.T[order], unit_rows(np.stack(means)), atol=0.01)

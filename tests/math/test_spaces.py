@@ -1,0 +1,163 @@
+"""Tests of the spaces in which a target is clustered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ucds.choices import SPACES
+from ucds.math.spaces import (
+    FloatArray,
+    centre,
+    diffuse,
+    make_spaces,
+    mutual_neighbours,
+    neighbours_within,
+    principal_axes,
+    principal_space,
+    unit_rows,
+)
+
+
+def normal(n: int, width: int, seed: int = 0) -> FloatArray:
+    scales = np.linspace(2, 0.5, width)  # no two directions are alike
+    return (scales * np.random.default_rng(seed).normal(size=(n, width))).astype(np.float32)
+
+
+def test_rows_get_unit_length_and_a_row_of_zeros_stays() -> None:
+    vectors = np.array([[3, 4], [0, 0], [-2, 0]], dtype=np.float32)
+    np.testing.assert_allclose(unit_rows(vectors), [[0.6, 0.8], [0, 0], [-1, 0]], atol=1e-7)
+
+
+def test_the_centre_is_that_of_directions() -> None:
+    root = np.sqrt(0.5)
+    by_hand = [[root, -root], [-root, root]]
+    np.testing.assert_allclose(centre(np.array([[5, 0], [0, 1]], dtype=np.float32)), by_hand, atol=1e-6)
+
+
+def test_another_mean_can_be_given() -> None:
+    vectors, mean = normal(20, 4), np.array([0.1, 0.2, -0.3, 0.4], dtype=np.float32)
+    np.testing.assert_allclose(centre(vectors, mean), unit_rows(unit_rows(vectors) - mean), atol=1e-6)
+    np.testing.assert_array_equal(centre(vectors, unit_rows(vectors).mean(0)), centre(vectors))
+
+
+@pytest.mark.parametrize(("n", "width"), [(60, 8), (5, 8)])
+def test_axes_and_scales_are_those_of_the_singular_value_decomposition(n: int, width: int) -> None:
+    vectors = normal(n, width)
+    axes, scales = principal_axes(vectors, 100)
+    _, singular, right = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
+    np.testing.assert_allclose(scales, singular, rtol=1e-5)
+    np.testing.assert_allclose(np.abs(axes.T @ right.T), np.eye(min(n, width)), atol=1e-4)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(min(n, width)), atol=1e-5)
+
+
+def test_the_sign_of_an_axis_is_that_of_its_largest_entry() -> None:
+    axes, _ = principal_axes(normal(50, 6), 6)
+    assert (axes[np.abs(axes).argmax(0), np.arange(6)] > 0).all()
+    np.testing.assert_allclose(principal_axes(-normal(50, 6), 6)[0], axes, atol=1e-5)
+
+
+def test_axes_are_as_many_as_asked_for_and_as_the_data_has() -> None:
+    assert principal_axes(normal(50, 6), 4)[0].shape == (6, 4)
+    flat = normal(50, 2) @ normal(2, 6, seed=1)
+    axes, scales = principal_axes(flat, 6)
+    assert (axes.shape, scales.shape) == ((6, 2), (2,))
+    np.testing.assert_allclose(flat @ axes @ axes.T, flat, atol=1e-4)
+
+
+@pytest.mark.parametrize("whitening", [0.0, 0.5, 1.0])
+def test_whitening_is_a_power_of_the_scales(whitening: float) -> None:
+    vectors = normal(40, 7)
+    left, singular, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    expected = unit_rows((left * singular ** (1 - whitening))[:, :5])
+    found = principal_space(vectors, 5, whitening)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)  # whatever the signs
+
+
+def test_whole_whitening_makes_variances_equal_and_none_keeps_angles() -> None:
+    vectors = normal(40, 5)
+    moved = vectors - vectors.mean(0)
+    axes, scales = principal_axes(moved, 5)
+    np.testing.assert_allclose((moved @ (axes / scales)).var(0), np.full(5, 1 / 40), rtol=1e-4)
+    whole = principal_space(vectors, 5, 0.0)
+    np.testing.assert_allclose(whole @ whole.T, unit_rows(moved) @ unit_rows(moved).T, atol=1e-5)
+
+
+def test_neighbours_that_only_one_side_acknowledges_do_not_count() -> None:
+    line = np.array([[0], [1], [3]], dtype=np.float32)  # 3's nearest is 1, but 1's nearest is 0
+    expected = [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]
+    np.testing.assert_allclose(mutual_neighbours(line, 1).toarray(), expected)
+
+
+def test_the_graph_is_symmetric_before_rows_are_made_to_sum_to_one() -> None:
+    graph = mutual_neighbours(normal(80, 3), 6).toarray()
+    np.testing.assert_allclose(graph.sum(1), 1, atol=1e-6)
+    linked = graph > 0
+    np.testing.assert_array_equal(linked, linked.T)
+    assert linked.diagonal().all()
+    assert linked.sum(1).max() <= 7
+    assert linked.sum() > 80
+
+
+@pytest.mark.parametrize("n", [1, 2, 30])
+def test_equal_samples_and_few_samples_have_their_own_place(n: int) -> None:
+    graph = mutual_neighbours(np.ones((n, 2), np.float32), 5).toarray()
+    np.testing.assert_allclose(graph.sum(1), 1, atol=1e-6)
+    assert (graph.diagonal() > 0).all()
+
+
+def test_far_groups_never_mix() -> None:
+    one, other = (normal(20, 3, seed) * 0.05 + 4 * np.eye(3)[seed] for seed in (0, 1))
+    one, other = (unit_rows(group.astype(np.float32)) for group in (one, other))
+    together = diffuse(np.concatenate([one, other]), 8, 4)
+    np.testing.assert_allclose(together[:20], diffuse(one, 8, 4), atol=1e-5)
+    np.testing.assert_allclose(together[20:], diffuse(other, 8, 4), atol=1e-5)
+    assert together[:20].var(0).sum() < 0.7 * one.var(0).sum()
+
+
+def test_no_round_changes_nothing() -> None:
+    vectors = unit_rows(normal(10, 3))
+    np.testing.assert_array_equal(diffuse(vectors, 3, 0), vectors)
+
+
+@pytest.mark.parametrize(
+    ("samples", "clusters", "most", "share", "expected"),
+    [(100, 10, 50, 0.5, 5), (100, 10, 50, 1.0, 10), (100, 10, 3, 0.5, 3), (10, 10, 9, 0.5, 1)],
+)
+def test_neighbourhoods_are_a_share_of_a_cluster(
+    samples: int, clusters: int, most: int, share: float, expected: int
+) -> None:
+    assert neighbours_within(samples, clusters, most, share) == expected
+
+
+def test_spaces_are_what_their_names_say() -> None:
+    vectors = normal(90, 6) + 2
+    spaces = make_spaces(vectors, 9, width=4, whitening=0.5, neighbours=8, rounds=2)
+    assert tuple(spaces) == SPACES
+    principal = principal_space(centre(vectors), 4, 0.5)
+    np.testing.assert_array_equal(spaces["principal"], principal)
+    for name, count in (("wide", 8), ("middle", 5), ("near", 2)):
+        np.testing.assert_array_equal(spaces[name], diffuse(principal, count, 2))
+    np.testing.assert_array_equal(spaces["features"], principal_space(centre(vectors), 256, 0.0))
+    assert list(make_spaces(vectors, 9, names=("near", "features"))) == ["near", "features"]
+
+
+def test_the_order_and_length_of_samples_do_not_matter() -> None:
+    vectors, rng = normal(60, 5) + 1, np.random.default_rng(1)
+    order, lengths = rng.permutation(60), rng.uniform(1, 9, size=(60, 1)).astype(np.float32)
+    # After some rounds samples coincide, and which of them are nearest is a matter of rounding.
+    spaces, again = (make_spaces(x, 4, rounds=1) for x in (vectors, (lengths * vectors)[order]))
+    for name in spaces:
+        np.testing.assert_allclose(again[name], spaces[name][order], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [np.ones((12, 1)), np.ones((12, 5)), np.zeros((12, 5)), np.arange(12.0)[:, None], np.eye(2, 5)],
+    ids=["one constant", "constants", "zeros", "one feature", "two samples"],
+)
+def test_degenerate_features_give_finite_spaces(vectors: FloatArray) -> None:
+    for name, space in make_spaces(vectors.astype(np.float32), 2).items():
+        assert len(space) == len(vectors), name
+        assert space.shape[1] >= 1, name
+        assert np.isfinite(space).all(), name

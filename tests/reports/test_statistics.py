@@ -1,0 +1,104 @@
+"""Tests of comparisons: against the paired t-test, by hand, and in what the intervals cover."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ucds.reports.statistics import Interval, best_of, compare, over_seeds, over_tasks
+
+
+def test_one_task_is_the_paired_t_test() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(50, 3, 8), rng.normal(48, 3, 8)
+    found = compare({"t": dict(enumerate(ours))}, {"t": dict(enumerate(theirs))})
+    assert found is not None
+    expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    assert found.difference == pytest.approx((ours - theirs).mean())
+    assert (found.over_seeds.low, found.over_seeds.high) == pytest.approx((expected.low, expected.high))
+    assert (found.tasks, found.pairs) == (1, 8)
+
+
+def test_several_tasks_by_hand() -> None:
+    # Means 2 and 5; variances 1 and 4 over 3 seeds: 1/3 and 4/3. Standard error of the mean of both:
+    # sqrt(5/3) / 2. Degrees of freedom (5/3)^2 / ((1/3)^2 / 2 + (4/3)^2 / 2) = 50/17.
+    differences = [np.array([1.0, 2.0, 3.0]), np.array([3.0, 5.0, 7.0])]
+    found = over_seeds(differences)
+    half = stats.t.ppf(0.975, 50 / 17) * math.sqrt(5 / 3) / 2
+    assert (found.low, found.high) == pytest.approx((3.5 - half, 3.5 + half))
+
+
+def test_equal_tasks_of_equal_variance_have_all_degrees_of_freedom() -> None:
+    values = np.array([1.0, 2.0, 3.0])
+    found = over_seeds([values, values + 1, values + 2])
+    half = stats.t.ppf(0.975, 6) * math.sqrt(3 * 1 / 3) / 3
+    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half))
+
+
+def test_without_variance_the_interval_is_the_mean() -> None:
+    assert over_seeds([np.array([2.0, 2.0]), np.array([4.0, 4.0])]) == Interval(3.0, 3.0)
+
+
+def test_two_tasks_without_variance_are_drawn_as_they_are() -> None:
+    # Of two draws of two tasks a quarter each is (0, 0) and (1, 1): the whole range is in the interval.
+    found = over_tasks([np.array([0.0, 0.0]), np.array([1.0, 1.0])])
+    assert found == Interval(0.0, 1.0)
+    # And half of them are (0, 1): between the quartiles lies the middle only.
+    narrow = over_tasks([np.array([0.0, 0.0]), np.array([1.0, 1.0])], level=0.4)
+    assert narrow == Interval(0.5, 0.5)
+
+
+def test_many_equal_tasks_leave_the_variance_of_the_seeds() -> None:
+    """With no spread between tasks the bootstrap's interval is the normal one of all their seeds."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(0, 1, 40)
+    values = (values - values.mean()) / values.std()
+    found = over_tasks([values] * 25)
+    half = 1.96 / math.sqrt(25 * 40)
+    assert found.low == pytest.approx(-half, rel=0.06)
+    assert found.high == pytest.approx(half, rel=0.06)
+
+
+def test_seeds_are_not_tasks() -> None:
+    """More seeds narrow the first interval without end, the second only down to the tasks' own spread."""
+    rng = np.random.default_rng(2)
+    tasks = [0.0, 3.0, 6.0, 9.0]
+    few = [mean + rng.normal(0, 1, 5) for mean in tasks]
+    many = [mean + rng.normal(0, 1, 500) for mean in tasks]
+    seeds = [over_seeds(d) for d in (few, many)]
+    over = [over_tasks(d) for d in (few, many)]
+    assert seeds[1].high - seeds[1].low < 0.2 * (seeds[0].high - seeds[0].low)
+    assert over[1].high - over[1].low > 4
+
+
+def test_the_same_runs_give_the_same_interval() -> None:
+    differences = [np.array([1.0, 2.0, 4.0]), np.array([0.0, 3.0])]
+    assert over_tasks(differences) == over_tasks(differences)
+
+
+def test_only_common_runs_are_compared() -> None:
+    ours = {"a": {0: 5.0, 1: 7.0, 2: 100.0}, "b": {0: 1.0}, "c": {0: 9.0}}
+    theirs = {"a": {0: 4.0, 1: 5.0, 3: -100.0}, "b": {1: 1.0}, "d": {0: 9.0}}
+    found = compare(ours, theirs)
+    assert found is not None
+    assert (found.difference, found.tasks, found.pairs) == (1.5, 1, 2)
+
+
+def test_nothing_in_common_is_no_comparison() -> None:
+    assert compare({"a": {0: 1.0}}, {"a": {1: 1.0}}) is None
+    assert compare({}, {}) is None
+
+
+def test_too_few_runs_leave_the_interval_open() -> None:
+    found = compare({"a": {0: 3.0}}, {"a": {0: 1.0}})
+    assert found is not None
+    assert found.difference == 2.0
+    assert found.over_seeds == found.over_tasks == Interval(-math.inf, math.inf)
+
+
+def test_the_best_of_every_run_that_all_have() -> None:
+    options = [{"t": {0: 1.0, 1: 5.0, 2: 9.0}, "u": {0: 3.0}}, {"t": {0: 4.0, 1: 2.0}, "v": {0: 1.0}}]
+    assert best_of(options) == {"t": {0: 4.0, 1: 5.0}, "u": {}}

@@ -1,0 +1,267 @@
+"""Tests of pages: figures by hand, what is missing, what is compared with what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grid_kit import record
+
+from ucds.config import Config
+from ucds.experiments.grid import Benchmark
+from ucds.experiments.records import FILE, append_records
+from ucds.reports.table_rows import RowKey, collect, row_title
+from ucds.reports.tables import all_tables, page, reference, write_table
+
+
+def benchmark(**changes: Any) -> Benchmark:
+    values: dict[str, Any] = {
+        "title": "Small",
+        "grid": {"backbone": "net", "targets": ["a", "b"], "methods": ["kmeans", "pcd"], "seeds": [0, 1, 2]},
+        "settings": {"epsilon": 0.02},
+        "paper": {"pcd": {"a": 46.8}},
+    }
+    return Benchmark(**values | changes)
+
+
+RECORDS = [
+    record("kmeans", "a", 0, 0.60, nmi=0.4),
+    record("kmeans", "a", 1, 0.70, nmi=0.6),
+    record("kmeans", "a", 2, 0.80, nmi=0.8),
+    record("kmeans", "b", 0, 0.30, nmi=0.2, seconds=6.0),
+    record("pcd", "a", 0, 0.50, oracle_accuracy=0.55, proportions_l1=0.1, uniform_l1=0.3),
+]
+
+
+def text_of(asked: Benchmark, records: list[dict[str, Any]]) -> str:
+    results = collect(asked, records)
+    return page(asked, results, all_tables(asked, results), [])
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith(f"| {first}")
+    ]
+
+
+def test_mean_and_standard_deviation_by_hand() -> None:
+    accuracy, compared, other = rows(text_of(benchmark(), RECORDS), "frozen k-means")
+    # 60, 70, 80: mean 70, sample standard deviation 10. The mean over targets is of their means.
+    assert accuracy[1:] == ["70.0 +- 10.0 (3)", "30.0 (1)", "50.0", "-", "-", "-"]
+    assert compared[1:] == ["+10.0", "-", "-", "1", "1"]
+    # NMI over all four records: (40 + 60 + 80 + 20) / 4; seconds: (2 + 2 + 2 + 6) / 4.
+    assert other[1:] == ["50.0", "25.0", "-", "-", "-", "3.0", "-", "-", "100"]
+
+
+def test_what_is_missing_is_called_missing_and_the_papers_figures_stand_beside() -> None:
+    text = text_of(benchmark(), RECORDS)
+    accuracy, other = rows(text, r"**PCD**")
+    assert accuracy[1:] == ["50.0 (1)", "missing", "missing", "46.8", "-", "-"]
+    assert other[1:] == ["50.0", "25.0", "55.0", "0.10", "0.30", "2.0", "-", "-", "100"]
+    assert rows(text, "method")[0][1:] == ["a", "b", "mean", "paper a", "paper b", "paper mean"]
+    assert "5 of 12 cells have a record." in text
+
+
+def test_the_papers_mean_is_of_all_its_targets() -> None:
+    text = text_of(benchmark(paper={"pcd": {"a": 40.0, "b": [60.0, 2.5]}}), RECORDS)
+    assert rows(text, r"**PCD**")[0][4:] == ["40.0", "60.0 +- 2.5", "50.0"]
+
+
+def test_without_records_the_page_says_so() -> None:
+    text = text_of(benchmark(), [])
+    assert rows(text, "**PCD**")[0][1:] == ["missing", "missing", "missing", "46.8", "-", "-"]
+    assert text.endswith("No records yet.\n")
+
+
+def test_without_published_figures_there_are_no_such_columns() -> None:
+    text = text_of(benchmark(paper={}), RECORDS)
+    assert rows(text, "method")[0][1:] == ["a", "b", "mean"]
+    assert all(len(row) == 4 for row in rows(text, "frozen")[:1])
+
+
+def test_records_of_other_settings_do_not_count() -> None:
+    other = {"settings": {"epsilon": 0.03}}
+    foreign = [record("pcd", "b", 0, 0.99, **other), record("kmeans", "a", 0, 0.01, **other)]
+    assert text_of(benchmark(), [*RECORDS, *foreign]) == text_of(benchmark(), RECORDS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"backbone": "x"},
+        {"source_backbone": "x"},
+        {"subset": "imbalanced"},
+        {"pooled_source": True},
+        {"start": "source weights"},
+        {"seed": 7},
+        {"dataset": "elsewhere"},
+    ],
+)
+def test_records_of_other_conditions_do_not_count(other: dict[str, Any]) -> None:
+    strange = record("pcd", "b", 0, 0.9) | other
+    assert text_of(benchmark(), [*RECORDS, strange]) == text_of(benchmark(), RECORDS)
+
+
+@pytest.mark.parametrize("other", [{"weights": "x"}, {"data": "x"}, {"source_weights": "x"}])
+def test_records_of_other_files_than_the_latest_do_not_count(other: dict[str, Any]) -> None:
+    strange = record("pcd", "b", 0, 0.9) | other
+    assert text_of(benchmark(), [strange, *RECORDS]) == text_of(benchmark(), RECORDS)
+    # If it is the latest, its files are what counts.
+    assert rows(text_of(benchmark(), [*RECORDS, strange]), "**PCD**")[0][1:3] == ["missing", "90.0 (1)"]
+
+
+def test_a_seed_counts_once_and_the_latest_record_of_it() -> None:
+    text = text_of(benchmark(), [*RECORDS, record("pcd", "a", 0, 0.40)])
+    assert rows(text, "**PCD**")[0][1] == "40.0 (1)"
+
+
+def test_provenance_is_told() -> None:
+    text = text_of(benchmark(), RECORDS)
+    settings = Config(epsilon=0.02).hash
+    assert "Backbone net, weights none, data aa." in text
+    assert f"Settings {settings}; cpu (1 threads); torch 2." in text
+    assert "Revisions 0123456789ab." in text
+
+
+def test_every_row_of_a_table_is_as_long_as_its_head() -> None:
+    for table in all_tables(benchmark(), collect(benchmark(), RECORDS)):
+        assert {len(row.entries) + 1 for row in table.rows} == {len(table.columns)}
+
+
+VARIANTS = [
+    {"name": "pooled source", "pooled_source": True, "paper": {"pcd": {"a": [45.6, 1.0]}}},
+    {"name": "again"},
+]
+
+
+def test_variants_of_one_method_are_rows_by_their_names() -> None:
+    asked = benchmark(
+        grid={"backbone": "net", "targets": ["a"], "methods": ["pcd"], "seeds": [0, 1]}, variants=VARIANTS
+    )
+    made = [record("pcd", "a", seed, 0.5 + seed / 10) for seed in (0, 1)]
+    pooled = [record("pcd", "a", seed, 0.52 + seed / 10, dataset="", pooled_source=True) for seed in (0, 1)]
+    text = text_of(asked, [*made, *pooled])
+    assert rows(text, "method")[0] == ["method", "a", "paper a"]
+    assert rows(text, "**PCD**")[0][1:] == ["55.0 +- 7.1 (2)", "46.8"]
+    accuracy, compared, _ = rows(text, "pooled source")
+    assert accuracy[1:] == ["57.0 +- 7.1 (2)", "45.6 +- 1.0"]
+    assert compared[1:] == ["+2.0", "+2.0 to +2.0", "-", "1", "2"]
+    # One record serves all rows that mean the same.
+    assert rows(text, "again")[0][1:] == ["55.0 +- 7.1 (2)", "-"]
+
+
+def test_methods_are_compared_with_pcd_of_their_own_variant() -> None:
+    asked = benchmark(variants=VARIANTS)
+    results = collect(asked, [])
+    assert row_title(asked, RowKey("again", "pcd")) == "PCD, again"
+    assert reference(asked, results, RowKey("again", "kmeans")) == RowKey("again", "pcd")
+    assert reference(asked, results, RowKey("", "kmeans")) == RowKey("", "pcd")
+    named = benchmark(variants=VARIANTS, reference="frozen k-means")
+    assert reference(named, results, RowKey("again", "pcd")) == RowKey("", "kmeans")
+
+
+def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() -> None:
+    asked = benchmark(
+        grid={"backbone": "net", "targets": ["a"], "methods": ["kmeans", "po"], "seeds": [0]},
+        variants=[
+            {"name": "V", "settings": {"epsilon": 0.5}},
+            {"name": "W", "settings": {"epsilon": 0.6}, "methods": ["po"]},
+        ],
+    )
+    results = collect(asked, [])
+    assert reference(asked, results, RowKey("V", "po")) == RowKey("V", "kmeans")
+    assert reference(asked, results, RowKey("W", "po")) == RowKey("", "kmeans")
+
+
+def choosing(accuracies: dict[str, list[float]]) -> str:
+    """A page of variants of PCD with these accuracies on "a" by seed, of which the last chooses."""
+    names = list(accuracies)
+    weights = dict(zip(names, (0.1, 0.2, 0.3, 0.4), strict=False))
+    asked = benchmark(
+        grid={"targets": ["a"], "methods": ["pcd"], "seeds": [0, 1]},
+        variants=[
+            {"name": name, "backbone": "net", "settings": {"information_weight": weights[name]}}
+            for name in names
+        ],
+        choices=[
+            {"name": "every", "method": "pcd", "chooser": names[-1], "options": names[:-1]},
+            {"name": "again", "method": "pcd", "chooser": names[0], "options": names[:-1]},
+        ],
+    )
+    records = [
+        record("pcd", "a", seed, accuracy, settings={"epsilon": 0.02, "information_weight": weights[name]})
+        for name, values in accuracies.items()
+        for seed, accuracy in enumerate(values)
+    ]
+    return text_of(asked, records)
+
+
+def test_a_choice_stands_beside_an_oracles() -> None:
+    text = choosing({"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]})
+    # The oracle takes 54 and 60: 2 points above "never" on average. The guard gains 1.5, the other nothing.
+    every, again, both = (rows(text, name)[0] for name in ("every", "again", "**all"))
+    assert every[1] == "+1.5"
+    assert every[3:] == ["+2.0", "75%", "1", "2"]
+    assert (again[1], again[4]) == ("+0.0", "0%")
+    assert both[1] == "+0.8"
+    assert both[3:] == ["+2.0", "38%", "2", "4"]
+
+
+def test_options_of_a_choice_are_compared_with_the_first() -> None:
+    text = choosing({"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]})
+    assert "above never" in text
+    assert rows(text, "always")[1][1] == "+1.0"
+
+
+def test_a_choice_without_anything_to_gain_has_no_share_and_one_without_records_is_missing() -> None:
+    assert rows(choosing({"never": [0.5], "always": [0.4], "guarded": [0.5]}), "every")[0][3:5] == [
+        "+0.0",
+        "-",
+    ]
+    assert (
+        rows(choosing({"never": [0.5, 0.6], "always": [], "guarded": [0.5]}), "every")[0][1:]
+        == ["missing"] * 6
+    )
+
+
+def test_a_part_of_the_samples_is_another_task() -> None:
+    asked = benchmark(variants=[{"name": "part", "subset": "imbalanced"}], reference="PCD")
+    part = record("pcd", "a", 0, 0.1, subset="imbalanced")
+    compared = rows(text_of(asked, [*RECORDS, part]), "PCD, part")[1]
+    assert compared[1:] == ["-", "-", "-", "-", "-"]
+
+
+def test_each_data_set_has_a_table() -> None:
+    grid = {"backbone": "net", "targets": {"one": ["a"], "two": ["a", "b"]}, "methods": ["pcd"], "seeds": [0]}
+    made = [record("pcd", "a", 0, 0.5, dataset="one"), record("pcd", "a", 0, 0.7, dataset="two")]
+    first, second, *_ = rows(text_of(benchmark(grid=grid, paper={}), made), "**PCD**")
+    assert first[1:] == ["50.0 (1)"]
+    assert second[1:] == ["70.0 (1)", "missing", "missing"]
+
+
+def test_a_table_of_costs() -> None:
+    asked = benchmark(
+        measures=["parameters", "seconds_per_batch"], paper={"pcd": {"parameters": 11.32}}, note="Why."
+    )
+    made = [
+        record("pcd", "a", 0, 0.5, parameters=11_316_288, images_per_second=640.0),
+        record("pcd", "b", 0, 0.5, parameters=11_316_288, images_per_second=320.0),
+    ]
+    text = text_of(asked, made)
+    assert "\n\nWhy.\n\n" in text
+    # 64 images take 0.1 and 0.2 seconds.
+    assert rows(text, "**PCD**") == [["**PCD**", "11.32", "11.32", "0.150", "-"]]
+    assert rows(text, "frozen")[0][1:] == ["missing", "-", "missing", "-"]
+
+
+def test_a_page_is_written_in_both_forms_from_the_records_on_disk(tmp_path: Path) -> None:
+    append_records(tmp_path / "small" / FILE, RECORDS)
+    text = write_table(benchmark(), tmp_path / "small")
+    assert text == text_of(benchmark(), RECORDS)
+    assert (tmp_path / "small.md").read_text() == text
+    latex = (tmp_path / "small.tex").read_text()
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
+    assert r"\textbf{PCD} & $50.0$ (1) & missing & missing & $46.8$ & -- & -- \\" in latex

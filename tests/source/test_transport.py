@@ -1,0 +1,191 @@
+"""Tests of the source's part of the recipe `ucds`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+from torch import nn
+
+from ucds import SourceClustering, UserError
+from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.config import Config
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import Interrupted
+from ucds.models import ClusteringModel
+from ucds.math.partitions import match
+from ucds.source.train import train_source
+from ucds.training.prediction import predict
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+K, WIDTH = 4, 8
+
+
+def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, groups and domains, all interleaved; domains lie further apart than groups."""
+    rng = np.random.default_rng(seed)
+    truth = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts in sizes])
+    domain = np.repeat(np.arange(len(sizes)), [sum(counts) for counts in sizes])
+    order = rng.permutation(len(truth))
+    truth, domain = truth[order], domain[order]
+    centres, shifts = np.eye(WIDTH)[:K], 5 * np.eye(WIDTH)[K:]
+    vectors = centres[truth] + shifts[domain] + 0.05 * rng.normal(size=(len(truth), WIDTH))
+    return vectors.astype(np.float32), truth, domain
+
+
+def source(**settings: Any) -> SourceClustering:
+    short = {"source_starts": 5, "fitting_epochs": 3, "batch_size": 16} | settings
+    return SourceClustering(K, settings=short, random_state=0, accelerator="cpu")
+
+
+BALANCED = [[20] * K, [15] * K]
+
+
+def test_domains_share_their_clusters_when_each_is_seen_from_its_own_mean() -> None:
+    vectors, truth, domain = shifted(BALANCED)
+    found = source().fit(vectors, sample_domain=domain)
+    assert [stage.name for stage in found.stages_] == ["cluster-domains"]
+    assignments = found.stages_[0].state["assignments"]
+    assert adjusted_rand_score(truth, assignments.argmax(1).numpy()) == 1
+    torch.testing.assert_close(assignments.sum(1), torch.ones(len(truth)))
+    together = source(domain_centring=False).fit(vectors, sample_domain=domain)
+    assert adjusted_rand_score(truth, together.stages_[0].state["assignments"].argmax(1).numpy()) < 0.7
+
+
+def test_the_model_answers_from_the_mean_of_the_domains() -> None:
+    """A small shift only: one query's domain is not known, so a large one is not taken away."""
+    vectors, truth, domain = shifted(BALANCED)
+    vectors[:, K:] *= 0.05
+    found = source().fit(vectors, sample_domain=domain)
+    assert adjusted_rand_score(truth, found.labels_) == 1
+    alone = [int(found.predict(vectors[i : i + 1])[0]) for i in range(8)]
+    np.testing.assert_array_equal(alone, found.labels_[:8])  # whatever else is asked
+    np.testing.assert_array_equal(found.predict(9 * vectors), found.labels_)
+
+
+def test_the_order_of_samples_and_domains_does_not_matter() -> None:
+    vectors, truth, domain = shifted(BALANCED)
+    order = np.argsort(domain, kind="stable")
+    sorted_ = source().fit(vectors[order], sample_domain=domain[order]).stages_[0].state
+    mixed = source().fit(vectors, sample_domain=domain).stages_[0].state
+    # Stable sorting leaves every domain as it was, so that all numbers are the same.
+    torch.testing.assert_close(mixed["assignments"][order], sorted_["assignments"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(mixed["proportions"], sorted_["proportions"], atol=1e-4, rtol=0)
+    renamed = source().fit(vectors, sample_domain=np.array(["z", "a"])[domain]).stages_[0].state
+    assert adjusted_rand_score(truth, renamed["assignments"].argmax(1).numpy()) == 1
+    torch.testing.assert_close(renamed["proportions"].sort(1)[0], mixed["proportions"].flip(0).sort(1)[0])
+
+
+def test_proportions_of_unbalanced_domains_are_found() -> None:
+    sizes = [[40, 20, 12, 8], [8, 14, 24, 34]]
+    vectors, truth, domain = shifted(sizes)
+    found = source(proportion_relaxation=0.05).fit(vectors, sample_domain=domain)
+    labels = found.stages_[0].state["assignments"].argmax(1).numpy()
+    assert adjusted_rand_score(truth, labels) == 1
+    names = match(truth, labels)
+    proportions = found.proportions_[:, [names[k] for k in range(K)]]
+    np.testing.assert_allclose(proportions, np.array(sizes) / 80, atol=0.02)
+
+
+def test_one_domain_and_no_transport_work_too() -> None:
+    vectors, truth, _ = shifted([[20] * K])
+    for transport in (True, False):
+        assert adjusted_rand_score(truth, source(domain_transport=transport).fit(vectors).labels_) == 1
+
+
+def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
+    few = np.eye(3, 5, dtype=np.float32)
+    with pytest.raises(UserError, match="^3 samples cannot form 4 clusters$"):
+        source().fit(few)
+
+
+def test_the_seed_decides() -> None:
+    vectors, _, domain = shifted(BALANCED)
+    one, again = (source().fit(vectors, sample_domain=domain) for _ in range(2))
+    np.testing.assert_array_equal(one.prototypes_, again.prototypes_)
+    other = SourceClustering(K, random_state=1, accelerator="cpu").fit(vectors, sample_domain=domain)
+    assert not np.array_equal(one.prototypes_, other.prototypes_)
+
+
+def small_backbone() -> Backbone:
+    torch.manual_seed(0)
+    return module_backbone(nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh()), 12)
+
+
+def train(path: Path | None, data: TrainingData, tune: str = "full") -> tuple[ClusteringModel, Session]:
+    config = Config.from_mapping(
+        {"recipe": "ucds", "tune": tune, "fitting_epochs": 6, "batch_size": 16, "bottleneck_width": 10}
+    )
+    folder = None if path is None else RunFolder(path)
+    if path is not None and folder is not None:
+        folder.open({}, resume=path.exists())
+    session = Session(Runtime(accelerator="cpu", folder=folder), config)
+    try:
+        return train_source(session, small_backbone(), data, K), session
+    finally:
+        session.close()
+        if folder is not None:
+            folder.close()
+
+
+def data() -> TrainingData:
+    vectors, _, domain = shifted(BALANCED)
+    return TrainingData(VectorSamples(vectors, domain, ("a", "b")), VectorView())
+
+
+def test_the_whole_encoder_learns_the_assignments() -> None:
+    samples = data()
+    model, session = train(None, samples)
+    assert [result.name for result in session.results] == ["cluster-domains", "fit-domains"]
+    assert session.results[1].state["proportions"].shape == (2, K)
+    start = small_backbone().module.state_dict()
+    assert all(not torch.equal(model.encoder.backbone.state_dict()[name], start[name]) for name in start)
+    said = predict(model, samples.samples, samples.view, session.runtime, 64).argmax(1)
+    last = session.results[1]
+    assert torch.equal(said, last.evaluations[last.selected].labels)
+    asked = session.results[0].state["assignments"].argmax(1)
+    before = (session.results[0].evaluations[0].labels == asked).float().mean()
+    assert before < (said == asked).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("steps", [0, 7])
+def test_a_stopped_run_ends_as_one_that_never_stopped(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, session = train(tmp_path / "whole", data())
+    answers = iter([False] * steps + [True])
+    with monkeypatch.context() as patch:
+        patch.setattr(Runtime, "asked_to_stop", lambda self: next(answers))
+        with pytest.raises(Interrupted):
+            train(tmp_path / "stopped", data())
+    resumed, again = train(tmp_path / "stopped", data())
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    for one, other in zip(session.results, again.results, strict=True):
+        assert torch.equal(one.state["proportions"], other.state["proportions"])
+    logs = [(tmp_path / run / "log.jsonl").read_text() for run in ("whole", "stopped")]
+    assert logs[0] == logs[1]
+
+
+def test_a_finished_clustering_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a frozen backbone nothing follows the clustering: what a crash leaves is the whole model."""
+    whole, _ = train(tmp_path / "run", data(), "head")
+    monkeypatch.setattr("ucds.source.transport.cluster_domains", None)
+    resumed, session = train(tmp_path / "run", data(), "head")
+    assert [result.name for result in session.results] == ["cluster-domains"]
+    assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
+
+
+def test_a_backbone_of_vectors_is_left_alone() -> None:
+    model, _ = train(None, data(), "head")
+    start = small_backbone().module.state_dict()
+    assert all(torch.equal(model.encoder.backbone.state_dict()[name], start[name]) for name in start)
+    assert identity_backbone(WIDTH).spec != model.spec

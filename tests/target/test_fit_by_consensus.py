@@ -1,0 +1,261 @@
+"""Tests of the target's part of the recipe `ucds`: alone, with labels, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds import TargetClustering, UserError
+from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.config import Config
+from ucds.data.samples import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import Interrupted, UcdsWarning
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.metrics import score
+from ucds.models import ClusteringModel
+from ucds.target.train import train_target
+from ucds.training.fitting import LOGIT_SCALE
+from ucds.training.prediction import predict
+from ucds.training.progress import Quiet
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import TrainingData
+
+N, K, WIDTH = 80, 4, 8
+TRUTH = np.arange(N) % K
+PROVIDERS = (TRUTH + 1) % K
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+def blob_data(n: int = N) -> TrainingData:
+    rng = np.random.default_rng(0)
+    vectors = np.eye(WIDTH)[np.arange(n) % K] + 0.08 * rng.normal(size=(n, WIDTH)) + 2
+    return TrainingData(VectorSamples(vectors.astype(np.float32)), VectorView())
+
+
+def given(labels: np.ndarray, rows: np.ndarray | None = None, n_clusters: int = K) -> ClusterLabels:
+    rows = np.arange(N) if rows is None else rows
+    return ClusterLabels(tuple(str(i) for i in rows), labels[rows], n_clusters, "p")
+
+
+def small_backbone() -> Backbone:
+    torch.manual_seed(0)
+    layers = (nn.Linear(WIDTH, 12), nn.BatchNorm1d(12), nn.Dropout(0.1), nn.Tanh())
+    return module_backbone(nn.Sequential(*layers), 12)
+
+
+def train(
+    labels: ClusterLabels | None = None,
+    *,
+    folder: Path | None = None,
+    data: TrainingData | None = None,
+    n_clusters: int | None = K,
+    listener: Listener | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> tuple[ClusteringModel, Session]:
+    short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 8, "space_partitions": 4, "batch_size": 16}
+    config = Config.from_mapping(short | {"bottleneck_width": 10} | settings)
+    run = None if folder is None else RunFolder(folder)
+    if run is not None and folder is not None:
+        run.open({}, resume=folder.exists())
+    runtime = Runtime(accelerator="cpu", folder=run, reporter=listener, seed=seed)
+    session = Session(runtime, config)
+    backbone = small_backbone() if config.tune == "full" else identity_backbone(WIDTH)
+    try:
+        return train_target(session, backbone, data or blob_data(), labels, n_clusters=n_clusters), session
+    finally:
+        session.close()
+        if run is not None:
+            run.close()
+
+
+def predicted(model: ClusteringModel, data: TrainingData | None = None) -> np.ndarray:
+    data = data or blob_data()
+    found = predict(model, data.samples, data.view, Runtime(accelerator="cpu"), 64)
+    return found.argmax(1).cpu().numpy()
+
+
+def accuracy(model: ClusteringModel) -> float:
+    return score(predicted(model), TRUTH).accuracy
+
+
+@pytest.mark.parametrize("tune", ["head", "full"])
+@pytest.mark.parametrize("labels", [None, given(PROVIDERS)], ids=["alone", "with labels"])
+def test_blobs_are_found(labels: ClusterLabels | None, tune: str) -> None:
+    model, session = train(labels, tune=tune)
+    assert accuracy(model) == 1
+    assert not model.training
+    assert [result.name for result in session.results] == ["agree", "fit-target"]
+    for result in session.results:
+        torch.testing.assert_close(result.state["proportions"], torch.full((1, K), 1 / K), atol=0.02, rtol=0)
+
+
+def test_the_start_alone_already_says_what_was_agreed() -> None:
+    _, session = train()
+    agreed = session.results[0]
+    asked = agreed.state["assignments"]
+    torch.testing.assert_close(asked.sum(1), torch.ones(N))
+    assert torch.equal(agreed.evaluations[0].labels, asked.argmax(1))
+    model, _ = train(fitting_epochs=1)
+    np.testing.assert_array_equal(predicted(model), asked.argmax(1))
+
+
+def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
+    """The cosine-like logits by hand: no axis is left out, so that axes are a rotation."""
+    _, session = train()
+    start = session.results[0]
+    moved = blob_data().samples.read(np.arange(N)).numpy()
+    moved = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    moved -= moved.mean(0)
+    middles = start.state["assignments"].numpy().T @ (moved / np.linalg.norm(moved, axis=1, keepdims=True))
+    middles /= np.linalg.norm(middles, axis=1, keepdims=True)
+    expected = torch.from_numpy(LOGIT_SCALE * moved @ middles.T).softmax(1)
+    entropy = float(torch.special.entr(expected).sum(1).mean())
+    assert start.evaluations[0].conditional_entropy == pytest.approx(entropy, rel=1e-4)
+
+
+def test_predictions_on_the_training_samples_are_those_stored(tmp_path: Path) -> None:
+    model, session = train(given(PROVIDERS), folder=tmp_path / "run")
+    last = session.results[-1]
+    stored = np.load(tmp_path / "run" / "evaluations.npz")
+    assert stored["ids"].tolist() == [str(i) for i in range(N)]
+    np.testing.assert_array_equal(stored["fit-target/labels"][last.selected], predicted(model))
+    assert stored["agree/labels"].shape == (1, N)
+
+
+def test_what_became_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
+    listener = Listener()
+    train(given(PROVIDERS), folder=tmp_path / "run", listener=listener)
+    written = json.loads((tmp_path / "run" / "transfer.json").read_text())
+    assert written["use"] == "consensus"
+    assert written["labelled"] == N
+    assert listener.said == [written["sentence"]]
+    assert "%" in written["sentence"]
+
+
+def test_alone_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    listener = Listener()
+    train(folder=tmp_path / "run", listener=listener)
+    assert not (tmp_path / "run" / "transfer.json").exists()
+    assert listener.said == []
+
+
+def test_useless_labels_are_set_aside(tmp_path: Path) -> None:
+    shuffled = np.random.default_rng(5).permutation(TRUTH)
+    listener = Listener()
+    model, _ = train(given(shuffled), listener=listener)
+    assert accuracy(model) == 1
+    assert "set aside" in listener.said[0]
+    alone, _ = train()
+    assert all(torch.equal(t, alone.state_dict()[name]) for name, t in model.state_dict().items())
+
+
+def test_labels_of_some_samples_in_any_order() -> None:
+    rows = np.random.default_rng(1).choice(N, 30, replace=False)
+    listener = Listener()
+    with pytest.warns(UcdsWarning, match="30 of 80 samples have a label"):
+        model, session = train(given(PROVIDERS, rows), listener=listener)
+    assert accuracy(model) == 1
+    with pytest.warns(UcdsWarning, match="30 of 80"):
+        _, again = train(given(PROVIDERS, np.sort(rows)))
+    torch.testing.assert_close(session.results[0].state, again.results[0].state, atol=0, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups
+@pytest.mark.parametrize(("labels", "k"), [(TRUTH // 2, 2), (TRUTH + K * (np.arange(N) // K % 2), 2 * K)])
+def test_the_provider_may_have_another_number_of_clusters(labels: np.ndarray, k: int) -> None:
+    model, _ = train(given(labels, n_clusters=k), transfer="consensus")
+    assert model.n_clusters == K
+    assert accuracy(model) == 1
+    of_the_providers, _ = train(given(labels, n_clusters=k), n_clusters=None, fitting_epochs=1)
+    assert of_the_providers.n_clusters == k
+
+
+def test_the_papers_recipe_refuses_another_number_of_clusters() -> None:
+    with pytest.raises(UserError, match="the labels have 2 clusters, but the model has 4"):
+        train(given(TRUTH // 2, n_clusters=2), recipe="pcd", clustering_epochs=1, refinement_epochs=1)
+
+
+def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match="^3 samples cannot form 4 clusters$"):
+        train(data=blob_data(3))
+    with pytest.raises(UserError, match="say how many clusters"):
+        train(n_clusters=None)
+    with pytest.raises(UserError, match="none of the 80 samples has a label"):
+        train(ClusterLabels(("x", "y"), np.array([0, 1]), K, "p"))
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_as_many_samples_as_clusters_are_enough() -> None:
+    """They need not all stay apart: a sample is averaged with one neighbour at least."""
+    model, session = train(data=blob_data(K))
+    assert set(predicted(model, blob_data(K))) <= set(range(K))
+    assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+    torch.testing.assert_close(session.results[0].state["assignments"].sum(1), torch.ones(K))
+
+
+def test_the_seed_decides() -> None:
+    models = [train(given(PROVIDERS), seed=seed)[0].prototypes for seed in (0, 0, 1)]
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+
+
+@pytest.mark.parametrize("tune", ["head", "full"])
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [(0, Interrupted), (17, Interrupted), (17, KeyboardInterrupt)],
+    ids=["at once", "on the way", "killed on the way"],
+)
+def test_a_stopped_run_ends_as_one_that_never_stopped(
+    steps: int, error: type[BaseException], tune: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked to stop, all work is saved; killed, the run goes on from its last evaluation."""
+    whole, session = train(given(PROVIDERS), folder=tmp_path / "whole", tune=tune)
+    left = [steps]
+
+    def stop(self: Runtime) -> bool:
+        left[0] -= 1
+        if left[0] < 0 and error is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return left[0] < 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runtime, "asked_to_stop", stop)
+        with pytest.raises(error):
+            train(given(PROVIDERS), folder=tmp_path / "stopped", tune=tune)
+    assert (tmp_path / "stopped" / "checkpoint.pt").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("ucds.target.recipe.agree", None)  # is not done again
+        resumed, again = train(given(PROVIDERS), folder=tmp_path / "stopped", tune=tune)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    for one, other in zip(session.results, again.results, strict=True):
+        torch.testing.assert_close(one.state, other.state, atol=0, rtol=0)
+        assert one.selected == other.selected
+    for name in ("log.jsonl", "transfer.json"):
+        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()
+
+
+def test_the_estimator_takes_the_same_way() -> None:
+    vectors = blob_data().samples.read(np.arange(N)).numpy()
+    found = TargetClustering(K, settings={"fitting_epochs": 4}, random_state=0, accelerator="cpu")
+    assert score(found.fit(vectors).labels_, TRUTH).accuracy == 1
+    assert [stage.name for stage in found.stages_] == ["agree", "fit-target"]
+    assert found.model_.encoder.unit_features
+    assert score(found.fit(vectors, source_labels=PROVIDERS).labels_, TRUTH).accuracy == 1
