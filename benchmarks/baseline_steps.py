@@ -29,13 +29,13 @@ from ucds.baselines.acids import ACIDSSettings, learn_acids
 from ucds.baselines.sobel import sobel_backbone
 from ucds.baselines.sub_heads import prepare_networks
 from ucds.choices import Precision
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
 from ucds.models import ClusteringModel
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 OWN_BATCH, PACS = 162, 7
 
@@ -72,8 +72,8 @@ def time_acids(track: Track, steps: int, precision: Precision) -> tuple[float, f
     """Seconds of the median step with the over-clustering head, and with the clusters' head."""
     images = NotingImages(steps * track.batch)
     settings = ACIDSSettings(source_epochs=1, batch_size=track.batch, crop=track.crop)
-    session = Session(Runtime(precision=precision), Config())
-    data = TrainingData(images, ImageView())
+    session = Session(Runtime(precision=precision), PCDSettings())
+    data = Dataset(images, ImageView())
     learn_acids(session, track.backbone(), data, N_CLUSTERS, settings)
     # Batches are read one step ahead: the first two of an epoch at its first step, then one as each begins.
     over, clusters = (
@@ -107,8 +107,8 @@ def millions(module: nn.Module) -> str:
 
 
 def count_acids(track: Track, n_clusters: int) -> str:
-    data = TrainingData(RandomImages(2), ImageView())
-    session = Session(Runtime(accelerator="cpu"), Config())
+    data = Dataset(RandomImages(2), ImageView())
+    session = Session(Runtime(accelerator="cpu"), PCDSettings())
     settings, name = ACIDSSettings(), "count"
     made, _ = prepare_networks(session, track.backbone(), data, n_clusters, settings, name=name, cache=None)
     return millions(made.heads)

@@ -26,9 +26,9 @@ import torch
 from PIL import Image
 from torchvision.models import resnet18
 
+from ucds.data.batches import DomainBalancedSampler
 from ucds.data.folders import Scan, scan_domains
 from ucds.data.images import ImageSamples
-from ucds.data.batches import DomainBalancedSampler
 from ucds.data.views import ImageView
 
 BATCH_SIZE = 64

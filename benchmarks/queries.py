@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from ucds.backbones import Backbone, build_backbone
 from ucds.backbones.oriented_edges import NAME
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
@@ -32,13 +33,12 @@ from ucds.math.metrics import score
 from ucds.source.train import train_source
 from ucds.target.ask import choose_spread
 from ucds.target.train import train_target
-from ucds.training.launch import stored_size, view_for
+from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
-CONFIG, K, TARGETS = Config(tune="head"), 10, ("chalk", "neon")
+CONFIG, K, TARGETS = PCDSettings(tune="head"), 10, ("chalk", "neon")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Task:
     """One target, the labels of its provider, and the classes that both are scored against."""
 
     seed: int
-    data: TrainingData
+    data: Dataset
     answers: NDArray[np.int64]
     classes: NDArray[np.int64]
     cache: Path
@@ -79,8 +79,8 @@ def tasks(folder: Path, target: str, seeds: int) -> Iterator[Task]:
     truth = read_ground_truth(samples)
     assert truth is not None
     here = samples.domain == samples.domain_names.index(target)
-    source = TrainingData(subset(samples, np.flatnonzero(~here)), view_for(spec))
-    data = TrainingData(subset(samples, np.flatnonzero(here)), view_for(spec))
+    source = Dataset(subset(samples, np.flatnonzero(~here)), view_for(spec))
+    data = Dataset(subset(samples, np.flatnonzero(here)), view_for(spec))
     for seed in range(seeds):
         session = Session(Runtime(accelerator="cpu", seed=seed), CONFIG)
         model = train_source(session, edges(), source, K, cache=folder)

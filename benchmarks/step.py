@@ -21,7 +21,8 @@ import torch
 
 from ucds.backbones import build_backbone
 from ucds.choices import Precision
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray, subset
 from ucds.data.views import ImageView
 from ucds.models import ClusteringModel
@@ -29,7 +30,6 @@ from ucds.source.pcd import learn_source
 from ucds.training.optimiser import build_optimiser
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 BATCH, K, LIMIT = 64, 31, {"cpu": 1.05, "cuda": 1.15}
 
@@ -63,9 +63,9 @@ def new_model(device: torch.device) -> ClusteringModel:
 def time_ours(images: RandomImages, precision: Precision) -> float:
     """Seconds of the median step of the real stage 1, over one epoch of ``images``."""
     runtime = Runtime(precision=precision)
-    config = Config(source_epochs=1, evaluations_per_stage=1)
+    config = PCDSettings(source_epochs=1, evaluations_per_stage=1)
     images.asked.clear()
-    data = TrainingData(images, ImageView())
+    data = Dataset(images, ImageView())
     learn_source(Session(runtime, config), new_model(runtime.device), data, subset(images, [0, 1]))
     # Batches are read one step ahead: the first two at the first step, then one as each step begins.
     return statistics.median(np.diff(images.asked[2:]).tolist())
@@ -75,7 +75,7 @@ def time_bare(steps: int, precision: Precision) -> float:
     """Seconds of the median step of a loop with nothing but the network and the optimiser."""
     runtime = Runtime(precision=precision)
     model = new_model(runtime.device)
-    module, optimiser = runtime.place(model, build_optimiser(model, Config()))
+    module, optimiser = runtime.place(model, build_optimiser(model, PCDSettings()))
     module.train()
     inputs = torch.randn(BATCH, 3, 224, 224, device=runtime.device)
     begun = []

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from ucds.choices import SPACES
-from ucds.config import Config, default_tune, read_config
+from ucds.config import PCDSettings, default_tune, read_config
 from ucds.errors import UserError
 
 
 def test_defaults_are_the_papers() -> None:
-    config = Config()
+    config = PCDSettings()
     assert config.bottleneck_width == 256
     assert config.epsilon == 0.01
     assert (config.source_proportion_momentum, config.target_proportion_momentum) == (0.9999, 0.99)
@@ -27,7 +27,7 @@ def test_defaults_are_the_papers() -> None:
 
 def test_is_immutable() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Config().epsilon = 1.0
+        PCDSettings().epsilon = 1.0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_is_immutable() -> None:
 )
 def test_impossible_values_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"^bad configuration: {name}: ") as error:
-        Config.from_mapping({name: value})
+        PCDSettings.from_mapping({name: value})
     assert "\n" not in str(error.value)
 
 
@@ -70,12 +70,12 @@ def test_impossible_values_are_refused_by_name(name: str, value: Any) -> None:
     ],
 )
 def test_the_ends_of_ranges_are_accepted(name: str, value: float) -> None:
-    assert getattr(Config.from_mapping({name: value}), name) == value
+    assert getattr(PCDSettings.from_mapping({name: value}), name) == value
 
 
 def test_every_problem_is_told_at_once() -> None:
     with pytest.raises(UserError, match=r"epsilon: .*\(got -1\); unknown setting 'epslion'"):
-        Config.from_mapping({"epsilon": -1, "epslion": 0.1})
+        PCDSettings.from_mapping({"epsilon": -1, "epslion": 0.1})
 
 
 def test_every_setting_changes_the_hash() -> None:
@@ -88,29 +88,33 @@ def test_every_setting_changes_the_hash() -> None:
         "spaces": ("near",),
         "transfer": "own",
     }
-    base = Config()
+    base = PCDSettings()
     hashes = {base.hash}
     for name, value in base.model_dump().items():
         other = others.get(name, value / 2 if isinstance(value, float) else None)
-        hashes.add(Config(**{name: value + 1 if other is None else other}).hash)
-    assert len(hashes) == 1 + len(Config.model_fields)
+        hashes.add(PCDSettings(**{name: value + 1 if other is None else other}).hash)
+    assert len(hashes) == 1 + len(PCDSettings.model_fields)
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
 
 
 def test_the_hash_depends_on_values_only() -> None:
-    assert Config(epsilon=0.01).hash == Config().hash == Config(weight_decay=0.001, epsilon=1e-2).hash
-    assert Config(weight_decay=0).hash == Config(weight_decay=0.0).hash
+    assert (
+        PCDSettings(epsilon=0.01).hash
+        == PCDSettings().hash
+        == PCDSettings(weight_decay=0.001, epsilon=1e-2).hash
+    )
+    assert PCDSettings(weight_decay=0).hash == PCDSettings(weight_decay=0.0).hash
 
 
 def test_reads_a_file_and_single_settings_win(tmp_path: Path) -> None:
     path = tmp_path / "method.toml"
     path.write_text("epsilon = 0.05\nbatch_size = 32\ntune = 'head'\n")
     config = read_config(path, ["batch_size=16", "batch_size = 8", "nesterov=false"])
-    assert config == Config(epsilon=0.05, batch_size=8, tune="head", nesterov=False)
+    assert config == PCDSettings(epsilon=0.05, batch_size=8, tune="head", nesterov=False)
 
 
 def test_without_anything_it_is_the_default() -> None:
-    assert read_config(None) == Config()
+    assert read_config(None) == PCDSettings()
 
 
 @pytest.mark.parametrize(
@@ -155,8 +159,8 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 def test_each_recipe_has_its_own_way_of_training() -> None:
     assert (default_tune("ucds"), default_tune("pcd")) == ("head", "full")
-    assert read_config(None, recipe="ucds") == Config(recipe="ucds", tune="head")
-    assert read_config(None, recipe="pcd") == Config() == read_config(None)
+    assert read_config(None, recipe="ucds") == PCDSettings(recipe="ucds", tune="head")
+    assert read_config(None, recipe="pcd") == PCDSettings() == read_config(None)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
     assert config.spaces == ("near", "features")
     assert config == read_config(None, ["spaces=['near', 'features']"])
     assert config.hash != read_config(None, ["spaces=['features', 'near']"]).hash
-    assert Config().spaces == SPACES
+    assert PCDSettings().spaces == SPACES
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate_run, find_oracle
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
-from ucds.training.launch import CacheOptions, RunOptions, finish, open_for_training, open_run
+from ucds.training.inputs import CacheOptions, RunOptions, finish, open_for_training, open_run
 from ucds.training.model_file import load_model
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
@@ -135,7 +135,7 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(path)
     options = RunOptions(root / "run", accelerator="cpu")
-    config = Config(tune="head", source_epochs=2, bottleneck_width=8)
+    config = PCDSettings(tune="head", source_epochs=2, bottleneck_width=8)
     inputs = open_for_training(
         root / "data",
         backbone="ucds/oriented_edges",

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from ucds.choices import Precision
-from ucds.config import Config
-from ucds.data.samples import IntArray, VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import IntArray
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import ImageView, VectorView
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 OpenSession = Callable[..., Session]
 K = 4
@@ -42,29 +43,29 @@ class Pictures:
 @pytest.fixture
 def session() -> OpenSession:
     def opened(seed: int = 0, precision: Precision = "32-true", **settings: Any) -> Session:
-        config = Config(**{"bottleneck_width": 16, "tune": "head"} | settings)
+        config = PCDSettings(**{"bottleneck_width": 16, "tune": "head"} | settings)
         return Session(Runtime(accelerator="cpu", precision=precision, seed=seed), config)
 
     return opened
 
 
 @pytest.fixture(scope="session")
-def source(blobs: Any) -> TrainingData:
+def source(blobs: Any) -> Dataset:
     """Two domains, 60 and 44 vectors; row ``i`` of each belongs to centre ``i % 4``."""
     made = blobs({"a": 60, "b": 44, "t": 80}, K, 24)
     del made["t"]
-    return TrainingData(VectorSamples.from_arrays(made), VectorView())
+    return Dataset(VectorSamples.from_arrays(made), VectorView())
 
 
 @pytest.fixture(scope="session")
-def target(blobs: Any) -> TrainingData:
+def target(blobs: Any) -> Dataset:
     """A third domain of 80 vectors around the same centres."""
-    return TrainingData(VectorSamples(blobs({"a": 60, "b": 44, "t": 80}, K, 24)["t"]), VectorView())
+    return Dataset(VectorSamples(blobs({"a": 60, "b": 44, "t": 80}, K, 24)["t"]), VectorView())
 
 
 @pytest.fixture
-def pictures() -> Callable[..., TrainingData]:
-    def made(n: int, n_domains: int = 1) -> TrainingData:
-        return TrainingData(Pictures(n, n_domains), ImageView(32))
+def pictures() -> Callable[..., Dataset]:
+    def made(n: int, n_domains: int = 1) -> Dataset:
+        return Dataset(Pictures(n, n_domains), ImageView(32))
 
     return made

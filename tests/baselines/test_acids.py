@@ -16,11 +16,11 @@ from ucds.baselines.acids import AcidsModel, ACIDSSettings, adapt_acids, learn_a
 from ucds.baselines.joint_information import domain_joint, mutual_information, view_joint
 from ucds.baselines.loop import Loop
 from ucds.baselines.sobel import sobel_backbone
-from ucds.data.samples import VectorSamples
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
-from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -177,7 +177,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) 
     rng = np.random.default_rng(0)
     sizes = {"a": [52, 12], "b": [12, 52]}
     domains = {d: rng.normal(size=(64, 6)) + 6 * np.eye(6)[np.repeat([0, 1], n)] for d, n in sizes.items()}
-    data = TrainingData(VectorSamples.from_arrays(domains), VectorView())
+    data = Dataset(VectorSamples.from_arrays(domains), VectorView())
     about_domain, about_view = {}, {}
     for weight in (0.0, 10.0):
         values = EASY | {"batch_size": 128, "source_epochs": 60, "domain_weight": weight}

@@ -11,11 +11,11 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from ucds.baselines.domain_norm import DomainNorm, estimate_statistics, merge_norms, split_norms
-from ucds.data.samples import VectorSamples
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 COUNTS = (6, 10)
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_split_is_refused(module: nn.Module, counts: tuple[int, .
 
 def test_estimated_statistics_are_those_of_the_data() -> None:
     rng = np.random.default_rng(0)
-    data = TrainingData(VectorSamples(rng.normal(2, 3, size=(40, 4))), VectorView())
+    data = Dataset(VectorSamples(rng.normal(2, 3, size=(40, 4))), VectorView())
     norm = nn.BatchNorm1d(4)
     module = nn.Sequential(norm)
     module(torch.randn(30, 4))  # leaves statistics behind
@@ -102,7 +102,7 @@ def test_estimated_statistics_are_those_of_the_data() -> None:
 
 def test_statistics_of_several_batches_are_their_mean() -> None:
     rows = np.array([[0.0], [2.0], [4.0], [6.0], [10.0]], dtype=np.float32)
-    data, norm = TrainingData(VectorSamples(rows), VectorView()), nn.BatchNorm1d(1)
+    data, norm = Dataset(VectorSamples(rows), VectorView()), nn.BatchNorm1d(1)
     order = np.random.default_rng(3).permutation(5)
     estimate_statistics(nn.Sequential(norm), data, Runtime(accelerator="cpu"), 2, np.random.default_rng(3))
     parts = [rows[order[:3]], rows[order[3:]]]  # no batch of one

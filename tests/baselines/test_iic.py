@@ -13,10 +13,10 @@ from ucds.baselines.clustering import Clustering
 from ucds.baselines.iic import IICSettings, cluster_by_iic
 from ucds.baselines.loop import Loop
 from ucds.baselines.sobel import sobel_backbone
-from ucds.data.samples import VectorSamples
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
-from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -74,7 +74,7 @@ def test_the_heads_take_turns(session: Any, target: Any, monkeypatch: pytest.Mon
 
 
 def test_domains_are_of_no_meaning(session: Any, source: Any) -> None:
-    alike = TrainingData(VectorSamples(source.samples.array), source.view)
+    alike = Dataset(VectorSamples(source.samples.array), source.view)
     np.testing.assert_array_equal(run(session(), source).labels, run(session(), alike).labels)
 
 

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
 from ucds.baselines.kmeans import frozen_kmeans
-from ucds.data.samples import VectorSamples
+from ucds.data.vectors import VectorSamples
 
 
 def samples() -> VectorSamples:

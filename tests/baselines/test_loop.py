@@ -12,9 +12,9 @@ from torch import nn
 from ucds.baselines.loop import Loop
 from ucds.baselines.views import PairedVectorView
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.samples import VectorSamples
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.errors import Interrupted, UcdsWarning, UserError
-from ucds.training.stage import TrainingData
 
 
 class Told:
@@ -36,9 +36,9 @@ class Told:
         self.heard.append("end")
 
 
-def data(n: int = 30) -> TrainingData:
+def data(n: int = 30) -> Dataset:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(n, 5)))
-    return TrainingData(samples, PairedVectorView(5, 0.5))
+    return Dataset(samples, PairedVectorView(5, 0.5))
 
 
 def new_loop(session: Any, n: int = 30, rate: float = 0.1, total: int = 8) -> tuple[Loop, nn.Linear]:

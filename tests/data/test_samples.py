@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.samples import Samples, VectorSamples, split_validation, subset
+from ucds.data.samples import Samples, split_validation, subset
+from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.samples import Samples, VectorSamples, load_vectors
+from ucds.data.samples import Samples
+from ucds.data.vectors import VectorSamples, load_vectors
 from ucds.errors import UserError
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ucds.errors import UserError
-from ucds.demo.story import DEMO_METHODS, _check_folder, _metrics, _table
 from ucds.demo.digits import STYLES
+from ucds.demo.story import DEMO_METHODS, _check_folder, _metrics, _table
+from ucds.errors import UserError
 
 ACCURACY = {
     **{"kmeans": 0.5, "po": 0.1, "so": 0.4, "to": 0.3, "ao": 0.6, "pcd": 0.712},
-    **{"ucds-alone": 0.55, "ucds": 0.8},
+    **{"consensus-alone": 0.55, "ucds": 0.8},
 }
 
 
@@ -80,7 +80,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     methods = found.pop("methods")
     assert found == {"dataset": "digits", "target": "neon", "n_clusters": 10, "seed": 0}
     found["methods"] = methods
-    assert list(found["methods"]) == ["kmeans", "po", "so", "to", "ao", "pcd", "ucds-alone", "ucds"]
+    assert list(found["methods"]) == ["kmeans", "po", "so", "to", "ao", "pcd", "consensus-alone", "ucds"]
     for figures in found["methods"].values():
         assert list(figures) == ["accuracy", "nmi", "ari", "seconds"]
         assert all(type(value) is float for value in figures.values())

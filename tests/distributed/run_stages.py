@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from ucds.target.refine import refine_target
 
 from ucds.backbones import Backbone, module_backbone
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target
-from ucds.target.refine import refine_target
 from ucds.training.prepare import prepare
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
-CONFIG = Config(
+CONFIG = PCDSettings(
     batch_size=32,
     bottleneck_width=8,
     source_epochs=2,
@@ -78,10 +78,10 @@ def main(devices: int, out: Path) -> None:
         out.mkdir(parents=True)
     runtime.fabric.barrier()
     session = Session(runtime, CONFIG)
-    source = TrainingData(MadeImages({"a": 40, "b": 27}), view)
+    source = Dataset(MadeImages({"a": 40, "b": 27}), view)
     provider = prepare(session, backbone(), source, 4, side="source", cache=None)
     learn_source(session, provider.trained, source, source.samples)
-    target = TrainingData(MadeImages({"c": 45}), view)
+    target = Dataset(MadeImages({"c": 45}), view)
     client = prepare(session, backbone(), target, 4, side="target", cache=None)
     answers = ClusterLabels(target.samples.ids, np.arange(45) % 4, 4, "made")
     cluster_target(session, client.trained, target, answers)

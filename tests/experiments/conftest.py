@@ -12,12 +12,12 @@ import pytest
 from grid_kit import write_pictures
 
 from ucds.backbones import build_backbone
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
 from ucds.experiments.pipeline import Task
-from ucds.training.launch import stored_size, view_for
-from ucds.training.stage import TrainingData
+from ucds.training.inputs import stored_size, view_for
 
 
 @pytest.fixture
@@ -29,4 +29,4 @@ def picture_task(tmp_path: Path) -> Task:
     samples = ImageSamples.open(scan, tmp_path / "cache", size=stored_size(backbone.spec))
     source, target = (subset(samples, np.flatnonzero(samples.domain == d)) for d in (0, 1))
     view = view_for(backbone.spec)
-    return Task(TrainingData(source, view), TrainingData(target, view), lambda: backbone, 3)
+    return Task(Dataset(source, view), Dataset(target, view), lambda: backbone, 3)

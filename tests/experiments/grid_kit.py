@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.pool import News
 from ucds.experiments.preflight import Place
-from ucds.training.launch import CacheOptions
+from ucds.training.inputs import CacheOptions
 
 TOML = """
 title = "Small"
@@ -82,7 +82,7 @@ def run_inline(
 
 def record(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
     """A record as the first version of the package made them, and more."""
-    config = Config(**more.pop("settings", {"epsilon": 0.02}))
+    config = PCDSettings(**more.pop("settings", {"epsilon": 0.02}))
     return {
         "method": method,
         "target": target,

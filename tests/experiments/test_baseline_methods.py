@@ -14,12 +14,12 @@ from ucds.baselines import acids as acids_module
 from ucds.baselines import deepcluster as deepcluster_module
 from ucds.baselines import iic as iic_module
 from ucds.baselines.clustering import Clustering
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.experiments import benchmark as module
-from ucds.experiments.pipeline import Setting, Task
-from ucds.experiments.runner import run_benchmark
 from ucds.experiments.methods import METHODS, run_methods, settings_of
+from ucds.experiments.pipeline import Setting, Task
 from ucds.experiments.records import FILE, read_records
+from ucds.experiments.runner import run_benchmark
 from ucds.training.progress import Quiet
 
 QUICK = """
@@ -77,7 +77,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
     def cluster(session: Any, backbone: Any, data: Any, *rest: Any, **options: Any) -> Clustering:
-        calls.append((session.config, backbone, data))
+        calls.append((session.settings, backbone, data))
         return Clustering(np.zeros(len(data.samples), np.int64), 1.0, 10, backbone.module)
 
     monkeypatch.setattr(deepcluster_module, "cluster_by_deepcluster", cluster)
@@ -89,7 +89,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_on_the_target_alone_from_the_encoder_or_from_scratch(
     method: str, seen: list[Any], picture_task: Task
 ) -> None:
-    setting = Setting(Config(tune="head"), seed=3, accelerator="cpu")
+    setting = Setting(PCDSettings(tune="head"), seed=3, accelerator="cpu")
     for name in (method, f"{method}-original"):
         (outcome,) = run_methods(picture_task, setting, [name])
         assert (outcome.seconds, outcome.images) == (1.0, 10)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from grid_kit import write_pictures, write_small
 
+from ucds.experiments.cells import POINTS, UNFINISHED
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import FILE, identity_in, identity_of, read_records
-from ucds.experiments.cells import POINTS, UNFINISHED
 
 KILLS = 10
 MORE = '[[figures]]\nkind = "tsne"\nmethods = ["to"]\nseed = 2\n'

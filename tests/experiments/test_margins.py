@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.experiments.pipeline import Setting
-from ucds.demo.story import SETTINGS, TARGET, demo_task, open_digits
 from ucds.demo.digits import write_digits
+from ucds.demo.story import SETTINGS, TARGET, demo_task, open_digits
 from ucds.experiments.methods import run_methods
+from ucds.experiments.pipeline import Setting
 from ucds.math.metrics import clustering_accuracy
 
 

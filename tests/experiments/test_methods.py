@@ -14,25 +14,26 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
 from ucds.backbones import build_backbone, identity_backbone
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
-from ucds.data.samples import VectorSamples, subset
+from ucds.data.samples import subset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
-from ucds.experiments.pipeline import Outcome, Setting, Task
 from ucds.experiments.methods import PAPER_METHODS, run_methods
+from ucds.experiments.pipeline import Outcome, Setting, Task
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.source.train import train_source
 from ucds.target.train import train_target
-from ucds.training.launch import stored_size, view_for
+from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import predict
-from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-CONFIG = Config(
+CONFIG = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
 SETTING = Setting(CONFIG, seed=0, accelerator="cpu")
@@ -42,8 +43,8 @@ Blobs = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="module")
 def task(blobs: Blobs) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
-    target = TrainingData(VectorSamples(made.pop("t")), VectorView())
-    source = TrainingData(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")), VectorView())
+    source = Dataset(VectorSamples.from_arrays(made), VectorView())
     return Task(source, target, lambda: identity_backbone(6), 4)
 
 
@@ -56,7 +57,7 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     np.testing.assert_array_equal(one.labels, other.labels)
     assert [stage.name for stage in one.stages] == [stage.name for stage in other.stages]
     for a, b in zip(one.stages, other.stages, strict=True):
-        assert torch.equal(a.state["proportions"], b.state["proportions"])
+        assert torch.equal(a.proportions, b.proportions)
     if one.model is not None and other.model is not None:
         states = one.model.state_dict(), other.model.state_dict()
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -102,7 +103,7 @@ def test_kmeans_is_the_best_of_several_on_normalised_vectors(
     assert inertia == pytest.approx(best, rel=1e-4)
 
 
-def labels_of(model: Any, data: TrainingData) -> Any:
+def labels_of(model: Any, data: Dataset) -> Any:
     runtime = SETTING.session().runtime
     return predict(model, data.samples, data.view, runtime, CONFIG.prediction_batch_size).argmax(-1).numpy()
 
@@ -129,7 +130,7 @@ def test_the_source_data_do_not_touch_what_does_without(
     task: Task, outcomes: dict[str, Outcome], blobs: Blobs
 ) -> None:
     other = VectorSamples.from_arrays(blobs({"x": 30, "y": 30}, seed=9))
-    changed = Task(TrainingData(other, VectorView()), task.target, task.backbone, 4)
+    changed = Task(Dataset(other, VectorView()), task.target, task.backbone, 4)
     for outcome in run_methods(changed, SETTING, ["kmeans", "po", "to"]):
         assert_same(outcome, outcomes[outcome.method])
     (so,) = run_methods(changed, SETTING, ["so"])
@@ -139,7 +140,9 @@ def test_the_source_data_do_not_touch_what_does_without(
 
 
 def test_the_two_sides_do_not_start_alike(task: Task) -> None:
-    still = Setting(Config(**CONFIG.model_dump() | {"new_layer_learning_rate": 1e-12}), 0, accelerator="cpu")
+    still = Setting(
+        PCDSettings(**CONFIG.model_dump() | {"new_layer_learning_rate": 1e-12}), 0, accelerator="cpu"
+    )
     so, ao = run_methods(task, still, ["so", "ao"])
     assert so.model is not None
     assert ao.model is not None
@@ -175,8 +178,8 @@ def picture_task(root: Path, cache: Path) -> Task:
     view = view_for(backbone.spec)
     is_target = samples.domain == samples.domain_names.index("neon")
     return Task(
-        TrainingData(subset(samples, np.flatnonzero(~is_target)), view),
-        TrainingData(subset(samples, np.flatnonzero(is_target)), view),
+        Dataset(subset(samples, np.flatnonzero(~is_target)), view),
+        Dataset(subset(samples, np.flatnonzero(is_target)), view),
         lambda: build_backbone("ucds/oriented_edges", weights="none"),
         3,
     )
@@ -186,7 +189,7 @@ def picture_task(root: Path, cache: Path) -> Task:
 def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     """The same pictures in other class folders: every label of every method is the same, to the bit."""
     setting = Setting(
-        Config(**CONFIG.model_dump() | {"tune": tune}), 0, accelerator="cpu", cache=tmp_path / "cache"
+        PCDSettings(**CONFIG.model_dump() | {"tune": tune}), 0, accelerator="cpu", cache=tmp_path / "cache"
     )
     found = []
     for name, boundaries in (("one", (8, 16)), ("two", (1, 21))):
@@ -203,7 +206,7 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
 def test_the_cache_changes_no_result(tmp_path: Path) -> None:
     draw(tmp_path / "data", (8, 16))
     task = picture_task(tmp_path / "data", tmp_path / "images")
-    head = Config(**CONFIG.model_dump() | {"tune": "head"})
+    head = PCDSettings(**CONFIG.model_dump() | {"tune": "head"})
     runs = [
         list(run_methods(task, Setting(head, 0, accelerator="cpu", cache=cache)))
         for cache in (None, tmp_path / "features", tmp_path / "features")
@@ -216,10 +219,10 @@ def test_the_cache_changes_no_result(tmp_path: Path) -> None:
 def test_adaptation_works_where_it_must(blobs: Blobs) -> None:
     """Far blobs that are only shifted: every stage must find them, and keep the provider's numbering."""
     made = blobs({"a": 120, "b": 120, "t": 120})
-    target = TrainingData(VectorSamples(made.pop("t")), VectorView())
-    source = TrainingData(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")), VectorView())
+    source = Dataset(VectorSamples.from_arrays(made), VectorView())
     easy = Task(source, target, lambda: identity_backbone(6), 4)
-    config = Config(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
+    config = PCDSettings(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
     so, pcd = run_methods(easy, Setting(config, 0, accelerator="cpu"), ["so", "pcd"])
     truth = np.arange(120) % 4
     assert clustering_accuracy(pcd.labels, truth) == 1.0

@@ -15,20 +15,20 @@ from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import module_backbone
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.experiments.pipeline import TARGET_SETTINGS, Bench, Outcome, Setting, Sources, Task, source_settings
 from ucds.experiments.methods import run_methods
+from ucds.experiments.pipeline import TARGET_SETTINGS, Bench, Outcome, Setting, Sources, Task, source_settings
 from ucds.models import ClusteringModel
-from ucds.source.transport import train_source_by_transport
 from ucds.source.train import train_source
+from ucds.source.transport import train_source_by_transport
 from ucds.training.progress import Quiet
-from ucds.training.stage import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-CONFIG = Config(
+CONFIG = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
 SETTING = Setting(CONFIG, seed=0, accelerator="cpu")
@@ -36,14 +36,14 @@ Blobs = Callable[..., dict[str, Any]]
 
 
 def changed(**settings: Any) -> Setting:
-    return replace(SETTING, config=Config(**CONFIG.model_dump() | settings))
+    return replace(SETTING, config=PCDSettings(**CONFIG.model_dump() | settings))
 
 
 @pytest.fixture(scope="module")
 def task(blobs: Blobs) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
-    target = TrainingData(VectorSamples(made.pop("t")), VectorView())
-    source = TrainingData(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")), VectorView())
+    source = Dataset(VectorSamples.from_arrays(made), VectorView())
     return Task(source, target, lambda: identity_backbone(6), 4)
 
 
@@ -80,7 +80,7 @@ def test_the_source_owner_does_not_look_at_the_targets_settings(
 
 def test_settings_of_stage_1_are_those_that_it_looks_at() -> None:
     assert source_settings(changed(**OTHERS).config) == source_settings(CONFIG)
-    others = Config(**CONFIG.model_dump() | {"information_weight": 0.5})
+    others = PCDSettings(**CONFIG.model_dump() | {"information_weight": 0.5})
     assert source_settings(others) != source_settings(CONFIG)
 
 
@@ -151,7 +151,7 @@ def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
 
 def test_queries_are_what_the_source_model_is_asked_about(task: Task) -> None:
     turned = VectorSamples(-task.target.samples.read(np.arange(50)).numpy())
-    asked = replace(task, queries=TrainingData(turned, VectorView()))
+    asked = replace(task, queries=Dataset(turned, VectorView()))
     direct, other = (next(run_methods(t, SETTING, ["so"])) for t in (task, asked))
     assert not np.array_equal(direct.labels, other.labels)
     to, same_to = (next(run_methods(t, SETTING, ["to"])) for t in (task, asked))

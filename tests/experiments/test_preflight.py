@@ -20,7 +20,7 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
-from ucds.training.launch import CacheOptions
+from ucds.training.inputs import CacheOptions
 from ucds.training.progress import Quiet
 
 

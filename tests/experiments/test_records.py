@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from grid_kit import record, small
 
-from ucds.config import RECIPE_SETTINGS, Config
+from ucds.config import RECIPE_SETTINGS
 from ucds.errors import UserError
 from ucds.experiments.records import (
     alone,
@@ -104,10 +104,10 @@ def test_settings_of_a_baseline_tell_its_cells_apart(tmp_path: Path) -> None:
 
 
 def test_settings_that_a_method_does_not_look_at_tell_nothing_apart(tmp_path: Path) -> None:
-    text = 'methods = ["kmeans", "iic", "po", "so", "to", "ao", "pcd", "ucds-source", "ucds-alone", "ucds"]'
+    text = 'methods = ["kmeans", "iic", "po", "so", "to", "ao", "pcd", "consensus-source", "consensus-alone", "ucds"]'
     plain = small(tmp_path, methods=text, seeds="seeds = [0]")
     for name in RECIPE_SETTINGS:
-        default = Config.model_fields[name].default
+        default = PCDSettings.model_fields[name].default
         value = {True: False, "guarded": "own"}.get(default, ["near"] if name == "spaces" else 1)
         other = plain.model_copy(update={"settings": {**plain.settings, name: value}})
         changed = {
@@ -115,7 +115,7 @@ def test_settings_that_a_method_does_not_look_at_tell_nothing_apart(tmp_path: Pa
             for cell, again in zip(plain.cells(), other.cells(), strict=True)
             if identity_of(cell, {}) != identity_of(again, {})
         }
-        assert changed == {"ucds-source", "ucds-alone", "ucds"}
+        assert changed == {"consensus-source", "consensus-alone", "ucds"}
 
 
 def test_a_record_of_the_first_version_belongs_to_the_plain_cell(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_record_of_the_first_version_belongs_to_the_plain_cell(tmp_path: Path)
     assert origin_of(old) == {"weights": "none", "source_weights": "none", "data": "aa"}
 
 
-def belongs(values: dict[str, Any], config: Config, tmp_path: Path) -> bool:
+def belongs(values: dict[str, Any], config: PCDSettings, tmp_path: Path) -> bool:
     settings = {name: value for name, value in config.model_dump().items() if name != "tune"}
     found = small(tmp_path, methods='methods = ["pcd"]', seeds="seeds = [0]").model_copy(
         update={"settings": settings}
@@ -145,14 +145,14 @@ def belongs(values: dict[str, Any], config: Config, tmp_path: Path) -> bool:
 
 
 def test_records_belong_to_settings(tmp_path: Path) -> None:
-    config = Config(epsilon=0.02)
+    config = PCDSettings(epsilon=0.02)
     assert belongs(config.model_dump(), config, tmp_path)
-    assert not belongs(config.model_dump(), Config(epsilon=0.03), tmp_path)
+    assert not belongs(config.model_dump(), PCDSettings(epsilon=0.03), tmp_path)
 
 
 def test_settings_younger_than_a_record_had_their_defaults(tmp_path: Path) -> None:
-    old = Config().model_dump()
+    old = PCDSettings().model_dump()
     del old["ensemble_momentum"]
-    assert belongs(old, Config(), tmp_path)
-    assert not belongs(old, Config(ensemble_momentum=0.3), tmp_path)
-    assert not belongs(old | {"forgotten": 1}, Config(), tmp_path)
+    assert belongs(old, PCDSettings(), tmp_path)
+    assert not belongs(old, PCDSettings(ensemble_momentum=0.3), tmp_path)
+    assert not belongs(old | {"forgotten": 1}, PCDSettings(), tmp_path)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from grid_kit import make_place, run_inline, small, write_pictures
 
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.errors import UserError
 from ucds.experiments import benchmark as module
 from ucds.experiments import tasks
-from ucds.experiments.runner import run_benchmark, visible_devices
+from ucds.experiments.cells import plan_jobs
 from ucds.experiments.pool import VISIBLE
 from ucds.experiments.preflight import Place
 from ucds.experiments.records import FILE, append_records, read_records
-from ucds.experiments.cells import plan_jobs
+from ucds.experiments.runner import run_benchmark, visible_devices
 from ucds.training.progress import Quiet
 
 
@@ -37,7 +37,7 @@ def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, plac
     assert run_benchmark(benchmark, tmp_path / "out", place, Quiet()) == 4
     records = read_records(tmp_path / "out" / FILE)
     assert sorted(cells(records)) == [("a", seed, method) for seed in (0, 1) for method in ("kmeans", "po")]
-    config = Config.from_mapping(benchmark.settings)
+    config = PCDSettings.from_mapping(benchmark.settings)
     for record in records:
         assert record["config"] == config.model_dump(mode="json")
         assert record["config_hash"] == config.hash

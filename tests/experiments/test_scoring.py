@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.samples import split_validation
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.scoring import measure, provenance, source_scores
 from ucds.math.metrics import score
+from ucds.training.checkpoint import StageResult
 from ucds.training.health import Evaluation
-from ucds.training.session import StageResult
-from ucds.training.stage import TrainingData
 
 
 def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
@@ -27,7 +27,7 @@ def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
 
 
 def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
-    nothing = TrainingData(VectorSamples(np.zeros((1, 1), np.float32)), VectorView())
+    nothing = Dataset(VectorSamples(np.zeros((1, 1), np.float32)), VectorView())
     return Outcome("pcd", np.array(labels), 1.23456, stages, None, nothing, parameters=7, images=100)
 
 
@@ -98,7 +98,7 @@ def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:
     # Right in domain a, all in one cluster in domain b.
     labels = np.where(domain[kept] == 0, 1 - classes[kept], 0)
     stages = [stage("learn-source", [labels.tolist()], [0.5, 0.5])]
-    found = source_scores(stages, samples, classes, Config(validation_fraction=0.25), 3)
+    found = source_scores(stages, samples, classes, PCDSettings(validation_fraction=0.25), 3)
     assert list(found) == ["a", "b"]
     assert found["a"]["accuracy"] == 1.0
     in_b = classes[kept][domain[kept] == 1]
@@ -108,17 +108,17 @@ def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:
 def test_without_a_validation_part_all_samples_count() -> None:
     samples = VectorSamples(np.zeros((4, 1), np.float32))
     stages = [stage("learn-source", [[0, 0, 1, 1]], [0.5, 0.5])]
-    found = source_scores(stages, samples, CLASSES, Config(validation_fraction=0.0), 0)
+    found = source_scores(stages, samples, CLASSES, PCDSettings(validation_fraction=0.0), 0)
     assert [value["accuracy"] for value in found.values()] == [0.75]
 
 
 def test_without_stage_1_there_is_no_source_to_score() -> None:
     samples = VectorSamples(np.zeros((4, 1), np.float32))
-    assert source_scores(STAGES[1:], samples, CLASSES, Config(), 0) == {}
+    assert source_scores(STAGES[1:], samples, CLASSES, PCDSettings(), 0) == {}
 
 
 def test_a_record_says_what_it_was_made_with() -> None:
-    config = Config(epsilon=0.5)
+    config = PCDSettings(epsilon=0.5)
     found = provenance(config, "cpu", "32-true")
     assert found["config"] == config.model_dump(mode="json")
     assert found["config_hash"] == config.hash

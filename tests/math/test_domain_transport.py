@@ -11,7 +11,12 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from ucds.math.domain_transport import DomainClusters, SemiRelaxedPlan, cluster_domains, semi_relaxed_transport
+from ucds.math.domain_transport import (
+    DomainClusters,
+    SemiRelaxedPlan,
+    cluster_domains,
+    semi_relaxed_transport,
+)
 from ucds.math.ot import sinkhorn
 from ucds.math.partitions import match
 from ucds.math.spaces import FloatArray, centre, unit_rows

@@ -9,23 +9,23 @@ import numpy as np
 import ot
 import torch
 from torch.nn.functional import kl_div, one_hot
+from ucds.target.refine import refine_target
 
 from ucds.backbones import identity_backbone
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.samples import VectorSamples
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target
-from ucds.target.refine import refine_target
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 K, WIDTH = 4, 6
-CONFIG = Config(
+CONFIG = PCDSettings(
     bottleneck_width=5,
     batch_size=64,
     mixing_weight=0.0,
@@ -110,17 +110,17 @@ def assert_same(found: ClusteringModel, expected: ClusteringModel) -> None:
 def test_stage_1_over_domains_of_unequal_size() -> None:
     samples, found = vectors(9, 14), model()
     expected, proportions = one_step(found, samples)
-    result = learn_source(session(), found, TrainingData(samples, VectorView()), samples)
+    result = learn_source(session(), found, Dataset(samples, VectorView()), samples)
     assert_same(found, expected)
-    torch.testing.assert_close(result.state["proportions"], proportions)
+    torch.testing.assert_close(result.proportions, proportions)
 
 
 def test_stage_3() -> None:
     samples, found = vectors(20), model()
     expected, proportions = one_step(found, samples)
-    result = refine_target(session(), found, TrainingData(samples, VectorView()))
+    result = refine_target(session(), found, Dataset(samples, VectorView()))
     assert_same(found, expected)
-    torch.testing.assert_close(result.state["proportions"], proportions)
+    torch.testing.assert_close(result.proportions, proportions)
 
 
 def test_stage_2_adds_the_distance_from_smoothed_labels() -> None:
@@ -133,7 +133,7 @@ def test_stage_2_adds_the_distance_from_smoothed_labels() -> None:
 
     expected, _ = one_step(found, samples, distil)
     labels = ClusterLabels(samples.ids, hard, K, "test")
-    cluster_target(session(), found, TrainingData(samples, VectorView()), labels)
+    cluster_target(session(), found, Dataset(samples, VectorView()), labels)
     assert_same(found, expected)
 
 
@@ -145,7 +145,7 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured() -> None:
     )
     labels = ClusterLabels(samples.ids, np.zeros(40, dtype=np.int64), K, "test")
     result = cluster_target(
-        Session(Runtime(accelerator="cpu"), config), trained, TrainingData(samples, VectorView()), labels
+        Session(Runtime(accelerator="cpu"), config), trained, Dataset(samples, VectorView()), labels
     )
     assert [e.step for e in result.evaluations] == [2, 4, 6]
     # The targets at the end come from the refresh at step 4; the last evaluation serves no further step.
@@ -165,7 +165,7 @@ def test_methods_without_a_term_skip_it() -> None:
     cluster_target(
         stage_session,
         network,
-        TrainingData(samples, VectorView()),
+        Dataset(samples, VectorView()),
         ClusterLabels(samples.ids, np.arange(20) % K, K, "test"),
     )
     assert len(calls) == 2  # one training step, one evaluation

@@ -10,12 +10,12 @@ import pytest
 from grid_kit import record
 
 from ucds.errors import UserError
-from ucds.experiments.grid import Benchmark
-from ucds.reports.benchmark_figures import draw_figures
-from ucds.experiments.points import read_points
-from ucds.reports.table_rows import collect
 from ucds.experiments.cells import POINTS
+from ucds.experiments.grid import Benchmark
+from ucds.experiments.points import read_points
 from ucds.reports import figures
+from ucds.reports.benchmark_figures import draw_figures
+from ucds.reports.table_rows import collect
 
 KNOWN = {
     "classes": ["x", "y"],

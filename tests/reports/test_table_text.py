@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from ucds.reports.table_text import MISSING, NOTHING, Number, Row, Table, summarise, to_latex, to_markdown
 from ucds.reports.statistics import Interval
+from ucds.reports.table_text import MISSING, NOTHING, Number, Row, Table, summarise, to_latex, to_markdown
 
 TABLE = Table(
     "A title, 95 % sure, +- 1",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from grid_kit import record
 
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_records
 from ucds.reports.table_rows import RowKey, collect, row_title
@@ -120,7 +120,7 @@ def test_a_seed_counts_once_and_the_latest_record_of_it() -> None:
 
 def test_provenance_is_told() -> None:
     text = text_of(benchmark(), RECORDS)
-    settings = Config(epsilon=0.02).hash
+    settings = PCDSettings(epsilon=0.02).hash
     assert "Backbone net, weights none, data aa." in text
     assert f"Settings {settings}; cpu (1 threads); torch 2." in text
     assert "Revisions 0123456789ab." in text

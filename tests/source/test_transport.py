@@ -13,18 +13,18 @@ from torch import nn
 
 from ucds import SourceClustering, UserError
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import Interrupted
-from ucds.models import ClusteringModel
 from ucds.math.partitions import match
+from ucds.models import ClusteringModel
 from ucds.source.train import train_source
 from ucds.training.prediction import predict
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 K, WIDTH = 4, 8
 
@@ -53,11 +53,11 @@ def test_domains_share_their_clusters_when_each_is_seen_from_its_own_mean() -> N
     vectors, truth, domain = shifted(BALANCED)
     found = source().fit(vectors, sample_domain=domain)
     assert [stage.name for stage in found.stages_] == ["cluster-domains"]
-    assignments = found.stages_[0].state["assignments"]
+    assignments = found.stages_[0].assignments
     assert adjusted_rand_score(truth, assignments.argmax(1).numpy()) == 1
     torch.testing.assert_close(assignments.sum(1), torch.ones(len(truth)))
     together = source(domain_centring=False).fit(vectors, sample_domain=domain)
-    assert adjusted_rand_score(truth, together.stages_[0].state["assignments"].argmax(1).numpy()) < 0.7
+    assert adjusted_rand_score(truth, together.stages_[0].assignments.argmax(1).numpy()) < 0.7
 
 
 def test_the_model_answers_from_the_mean_of_the_domains() -> None:
@@ -88,7 +88,7 @@ def test_proportions_of_unbalanced_domains_are_found() -> None:
     sizes = [[40, 20, 12, 8], [8, 14, 24, 34]]
     vectors, truth, domain = shifted(sizes)
     found = source(proportion_relaxation=0.05).fit(vectors, sample_domain=domain)
-    labels = found.stages_[0].state["assignments"].argmax(1).numpy()
+    labels = found.stages_[0].assignments.argmax(1).numpy()
     assert adjusted_rand_score(truth, labels) == 1
     names = match(truth, labels)
     proportions = found.proportions_[:, [names[k] for k in range(K)]]
@@ -120,8 +120,8 @@ def small_backbone() -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh()), 12)
 
 
-def train(path: Path | None, data: TrainingData, tune: str = "full") -> tuple[ClusteringModel, Session]:
-    config = Config.from_mapping(
+def train(path: Path | None, data: Dataset, tune: str = "full") -> tuple[ClusteringModel, Session]:
+    config = PCDSettings.from_mapping(
         {"recipe": "ucds", "tune": tune, "fitting_epochs": 6, "batch_size": 16, "bottleneck_width": 10}
     )
     folder = None if path is None else RunFolder(path)
@@ -136,22 +136,22 @@ def train(path: Path | None, data: TrainingData, tune: str = "full") -> tuple[Cl
             folder.close()
 
 
-def data() -> TrainingData:
+def data() -> Dataset:
     vectors, _, domain = shifted(BALANCED)
-    return TrainingData(VectorSamples(vectors, domain, ("a", "b")), VectorView())
+    return Dataset(VectorSamples(vectors, domain, ("a", "b")), VectorView())
 
 
 def test_the_whole_encoder_learns_the_assignments() -> None:
     samples = data()
     model, session = train(None, samples)
     assert [result.name for result in session.results] == ["cluster-domains", "fit-domains"]
-    assert session.results[1].state["proportions"].shape == (2, K)
+    assert session.results[1].proportions.shape == (2, K)
     start = small_backbone().module.state_dict()
     assert all(not torch.equal(model.encoder.backbone.state_dict()[name], start[name]) for name in start)
     said = predict(model, samples.samples, samples.view, session.runtime, 64).argmax(1)
     last = session.results[1]
     assert torch.equal(said, last.evaluations[last.selected].labels)
-    asked = session.results[0].state["assignments"].argmax(1)
+    asked = session.results[0].assignments.argmax(1)
     before = (session.results[0].evaluations[0].labels == asked).float().mean()
     assert before < (said == asked).float().mean() > 0.95
 
@@ -170,7 +170,7 @@ def test_a_stopped_run_ends_as_one_that_never_stopped(
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     for one, other in zip(session.results, again.results, strict=True):
-        assert torch.equal(one.state["proportions"], other.state["proportions"])
+        assert torch.equal(one.proportions, other.proportions)
     logs = [(tmp_path / run / "log.jsonl").read_text() for run in ("whole", "stopped")]
     assert logs[0] == logs[1]
 

@@ -9,38 +9,39 @@ import numpy as np
 import pytest
 
 from ucds.backbones import identity_backbone
-from ucds.data.samples import VectorSamples, subset
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.target.ask import choose_spread, labels_beside, questions_about
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 
 @pytest.fixture
-def data(blobs: Any) -> TrainingData:
+def data(blobs: Any) -> Dataset:
     array = blobs({"x": 40})["x"]
-    return TrainingData(VectorSamples(np.concatenate([array, array[:10]])), VectorView())
+    return Dataset(VectorSamples(np.concatenate([array, array[:10]])), VectorView())
 
 
-def _choose(data: TrainingData, count: int, known: list[int], seed: int = 0) -> list[int]:
+def _choose(data: Dataset, count: int, known: list[int], seed: int = 0) -> list[int]:
     backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
     choose = choose_spread(data, backbone, Runtime(accelerator="cpu", seed=seed), count, cache=None)
     return list(choose({data.samples.keys[i]: 0 for i in known}))
 
 
-def test_copies_come_along_after_all_that_is_asked_about(data: TrainingData) -> None:
+def test_copies_come_along_after_all_that_is_asked_about(data: Dataset) -> None:
     chosen = _choose(data, 40, [])
     assert sorted(chosen[:40]) == list(range(40))
     assert chosen[40:] == list(range(40, 50))
 
 
-def test_a_choice_that_was_begun_is_gone_on_with(data: TrainingData) -> None:
+def test_a_choice_that_was_begun_is_gone_on_with(data: Dataset) -> None:
     chosen = _choose(data, 8, [])
     assert _choose(data, 8, chosen[:3]) == chosen
 
 
-def test_labels_from_elsewhere_count(data: TrainingData) -> None:
+def test_labels_from_elsewhere_count(data: Dataset) -> None:
     mine = _choose(data, 6, [])
     other = [i for i in range(10, 40) if i not in mine][:4]
     chosen = _choose(data, 6, other)
@@ -50,7 +51,7 @@ def test_labels_from_elsewhere_count(data: TrainingData) -> None:
     assert _choose(data, 3, other) == sorted(other)
 
 
-def test_only_samples_that_can_be_sent_are(data: TrainingData) -> None:
+def test_only_samples_that_can_be_sent_are(data: Dataset) -> None:
     assert questions_about(data.samples).ids == data.samples.ids
     with pytest.raises(UserError, match="only image files and embeddings"):
         questions_about(subset(data.samples, [0, 1]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.math.partitions import Partition
 from ucds.target.consensus import Agreed, agree
 
@@ -28,7 +28,7 @@ CLEAR, BLURRED = groups(0.05), groups(0.5)
 def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
-    config = Config.from_mapping({"recipe": "ucds", "space_partitions": 3} | settings)
+    config = PCDSettings.from_mapping({"recipe": "ucds", "space_partitions": 3} | settings)
     return agree(vectors, K, config, np.random.default_rng(0), labels=labels, rows=rows)
 
 
@@ -109,7 +109,7 @@ def test_the_guard_lets_labels_shape_the_clustering_that_tell_apart_what_looks_a
     places[truth == 7] = np.eye(10)[6] + 0.2 * np.eye(10)[7]  # almost where group 6 is
     places[(truth == 0) & (np.arange(n) % 16 == 0)] = np.eye(10)[8]  # half of group 0 looks different
     vectors = (places + 0.05 * draw + 0.5).astype(np.float32)
-    config = Config.from_mapping({"recipe": "ucds", "space_partitions": 10})
+    config = PCDSettings.from_mapping({"recipe": "ucds", "space_partitions": 10})
     found = agree(vectors, n_clusters, config, np.random.default_rng(0), labels=truth)
     assert found.evidence is not None
     assert found.evidence.use == "transferred"

@@ -13,8 +13,9 @@ from torch import nn
 
 from ucds import TargetClustering, UserError
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import Interrupted, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
@@ -27,7 +28,6 @@ from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 N, K, WIDTH = 80, 4, 8
 TRUTH = np.arange(N) % K
@@ -42,10 +42,10 @@ class Listener(Quiet):
         self.said.append(message)
 
 
-def blob_data(n: int = N) -> TrainingData:
+def blob_data(n: int = N) -> Dataset:
     rng = np.random.default_rng(0)
     vectors = np.eye(WIDTH)[np.arange(n) % K] + 0.08 * rng.normal(size=(n, WIDTH)) + 2
-    return TrainingData(VectorSamples(vectors.astype(np.float32)), VectorView())
+    return Dataset(VectorSamples(vectors.astype(np.float32)), VectorView())
 
 
 def given(labels: np.ndarray, rows: np.ndarray | None = None, n_clusters: int = K) -> ClusterLabels:
@@ -63,14 +63,14 @@ def train(
     labels: ClusterLabels | None = None,
     *,
     folder: Path | None = None,
-    data: TrainingData | None = None,
+    data: Dataset | None = None,
     n_clusters: int | None = K,
     listener: Listener | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> tuple[ClusteringModel, Session]:
     short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 8, "space_partitions": 4, "batch_size": 16}
-    config = Config.from_mapping(short | {"bottleneck_width": 10} | settings)
+    config = PCDSettings.from_mapping(short | {"bottleneck_width": 10} | settings)
     run = None if folder is None else RunFolder(folder)
     if run is not None and folder is not None:
         run.open({}, resume=folder.exists())
@@ -85,7 +85,7 @@ def train(
             run.close()
 
 
-def predicted(model: ClusteringModel, data: TrainingData | None = None) -> np.ndarray:
+def predicted(model: ClusteringModel, data: Dataset | None = None) -> np.ndarray:
     data = data or blob_data()
     found = predict(model, data.samples, data.view, Runtime(accelerator="cpu"), 64)
     return found.argmax(1).cpu().numpy()
@@ -103,13 +103,13 @@ def test_blobs_are_found(labels: ClusterLabels | None, tune: str) -> None:
     assert not model.training
     assert [result.name for result in session.results] == ["agree", "fit-target"]
     for result in session.results:
-        torch.testing.assert_close(result.state["proportions"], torch.full((1, K), 1 / K), atol=0.02, rtol=0)
+        torch.testing.assert_close(result.proportions, torch.full((1, K), 1 / K), atol=0.02, rtol=0)
 
 
 def test_the_start_alone_already_says_what_was_agreed() -> None:
     _, session = train()
     agreed = session.results[0]
-    asked = agreed.state["assignments"]
+    asked = agreed.assignments
     torch.testing.assert_close(asked.sum(1), torch.ones(N))
     assert torch.equal(agreed.evaluations[0].labels, asked.argmax(1))
     model, _ = train(fitting_epochs=1)
@@ -123,7 +123,7 @@ def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
     moved = blob_data().samples.read(np.arange(N)).numpy()
     moved = moved / np.linalg.norm(moved, axis=1, keepdims=True)
     moved -= moved.mean(0)
-    middles = start.state["assignments"].numpy().T @ (moved / np.linalg.norm(moved, axis=1, keepdims=True))
+    middles = start.assignments.numpy().T @ (moved / np.linalg.norm(moved, axis=1, keepdims=True))
     middles /= np.linalg.norm(middles, axis=1, keepdims=True)
     expected = torch.from_numpy(LOGIT_SCALE * moved @ middles.T).softmax(1)
     entropy = float(torch.special.entr(expected).sum(1).mean())
@@ -207,7 +207,7 @@ def test_as_many_samples_as_clusters_are_enough() -> None:
     model, session = train(data=blob_data(K))
     assert set(predicted(model, blob_data(K))) <= set(range(K))
     assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
-    torch.testing.assert_close(session.results[0].state["assignments"].sum(1), torch.ones(K))
+    torch.testing.assert_close(session.results[0].assignments.sum(1), torch.ones(K))
 
 
 def test_the_seed_decides() -> None:

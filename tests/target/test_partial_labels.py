@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from ucds.backbones import identity_backbone
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning, UserError
 from ucds.labels.cluster_labels import ClusterLabels
@@ -21,7 +22,6 @@ from ucds.target.train import train_target
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 N, K = 96, 4
 
@@ -73,14 +73,14 @@ def test_the_first_ensemble_gives_a_target_and_the_next_blends_it() -> None:
     assert torch.equal(temporal_ensemble(targets, _rows(2)[:, :2], 1.0), targets)
 
 
-def _data(blobs: Any) -> tuple[TrainingData, np.ndarray]:
+def _data(blobs: Any) -> tuple[Dataset, np.ndarray]:
     # A numbering of the provider's own, which no clustering could find by itself.
     provider = np.array([2, 0, 3, 1])[np.arange(N) % K]
-    return TrainingData(VectorSamples(blobs({"x": N})["x"]), VectorView()), provider
+    return Dataset(VectorSamples(blobs({"x": N})["x"]), VectorView()), provider
 
 
-def _train(data: TrainingData, labels: ClusterLabels, epochs: int) -> np.ndarray:
-    config = Config(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
+def _train(data: Dataset, labels: ClusterLabels, epochs: int) -> np.ndarray:
+    config = PCDSettings(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
     session = Session(Runtime(accelerator="cpu", seed=0), config)
     model = train_target(session, identity_backbone(data.samples.read(np.array([0])).shape[1]), data, labels)
     return predict(model, data.samples, data.view, session.runtime, 64).argmax(-1).numpy()

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone, BackboneSpec, module_backbone
-from ucds.data.samples import VectorSamples, subset
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.training.features import frozen_features
 from ucds.training.runtime import Runtime
-from ucds.training.stage import TrainingData
 
 
 class Counting(nn.Module):
@@ -42,10 +43,10 @@ def named(module: nn.Module, name: str = "counting") -> Backbone:
     return Backbone(module.train(), BackboneSpec(name, 3), "given")
 
 
-def data(n: int = 50, seed: int = 0) -> TrainingData:
+def data(n: int = 50, seed: int = 0) -> Dataset:
     array = np.random.default_rng(seed).normal(size=(n, 4)).astype(np.float32)
     domain = (np.arange(n) % 2).astype(np.int64)
-    return TrainingData(VectorSamples(array, domain, ("a", "b")), VectorView())
+    return Dataset(VectorSamples(array, domain, ("a", "b")), VectorView())
 
 
 @pytest.fixture
@@ -53,13 +54,13 @@ def runtime() -> Runtime:
     return Runtime(accelerator="cpu")
 
 
-def values(result: TrainingData) -> Tensor:
+def values(result: Dataset) -> Tensor:
     return result.samples.read(np.arange(len(result.samples)))
 
 
 def extract(
-    backbone: Backbone, inputs: TrainingData, runtime: Runtime, cache: Path | None, batch_size: int = 16
-) -> TrainingData:
+    backbone: Backbone, inputs: Dataset, runtime: Runtime, cache: Path | None, batch_size: int = 16
+) -> Dataset:
     return frozen_features(backbone, inputs, runtime, cache, batch_size=batch_size)
 
 
@@ -103,7 +104,7 @@ def test_other_splits_orders_and_names_share_features(runtime: Runtime, tmp_path
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
     for samples in (subset(inputs.samples, chosen), renamed):
         module = Counting()
-        found = extract(named(module), TrainingData(samples, VectorView()), runtime, tmp_path)
+        found = extract(named(module), Dataset(samples, VectorView()), runtime, tmp_path)
         assert module.seen == 0
         assert torch.equal(values(found), values(whole)[chosen])
 
@@ -114,7 +115,7 @@ def test_only_new_contents_are_computed_each_once(runtime: Runtime, tmp_path: Pa
     new = data(8, seed=9).samples.array  # type: ignore[attr-defined]
     mixed = VectorSamples(np.concatenate([old, new, new, old]))
     module = Counting()
-    found = extract(named(module), TrainingData(mixed, VectorView()), runtime, tmp_path)
+    found = extract(named(module), Dataset(mixed, VectorView()), runtime, tmp_path)
     assert module.seen == 8
     assert torch.equal(values(found)[5:13], values(found)[13:21])
     assert torch.equal(values(found)[:5], values(found)[21:])

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import Config
-from ucds.data.samples import VectorSamples
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.math.spaces import centre, principal_axes, unit_rows
@@ -33,22 +34,21 @@ from ucds.training.prepare import Training, prepare
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
 N, K = 60, 4
 TRUTH = np.arange(N) % K
 
 
-def config(**settings: Any) -> Config:
+def config(**settings: Any) -> PCDSettings:
     short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 4, "bottleneck_width": 8, "batch_size": 16}
-    return Config.from_mapping(short | settings)
+    return PCDSettings.from_mapping(short | settings)
 
 
-def blob_data(domains: int = 1) -> TrainingData:
+def blob_data(domains: int = 1) -> Dataset:
     rng = np.random.default_rng(0)
     vectors = (np.eye(K, 6)[TRUTH] + 0.05 * rng.normal(size=(N, 6)) + 0.3).astype(np.float32)
     domain = np.arange(N) * domains // N
-    return TrainingData(VectorSamples(vectors, domain, tuple("abc"[:domains])), VectorView())
+    return Dataset(VectorSamples(vectors, domain, tuple("abc"[:domains])), VectorView())
 
 
 def network(seed: int = 0) -> Backbone:
@@ -56,7 +56,7 @@ def network(seed: int = 0) -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
 
 
-def opened(session: Session, backbone: Backbone, data: TrainingData, n_clusters: int = K) -> Training:
+def opened(session: Session, backbone: Backbone, data: Dataset, n_clusters: int = K) -> Training:
     return prepare(session, backbone, data, n_clusters, side="x", cache=None, unit_features=True)
 
 
@@ -119,8 +119,8 @@ def test_the_started_model_looks_as_it_was_found(tune: str) -> None:
     (result,) = session.results
     assert (result.name, result.seconds, result.selected) == ("find", 1.5, 0)
     np.testing.assert_array_equal(result.evaluations[0].labels, expected.argmax(1))
-    np.testing.assert_array_equal(result.state["assignments"], found.assignments)
-    np.testing.assert_array_equal(result.state["proportions"], found.proportions)
+    np.testing.assert_array_equal(result.assignments, found.assignments)
+    np.testing.assert_array_equal(result.proportions, found.proportions)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])
@@ -135,7 +135,7 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have(tune: str
     result = fit_assignments(session, "fit", training.trained, training.data, targets)
     np.testing.assert_array_equal(result.evaluations[result.selected].labels, asked)
     halves = [targets[: N // 2].mean(0), targets[N // 2 :].mean(0)]
-    torch.testing.assert_close(result.state["proportions"], torch.stack(halves))
+    torch.testing.assert_close(result.proportions, torch.stack(halves))
     said = predict(training.model, data.samples, data.view, session.runtime, 64)
     np.testing.assert_array_equal(said.argmax(1), asked)
 

@@ -11,7 +11,8 @@ from PIL import Image
 
 from ucds.backbones import build_backbone
 from ucds.choices import Precision
-from ucds.config import Config
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
@@ -21,9 +22,8 @@ from ucds.source.train import train_source
 from ucds.target.train import train_target
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.stage import TrainingData
 
-CONFIG = Config(
+CONFIG = PCDSettings(
     batch_size=4,
     source_epochs=1,
     clustering_epochs=1,
@@ -49,8 +49,8 @@ def images(tmp_path: Path) -> ImageSamples:
 def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Precision) -> None:
     view = ImageView()
     target_domain = images.domain_names.index("three")
-    source = TrainingData(subset(images, np.flatnonzero(images.domain != target_domain)), view)
-    target = TrainingData(subset(images, np.flatnonzero(images.domain == target_domain)), view)
+    source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
+    target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)
     provider = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
     client = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
     answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")

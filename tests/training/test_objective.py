@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.math.domains import sample_weights
 from ucds.math.ot import cosine_cost, solve_transport
 from ucds.training import objective
@@ -25,7 +25,7 @@ def batch(n: int, width: int = 6, n_clusters: int = 4, seed: int = 0) -> tuple[T
 
 
 def test_proportions_start_uniform() -> None:
-    transport = PrototypeTransport(3, 5, Config(), CPU)
+    transport = PrototypeTransport(3, 5, PCDSettings(), CPU)
     assert torch.equal(transport.proportions, torch.full((3, 5), 0.2))
 
 
@@ -33,14 +33,14 @@ def test_domains_of_unequal_size_are_as_if_each_were_alone() -> None:
     """Eq. 1 is a mean over domains; Eq. 2 is each domain's own."""
     features, prototypes = batch(8)
     counts = (5, 3)
-    together = PrototypeTransport(2, 4, Config(transport_tolerance=1e-6), CPU)
+    together = PrototypeTransport(2, 4, PCDSettings(transport_tolerance=1e-6), CPU)
     weights = sample_weights(counts)
     together.update_proportions(features @ prototypes, counts, weights, 0.5)
     loss = together.loss(features, prototypes, counts, weights)
     losses, start = [], 0
     for d, count in enumerate(counts):
         rows = features[start : start + count]
-        alone = PrototypeTransport(1, 4, Config(transport_tolerance=1e-6), CPU)
+        alone = PrototypeTransport(1, 4, PCDSettings(transport_tolerance=1e-6), CPU)
         alone.update_proportions(rows @ prototypes, (count,), sample_weights((count,)), 0.5)
         torch.testing.assert_close(alone.proportions[0], together.proportions[d])
         losses.append(alone.loss(rows, prototypes, (count,), sample_weights((count,))))
@@ -49,7 +49,7 @@ def test_domains_of_unequal_size_are_as_if_each_were_alone() -> None:
 
 
 def test_update_by_hand() -> None:
-    transport = PrototypeTransport(1, 2, Config(), CPU)
+    transport = PrototypeTransport(1, 2, PCDSettings(), CPU)
     logits = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
     posterior = torch.tensor([[torch.e**2 / (1 + torch.e**2), 1 / (1 + torch.e**2)], [0.5, 0.5]])
     transport.update_proportions(logits, (2,), sample_weights((2,)), 0.9)
@@ -61,7 +61,7 @@ def test_update_by_hand() -> None:
 def test_the_plan_is_constant_and_the_gradient_flows_through_the_cost() -> None:
     features, prototypes = batch(6)
     prototypes.requires_grad_()
-    transport = PrototypeTransport(1, 4, Config(), CPU)
+    transport = PrototypeTransport(1, 4, PCDSettings(), CPU)
     weights = sample_weights((6,))
     (gradient,) = torch.autograd.grad(transport.loss(features, prototypes, (6,), weights), prototypes)
     cost = cosine_cost(features, prototypes)
@@ -78,10 +78,10 @@ def test_without_weight_nothing_is_solved(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(objective, "solve_transport", refuse)
     features, prototypes = batch(6)
-    transport = PrototypeTransport(1, 4, Config(transport_weight=0), CPU)
+    transport = PrototypeTransport(1, 4, PCDSettings(transport_weight=0), CPU)
     assert transport.loss(features, prototypes, (6,), sample_weights((6,))).item() == 0
     with pytest.raises(AssertionError, match="solved"):
-        PrototypeTransport(1, 4, Config(), CPU).loss(features, prototypes, (6,), sample_weights((6,)))
+        PrototypeTransport(1, 4, PCDSettings(), CPU).loss(features, prototypes, (6,), sample_weights((6,)))
 
 
 def test_the_settings_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,20 +93,20 @@ def test_the_settings_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(objective, "solve_transport", solve)
     features, prototypes = batch(6)
-    config = Config(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
+    config = PCDSettings(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
     PrototypeTransport(1, 4, config, CPU).loss(features, prototypes, (6,), sample_weights((6,)))
     assert seen == {"epsilon": 0.07, "tolerance": 1e-4, "max_iterations": 31}
 
 
 def test_state_survives() -> None:
-    transport, other = (PrototypeTransport(2, 4, Config(), CPU) for _ in range(2))
+    transport, other = (PrototypeTransport(2, 4, PCDSettings(), CPU) for _ in range(2))
     transport.update_proportions(torch.randn(4, 4), (2, 2), sample_weights((2, 2)), 0.1)
     other.load({name: tensor.clone() for name, tensor in transport.tensors().items()})
     assert torch.equal(other.proportions, transport.proportions)
     assert transport.tensors().keys() == {"proportions"}
 
 
-def stage(config: Config, prototypes: Tensor) -> tuple[Any, list[Tensor]]:
+def stage(config: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]:
     seen: list[Tensor] = []
 
     def forward(inputs: Tensor) -> SimpleNamespace:
@@ -129,7 +129,7 @@ def test_mixing_by_hand() -> None:
     replay.beta(0.3, 0.3)
     partner = torch.from_numpy(replay.permutation(7))
     assert 0.01 < ratio < 0.99
-    fake, seen = stage(Config(), prototypes)
+    fake, seen = stage(PCDSettings(), prototypes)
     logits = inputs @ prototypes
     loss = mixing_loss(fake, SimpleNamespace(inputs=inputs, rng=rng), logits)  # type: ignore[arg-type]
     mixed = ratio * inputs + (1 - ratio) * inputs[partner]
@@ -144,7 +144,7 @@ def test_mixing_by_hand() -> None:
 
 def test_without_weight_nothing_is_mixed() -> None:
     inputs, prototypes = batch(7)
-    fake, seen = stage(Config(mixing_weight=0), prototypes)
+    fake, seen = stage(PCDSettings(mixing_weight=0), prototypes)
     rng = np.random.default_rng(0)
     step = SimpleNamespace(inputs=inputs, rng=rng)
     assert mixing_loss(fake, step, inputs @ prototypes).item() == 0  # type: ignore[arg-type]

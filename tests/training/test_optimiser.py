@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from ucds.backbones import identity_backbone, module_backbone
-from ucds.config import Config
+from ucds.config import PCDSettings
 from ucds.models import ClusteringModel
 from ucds.training.optimiser import build_optimiser, set_learning_rate
 
-RATES = Config(learning_rate=0.002, new_layer_learning_rate=0.03)
+RATES = PCDSettings(learning_rate=0.002, new_layer_learning_rate=0.03)
 
 
 def model() -> ClusteringModel:
@@ -53,29 +53,29 @@ def test_the_schedule_is_the_papers(progress: float, factor: float) -> None:
 
 
 def test_the_schedule_follows_its_settings() -> None:
-    config = Config(learning_rate=1.0, new_layer_learning_rate=2.0, decay_rate=3.0, decay_power=2.0)
+    config = PCDSettings(learning_rate=1.0, new_layer_learning_rate=2.0, decay_rate=3.0, decay_power=2.0)
     optimiser = build_optimiser(model(), config)
     set_learning_rate(optimiser, 1 / 3, config)
     assert rates(optimiser) == pytest.approx([0.25, 0.5], rel=1e-12)
-    still = Config(decay_power=0)
+    still = PCDSettings(decay_power=0)
     set_learning_rate(optimiser, 0.9, still)
     assert rates(optimiser) == [1.0, 2.0]
 
 
 def test_momentum_nesterov_and_decay_are_set_in_every_group() -> None:
-    for group in build_optimiser(model(), Config()).param_groups:
+    for group in build_optimiser(model(), PCDSettings()).param_groups:
         assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 1e-3)
-    for group in build_optimiser(model(), Config(nesterov=False, weight_decay=0)).param_groups:
+    for group in build_optimiser(model(), PCDSettings(nesterov=False, weight_decay=0)).param_groups:
         assert (group["nesterov"], group["weight_decay"]) == (False, 0)
 
 
 def test_no_momentum_means_no_nesterov() -> None:
-    assert not build_optimiser(model(), Config(momentum=0)).param_groups[0]["nesterov"]
+    assert not build_optimiser(model(), PCDSettings(momentum=0)).param_groups[0]["nesterov"]
 
 
 def test_two_steps_by_hand() -> None:
     """Nesterov: g' = g + wd w;  v = m v + g';  w = w - eta (g' + m v)."""
-    config = Config(new_layer_learning_rate=0.1, momentum=0.5, weight_decay=0.01)
+    config = PCDSettings(new_layer_learning_rate=0.1, momentum=0.5, weight_decay=0.01)
     net = ClusteringModel(identity_backbone(4), 3)
     optimiser = build_optimiser(net, config)
     weight, velocity = net.prototypes.detach().double().clone(), 0.0

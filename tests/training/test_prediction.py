@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
-from ucds.data.samples import VectorSamples
+from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
 from ucds.training.prediction import encode, evaluation_mode, predict

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-
-from ucds.config import Config
-from ucds.errors import UserError
 from ucds.training.launch import RunOptions, open_run
+
+from ucds.config import PCDSettings
+from ucds.errors import UserError
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
 from ucds.training.session import Session
@@ -199,7 +199,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def start(out: Path, **options: Any) -> Any:
     return open_run(
-        RunOptions(out, accelerator="cpu", **options), Config(), Quiet(), identity={"role": "source"}
+        RunOptions(out, accelerator="cpu", **options), PCDSettings(), Quiet(), identity={"role": "source"}
     )
 
 
@@ -244,7 +244,7 @@ def test_the_description_holds_seed_settings_precision_and_versions(tmp_path: Pa
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["seed"] == 7
     assert description["precision"] == "32-true"
-    assert description["config"] == Config().model_dump(mode="json")
+    assert description["config"] == PCDSettings().model_dump(mode="json")
     assert description["versions"]["torch"] == version("torch")
     with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
         pass

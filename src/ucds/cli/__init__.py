@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 from typing import Any, NoReturn, TextIO
@@ -21,7 +20,6 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of a
 def main() -> None:
     """Run the command line; what a user can cause ends in one line and exit status 2."""
     warnings.showwarning = _show_warning
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
     except _UsageError as error:

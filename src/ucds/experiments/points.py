@@ -13,7 +13,7 @@ from ucds.errors import InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.pipeline import Outcome
 from ucds.files import write_atomically
-from ucds.reports.tsne import PlanePoints, to_plane
+from ucds.math.plane import PlanePoints, to_plane
 from ucds.training.prediction import encode
 from ucds.training.runtime import Runtime
 

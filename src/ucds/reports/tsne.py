@@ -1,79 +1,22 @@
-"""Features in the plane: embeds them, and draws them coloured by class, prototypes as stars."""
+"""Draws features in the plane, coloured by class, with prototypes as stars."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ucds.math.plane import PlanePoints, to_plane
 from ucds.reports.canvas import PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-# t-SNE takes a minute for ten thousand points, which no figure of this size can show.
-MAX_POINTS = 2000
 MAX_LEGEND = 40
-
-
-@dataclass(frozen=True, eq=False)
-class PlanePoints:
-    """Samples, and prototypes if there are any, in the plane.
-
-    Attributes:
-        samples: ``(m, 2)``.
-        prototypes: ``(K, 2)``; no rows without prototypes.
-        classes: ``(m,)`` classes of the samples, for colours and markers.
-        total: how many samples there were, of which ``m`` were drawn by lot.
-    """
-
-    samples: NDArray[np.float64]
-    prototypes: NDArray[np.float64]
-    classes: NDArray[np.int64]
-    total: int
-
-
-def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLike, seed: int) -> PlanePoints:
-    """Embed features and prototypes together in the plane.
-
-    Directions are embedded, not lengths, as the transport cost compares them. A random 2,000 samples are
-    taken if there are more.
-
-    Args:
-        features: ``(n, d)``.
-        prototypes: ``(d, K)``, as a model holds them.
-        classes: ``(n,)`` integers from 0.
-        seed: of the embedding and of the choice of samples.
-
-    Raises:
-        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
-
-    Source:
-        L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
-    """
-    vectors, truth = np.asarray(features, dtype=np.float64), np.asarray(classes).astype(np.int64)
-    if vectors.ndim != 2 or len(vectors) != len(truth):
-        raise ValueError(
-            "features must be (n, d) for the same n samples as the classes, "
-            f"not {vectors.shape} and {truth.shape}"
-        )
-    width = vectors.shape[1]
-    stars = np.empty((width, 0)) if prototypes is None else np.asarray(prototypes, dtype=np.float64)
-    if stars.ndim != 2 or stars.shape[0] != width:
-        raise ValueError(f"prototypes must be ({width}, K), not {stars.shape}")
-    if not (np.isfinite(vectors).all() and np.isfinite(stars).all()):
-        raise ValueError("features and prototypes must be finite to be embedded")
-    n = len(truth)
-    if n < 5:
-        raise ValueError(f"{n} samples are too few to embed")
-    shown = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_POINTS])
-    points = _embed(np.concatenate([vectors[shown], stars.T]), seed)
-    return PlanePoints(points[: len(shown)], points[len(shown) :], truth[shown], n)
 
 
 def draw_panels(
@@ -139,32 +82,6 @@ def tsne_before_after(
     before = to_plane(before_features, None, classes, seed)
     after = to_plane(after_features, prototypes_after, classes, seed)
     return draw_panels(dict(zip(titles, (before, after), strict=True)), path, names=names)
-
-
-def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
-    # scikit-learn divides by the spread, and would crash on features that are all equal, as after a collapse.
-    spread = directions.shape[1] > 1 and np.ptp(directions, axis=0).max() > 1e-6
-    if spread:
-        # The first fifty principal components keep the neighbours, at a fraction of the time.
-        components = min(50, *directions.shape)
-        directions = PCA(components, svd_solver="full").fit_transform(directions)
-    tsne = TSNE(
-        perplexity=min(30.0, (len(vectors) - 1) / 3),
-        init="pca" if spread else "random",
-        learning_rate="auto",
-        random_state=seed,
-    )
-    # One thread: the order of sums, and with it the figure, must not depend on the number of cores.
-    with threadpool_limits(1):
-        points: NDArray[np.float64] = tsne.fit_transform(directions)
-    return points
 
 
 def _scatter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -48,6 +49,7 @@ class Runtime:
         checkpoint_seconds: float = 60.0,
     ) -> None:
         _check_devices(accelerator, devices)
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         # Batch statistics are already those of all processes, so broadcasting them is waste; and the
         # broadcast would overwrite buffers between the two forward passes of a step.
         strategy: Any = DDPStrategy(broadcast_buffers=False) if devices > 1 else "auto"
