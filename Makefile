@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,postgres,export,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,postgres,figures,tensorboard,dev]'
 	@touch $(STAMP)
 
 demo: setup  ## See the whole method on embedded data, in minutes on a laptop
@@ -27,11 +27,12 @@ test: setup  ## Run the fast tests
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu'
 
-check: setup  ## Lint, types, import contracts
+check: setup  ## Lint, types, import contracts, docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_docstrings.py src
 
 bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/sinkhorn.py

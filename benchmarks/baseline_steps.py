@@ -25,11 +25,11 @@ from step import K as N_CLUSTERS
 from torch import nn
 
 from ucds.backbones import Backbone, build_backbone
-from ucds.baselines.acids import ACIDSSettings, learn_acids
+from ucds.baselines.acids import learn_acids
+from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.baselines.sub_heads import prepare_networks
 from ucds.choices import Precision
-from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
@@ -72,9 +72,8 @@ def time_acids(track: Track, steps: int, precision: Precision) -> tuple[float, f
     """Seconds of the median step with the over-clustering head, and with the clusters' head."""
     images = NotingImages(steps * track.batch)
     settings = ACIDSSettings(source_epochs=1, batch_size=track.batch, crop=track.crop)
-    session = Session(Runtime(precision=precision), PCDSettings())
-    data = Dataset(images, ImageView())
-    learn_acids(session, track.backbone(), data, N_CLUSTERS, settings)
+    session = Session(Runtime(precision=precision), settings)
+    learn_acids(session, track.backbone(), Dataset(images, ImageView()), N_CLUSTERS)
     # Batches are read one step ahead: the first two of an epoch at its first step, then one as each begins.
     over, clusters = (
         statistics.median(np.diff(asked[2:]).tolist())
@@ -108,9 +107,8 @@ def millions(module: nn.Module) -> str:
 
 def count_acids(track: Track, n_clusters: int) -> str:
     data = Dataset(RandomImages(2), ImageView())
-    session = Session(Runtime(accelerator="cpu"), PCDSettings())
-    settings, name = ACIDSSettings(), "count"
-    made, _ = prepare_networks(session, track.backbone(), data, n_clusters, settings, name=name, cache=None)
+    session = Session(Runtime(accelerator="cpu"), ACIDSSettings())
+    made, _ = prepare_networks(session, track.backbone(), data, n_clusters, name="count", cache=None)
     return millions(made.heads)
 
 

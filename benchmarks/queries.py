@@ -30,15 +30,15 @@ from ucds.data.samples import subset
 from ucds.demo.digits import write_digits
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.source.train import train_source
+from ucds.source.fit import fit_source
 from ucds.target.ask import choose_spread
-from ucds.target.train import train_target
+from ucds.target.fit import fit_target
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-CONFIG, K, TARGETS = PCDSettings(tune="head"), 10, ("chalk", "neon")
+SETTINGS, K, TARGETS = PCDSettings(tune="head"), 10, ("chalk", "neon")
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ class Task:
         """Accuracy, and the share of images on which the model and its provider agree."""
         ids = tuple(self.data.samples.ids[i] for i in chosen)
         labels = ClusterLabels(ids, self.answers[chosen], K, "provider")
-        session = Session(Runtime(accelerator="cpu", seed=self.seed), CONFIG)
-        model = train_target(session, edges(), self.data, labels, cache=self.cache)
+        session = Session(Runtime(accelerator="cpu", seed=self.seed), SETTINGS)
+        model = fit_target(
+            session, edges(), self.data, K, labels.align(self.data.samples.ids), cache=self.cache
+        ).model
         found = predict(model, self.data.samples, self.data.view, session.runtime, 256).argmax(-1).numpy()
         return score(found, self.classes).accuracy, float((found == self.answers).mean())
 
@@ -82,8 +84,8 @@ def tasks(folder: Path, target: str, seeds: int) -> Iterator[Task]:
     source = Dataset(subset(samples, np.flatnonzero(~here)), view_for(spec))
     data = Dataset(subset(samples, np.flatnonzero(here)), view_for(spec))
     for seed in range(seeds):
-        session = Session(Runtime(accelerator="cpu", seed=seed), CONFIG)
-        model = train_source(session, edges(), source, K, cache=folder)
+        session = Session(Runtime(accelerator="cpu", seed=seed), SETTINGS)
+        model = fit_source(session, edges(), source, K, cache=folder).model
         answers = predict(model, data.samples, data.view, session.runtime, 256).argmax(-1).numpy()
         yield Task(seed, data, answers, truth.classes[here], folder)
 

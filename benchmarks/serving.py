@@ -40,7 +40,7 @@ from ucds.models import ClusteringModel
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
-from ucds.training.model_file import MODEL_FILE, ModelCard, save_model
+from ucds.training.model_file import ModelCard, StoredModel, save_model
 
 CONNECTIONS = 8
 PER_REQUEST = 32
@@ -55,7 +55,7 @@ def make_run(folder: Path, backbone: str) -> Path:
     model = ClusteringModel(built, N_CLUSTERS)
     card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, ("a",), ("source",))
     folder.mkdir()
-    save_model(folder / MODEL_FILE, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS), card)
+    save_model(folder, StoredModel(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
     return folder
 
 

@@ -63,10 +63,10 @@ def new_model(device: torch.device) -> ClusteringModel:
 def time_ours(images: RandomImages, precision: Precision) -> float:
     """Seconds of the median step of the real stage 1, over one epoch of ``images``."""
     runtime = Runtime(precision=precision)
-    config = PCDSettings(source_epochs=1, evaluations_per_stage=1)
+    settings = PCDSettings(source_epochs=1, evaluations_per_stage=1)
     images.asked.clear()
     data = Dataset(images, ImageView())
-    learn_source(Session(runtime, config), new_model(runtime.device), data, subset(images, [0, 1]))
+    learn_source(Session(runtime, settings), new_model(runtime.device), data, subset(images, [0, 1]))
     # Batches are read one step ahead: the first two at the first step, then one as each step begins.
     return statistics.median(np.diff(images.asked[2:]).tolist())
 
@@ -82,7 +82,7 @@ def time_bare(steps: int, precision: Precision) -> float:
     for _ in range(steps):
         first, second = module(inputs), module(inputs)
         optimiser.zero_grad(set_to_none=True)
-        runtime.fabric.backward(first.logits.square().mean() + second.logits.square().mean())
+        runtime.backward(first.logits.square().mean() + second.logits.square().mean())
         optimiser.step()
         first.logits[0, 0].item()  # waits for the device
         begun.append(time.perf_counter())

@@ -1,9 +1,9 @@
-"""Two owners, one wall: embeddings on both sides, and nothing but integers between them.
+"""A provider and a client with embeddings: the client receives one integer for each sample, and no more.
 
     python examples/embeddings.py
 
-Three "hospitals" have made embeddings of their unlabelled digits and train a model together; a clinic
-with a scanner of its own asks for labels and trains its own model. Takes a few seconds on a CPU.
+Three hospitals, the provider, train a model on embeddings of their unlabelled digits. A clinic, the client,
+has a scanner of its own; it asks for labels and trains its own model. Takes a few seconds on a CPU.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.datasets import load_digits
 
-from ucds import SourceClustering, TargetClustering
-from ucds.math.metrics import clustering_accuracy
+from ucds import SourceClustering, TargetClustering, clustering_accuracy
 
 
 def main() -> None:
@@ -26,12 +25,12 @@ def main() -> None:
 
     provider = SourceClustering(n_clusters=10, random_state=0)
     provider.fit(vectors[ours], sample_domain=site[ours])
-    answers = provider.predict(vectors[theirs])  # one integer a sample: all that crosses the wall
+    answers = provider.predict(vectors[theirs])  # one integer for each sample: all that the clinic receives
 
     clinic = TargetClustering(n_clusters=10, random_state=0)
     clinic.fit(vectors[theirs], source_labels=answers)
 
-    # Only now are the true digits looked at.
+    # The true digits are used only here, to score both.
     truth = digits.target[theirs]
     asked, own = clustering_accuracy(answers, truth), clustering_accuracy(clinic.labels_, truth)
     print(f"the provider's labels agree with the digits: {100 * asked:.1f} %")

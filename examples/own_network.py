@@ -1,9 +1,9 @@
-"""Any network can be the encoder: here a small one for one-dimensional signals.
+"""Any network can be the encoder: here a small network for one-dimensional signals.
 
     python examples/own_network.py
 
-Clusters made-up heartbeats of three shapes, recorded by two devices, with a convolutional network
-written here. Takes a few seconds on a CPU.
+Clusters artificial heartbeats of three shapes, recorded by two devices, with a convolutional network that
+this file defines. Takes a few seconds on a CPU.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from ucds import SourceClustering
-from ucds.backbones import module_backbone
-from ucds.math.metrics import clustering_accuracy
+from ucds import SourceClustering, clustering_accuracy, module_backbone
 
 
 class SignalNetwork(nn.Module):
-    """Turns signals ``(n, 64)`` into 24 features."""
+    """Compute 24 features of each signal of 64 values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,13 +25,13 @@ class SignalNetwork(nn.Module):
         )
 
     def forward(self, signals: torch.Tensor) -> torch.Tensor:
-        """Filter, and keep each filter's mean response."""
+        """Return the mean response of each filter, ``(n, 24)``, to signals ``(n, 64)``."""
         responses: torch.Tensor = self.layers(signals.unsqueeze(1)).mean(-1)
         return responses
 
 
 def heartbeats(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Signals ``(n, 64)``, the device that recorded each, and its shape."""
+    """Draw signals ``(n, 64)``, and for each the device that recorded it and its shape."""
     shape, device = rng.integers(3, size=n), rng.integers(2, size=n)
     time = np.linspace(0, 1, 64)
     waves = np.stack([np.sin(12 * time), np.sign(np.sin(30 * time)), np.exp(-60 * (time - 0.5) ** 2)])
@@ -45,9 +43,9 @@ def main() -> None:
     signals, device, shape = heartbeats(600, np.random.default_rng(0))
     torch.manual_seed(0)
     encoder = module_backbone(SignalNetwork(), width=24)
-    # A network that knows nothing yet has to be trained, which is the paper's method.
+    # The network starts from random weights and must be trained, so this takes the paper's method.
     short = {"source_epochs": 20}
-    model = SourceClustering(3, recipe="pcd", backbone=encoder, settings=short, random_state=0)
+    model = SourceClustering(3, method="pcd", backbone=encoder, settings=short, random_state=0)
     model.fit(signals, sample_domain=device)
     print(f"clusters agree with the shapes: {100 * clustering_accuracy(model.labels_, shape):.1f} %")
 

@@ -8,26 +8,42 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ucds.choices import SPACES
-from ucds.config import PCDSettings, default_tune, read_config
-from ucds.errors import UserError
+from ucds.choices import METHODS, SPACES, Method, Role, Tune
+from ucds.config import (
+    SETTINGS,
+    ConsensusSettings,
+    MethodSettings,
+    PCDSettings,
+    TrainingSettings,
+    for_side,
+    for_source,
+    list_settings,
+    method_of,
+    read_settings,
+    side_of,
+)
+from ucds.errors import InputError
+
+
+def given(*texts: str, method: Method = "pcd", side: Role = "target") -> MethodSettings:
+    return read_settings(method, side, given=texts)
 
 
 def test_defaults_are_the_papers() -> None:
-    config = PCDSettings()
-    assert config.bottleneck_width == 256
-    assert config.epsilon == 0.01
-    assert (config.source_proportion_momentum, config.target_proportion_momentum) == (0.9999, 0.99)
-    assert (config.mixing_alpha, config.ensemble_momentum) == (0.3, 0.6)
-    assert (config.learning_rate, config.new_layer_learning_rate) == (1e-3, 1e-2)
-    assert (config.momentum, config.weight_decay, config.batch_size) == (0.9, 1e-3, 64)
-    assert (config.decay_rate, config.decay_power) == (10, 0.75)
-    assert {config.transport_weight, config.information_weight, config.mixing_weight} == {1}
+    settings = PCDSettings()
+    assert settings.bottleneck_width == 256
+    assert settings.epsilon == 0.01
+    assert (settings.source_proportion_momentum, settings.target_proportion_momentum) == (0.9999, 0.99)
+    assert (settings.mixing_alpha, settings.ensemble_momentum) == (0.3, 0.6)
+    assert (settings.learning_rate, settings.new_layer_learning_rate) == (1e-3, 1e-2)
+    assert (settings.momentum, settings.weight_decay, settings.batch_size) == (0.9, 1e-3, 64)
+    assert (settings.decay_rate, settings.decay_power) == (10, 0.75)
+    assert {settings.transport_weight, settings.information_weight, settings.mixing_weight} == {1}
 
 
 def test_is_immutable() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        PCDSettings().epsilon = 1.0
+        PCDSettings().epsilon = 1.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +68,7 @@ def test_is_immutable() -> None:
     ],
 )
 def test_impossible_values_are_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(UserError, match=f"^bad configuration: {name}: ") as error:
+    with pytest.raises(InputError, match=f"^bad settings: {name}: ") as error:
         PCDSettings.from_mapping({name: value})
     assert "\n" not in str(error.value)
 
@@ -73,48 +89,110 @@ def test_the_ends_of_ranges_are_accepted(name: str, value: float) -> None:
     assert getattr(PCDSettings.from_mapping({name: value}), name) == value
 
 
-def test_every_problem_is_told_at_once() -> None:
-    with pytest.raises(UserError, match=r"epsilon: .*\(got -1\); unknown setting 'epslion'"):
+def test_every_problem_is_told_at_once_and_the_nearest_name_is_suggested() -> None:
+    message = r"epsilon: .*\(got -1\); unknown setting 'epslion', did you mean 'epsilon'\?$"
+    with pytest.raises(InputError, match=message):
         PCDSettings.from_mapping({"epsilon": -1, "epslion": 0.1})
+
+
+def test_a_name_that_resembles_none_is_refused_without_a_suggestion() -> None:
+    with pytest.raises(InputError, match="^bad settings: unknown setting 'xyz'$"):
+        PCDSettings.from_mapping({"xyz": 1})
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "owner"), [("pcd", "spaces", "consensus"), ("consensus", "epsilon", "pcd")]
+)
+def test_a_setting_of_another_method_is_refused(method: Method, name: str, owner: str) -> None:
+    message = f"^bad settings: '{name}' is a setting of method '{owner}', which this method does not look at$"
+    with pytest.raises(InputError, match=message):
+        given(f"{name}=1", method=method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("where", ["file", "given"])
+def test_the_method_is_no_setting(method: Method, where: str, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text("method = 'pcd'\n")
+    path, texts = (tmp_path / "m.toml", ()) if where == "file" else (None, ("method=pcd",))
+    with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with --method$"):
+        read_settings(method, "source", path, texts)
+
+
+@pytest.mark.parametrize(
+    ("method", "side", "text", "name"),
+    [
+        ("pcd", "source", "label_smoothing=0.2", "label_smoothing"),
+        ("pcd", "target", "source_epochs=3", "source_epochs"),
+        ("consensus", "source", "spaces=['near']", "spaces"),
+        ("consensus", "target", "domain_centring=false", "domain_centring"),
+    ],
+)
+def test_a_setting_of_the_other_side_is_refused(method: Method, side: Role, text: str, name: str) -> None:
+    message = f"^bad settings: '{name}' is a setting of the other side, not of the {side}$"
+    with pytest.raises(InputError, match=message):
+        given(text, method=method, side=side)
+    other: Role = "target" if side == "source" else "source"
+    assert getattr(given(text, method=method, side=other), name) != getattr(SETTINGS[method](), name)
+
+
+def test_a_file_may_hold_settings_of_both_sides(tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text("source_epochs = 3\nclustering_epochs = 4\n")
+    found = [read_settings("pcd", side, tmp_path / "m.toml") for side in ("source", "target")]
+    assert found == [PCDSettings(source_epochs=3, clustering_epochs=4)] * 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "tune"),
+    [(("batch_size=8", "batch_size=16"), None), (("tune=head",), "full"), (("tune=head", "tune=full"), None)],
+)
+def test_one_setting_with_two_values_is_refused(texts: tuple[str, ...], tune: Tune | None) -> None:
+    with pytest.raises(InputError, match="is given twice: "):
+        read_settings("pcd", "source", given=texts, tune=tune)
+
+
+def test_one_setting_given_twice_alike_is_accepted() -> None:
+    found = read_settings("pcd", "source", given=["tune=head", "batch_size=8", "batch_size = 8"], tune="head")
+    assert found == PCDSettings(tune="head", batch_size=8)
 
 
 def test_every_setting_changes_the_hash() -> None:
     others: dict[str, Any] = {
-        "tune": "head",
         "nesterov": False,
-        "recipe": "ucds",
         "domain_centring": False,
         "domain_transport": False,
         "spaces": ("near",),
         "transfer": "own",
     }
-    base = PCDSettings()
-    hashes = {base.hash}
-    for name, value in base.model_dump().items():
-        other = others.get(name, value / 2 if isinstance(value, float) else None)
-        hashes.add(PCDSettings(**{name: value + 1 if other is None else other}).hash)
-    assert len(hashes) == 1 + len(PCDSettings.model_fields)
-    assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
+    for kind, tune in ((PCDSettings, "head"), (ConsensusSettings, "full")):
+        base = kind()
+        hashes = {base.hash}
+        for name, value in base.model_dump().items():
+            other = {**others, "tune": tune}.get(name, value / 2 if isinstance(value, float) else None)
+            hashes.add(kind(**{name: value + 1 if other is None else other}).hash)
+        assert len(hashes) == 1 + len(kind.model_fields)
+        assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
 
 
 def test_the_hash_depends_on_values_only() -> None:
-    assert (
-        PCDSettings(epsilon=0.01).hash
-        == PCDSettings().hash
-        == PCDSettings(weight_decay=0.001, epsilon=1e-2).hash
-    )
+    assert PCDSettings(epsilon=0.01).hash == PCDSettings().hash
+    assert PCDSettings(weight_decay=0.001, epsilon=1e-2).hash == PCDSettings().hash
     assert PCDSettings(weight_decay=0).hash == PCDSettings(weight_decay=0.0).hash
 
 
 def test_reads_a_file_and_single_settings_win(tmp_path: Path) -> None:
     path = tmp_path / "method.toml"
     path.write_text("epsilon = 0.05\nbatch_size = 32\ntune = 'head'\n")
-    config = read_config(path, ["batch_size=16", "batch_size = 8", "nesterov=false"])
-    assert config == PCDSettings(epsilon=0.05, batch_size=8, tune="head", nesterov=False)
+    settings = read_settings("pcd", "source", path, ["batch_size = 8", "nesterov=false"])
+    assert settings == PCDSettings(epsilon=0.05, batch_size=8, tune="head", nesterov=False)
+    assert read_settings("pcd", "source", path, tune="full").tune == "full"
 
 
-def test_without_anything_it_is_the_default() -> None:
-    assert read_config(None) == PCDSettings()
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_without_anything_it_is_the_methods_default(side: Role) -> None:
+    assert read_settings("pcd", side) == PCDSettings()
+    assert read_settings("consensus", side) == ConsensusSettings()
+    assert (PCDSettings().tune, ConsensusSettings().tune) == ("full", "head")
+    assert read_settings("consensus", side, tune="full").tune == "full"
 
 
 @pytest.mark.parametrize(
@@ -129,66 +207,42 @@ def test_without_anything_it_is_the_default() -> None:
     ],
 )
 def test_values_are_written_as_in_toml_or_as_bare_words(setting: str, name: str, value: Any) -> None:
-    found = getattr(read_config(None, [setting]), name)
+    found = getattr(given(setting), name)
     assert found == value
     assert type(found) is type(value)
 
 
 @pytest.mark.parametrize("setting", ["epsilon", "", "--resume"])
 def test_a_setting_without_a_value_is_refused(setting: str) -> None:
-    with pytest.raises(UserError, match="a setting is written NAME=VALUE, not "):
-        read_config(None, [setting])
+    with pytest.raises(InputError, match="a setting is written NAME=VALUE, not "):
+        given(setting)
 
 
-@pytest.mark.parametrize("setting", ["=3", "epsilon=", "hash=abc", "model_config={}"])
+@pytest.mark.parametrize("setting", ["=3", "epsilon=", "hash=abc", "model_config={}", "FORMERLY={}"])
 def test_odd_settings_are_refused(setting: str) -> None:
-    with pytest.raises(UserError, match="bad configuration"):
-        read_config(None, [setting])
+    with pytest.raises(InputError, match="bad settings"):
+        given(setting)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the configuration .*absent.toml: No such file"):
-        read_config(tmp_path / "absent.toml")
-    with pytest.raises(UserError, match="Is a directory"):
-        read_config(tmp_path)
+    with pytest.raises(InputError, match="cannot read the configuration .*absent.toml: No such file"):
+        read_settings("pcd", "source", tmp_path / "absent.toml")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_settings("pcd", "source", tmp_path)
     for content in (b"epsilon 3", b"\xff\xfe"):
         (tmp_path / "bad.toml").write_bytes(content)
-        with pytest.raises(UserError, match="bad.toml is not TOML"):
-            read_config(tmp_path / "bad.toml")
-
-
-def test_each_recipe_has_its_own_way_of_training() -> None:
-    assert (default_tune("ucds"), default_tune("pcd")) == ("head", "full")
-    assert read_config(None, recipe="ucds") == PCDSettings(recipe="ucds", tune="head")
-    assert read_config(None, recipe="pcd") == PCDSettings() == read_config(None)
-
-
-@pytest.mark.parametrize(
-    ("file", "settings", "recipe", "tune"),
-    [
-        ("", [], "ucds", "head"),
-        ("recipe = 'pcd'", [], "pcd", "full"),
-        ("recipe = 'pcd'", ["recipe=ucds"], "ucds", "head"),
-        ("", ["recipe=pcd"], "pcd", "full"),
-        ("tune = 'full'", [], "ucds", "full"),
-        ("tune = 'full'", ["tune=head", "recipe=pcd"], "pcd", "head"),
-    ],
-)
-def test_what_is_said_wins_over_the_recipe(
-    tmp_path: Path, file: str, settings: list[str], recipe: str, tune: str
-) -> None:
-    (tmp_path / "m.toml").write_text(file)
-    config = read_config(tmp_path / "m.toml", settings, recipe="ucds")
-    assert (config.recipe, config.tune) == (recipe, tune)
+        with pytest.raises(InputError, match="bad.toml is not TOML"):
+            read_settings("pcd", "source", tmp_path / "bad.toml")
 
 
 def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text('spaces = ["near", "features"]\n')
-    config = read_config(tmp_path / "m.toml")
-    assert config.spaces == ("near", "features")
-    assert config == read_config(None, ["spaces=['near', 'features']"])
-    assert config.hash != read_config(None, ["spaces=['features', 'near']"]).hash
-    assert PCDSettings().spaces == SPACES
+    settings = read_settings("consensus", "target", tmp_path / "m.toml")
+    assert isinstance(settings, ConsensusSettings)
+    assert settings.spaces == ("near", "features")
+    assert settings == given("spaces=['near', 'features']", method="consensus")
+    assert settings.hash != given("spaces=['features', 'near']", method="consensus").hash
+    assert ConsensusSettings().spaces == SPACES
 
 
 @pytest.mark.parametrize(
@@ -197,7 +251,6 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
         "spaces=[]",
         "spaces=['far']",
         "spaces='near'",
-        "recipe='other'",
         "transfer='maybe'",
         "whitening=1.5",
         "proportion_relaxation=0",
@@ -206,7 +259,51 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
         "fitting_epochs=0",
     ],
 )
-def test_bad_settings_of_the_recipe_are_refused_in_one_line(setting: str) -> None:
-    with pytest.raises(UserError, match=f"^bad configuration: {setting.split('=')[0]}") as error:
-        read_config(None, [setting], recipe="ucds")
+def test_bad_settings_of_the_consensus_are_refused_in_one_line(setting: str) -> None:
+    with pytest.raises(InputError, match=f"^bad settings: {setting.split('=')[0]}") as error:
+        given(setting, method="consensus")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_list_of_settings_tells_name_default_side_and_meaning(method: Method) -> None:
+    listed = list_settings(method)
+    assert [entry["name"] for entry in listed] == list(SETTINGS[method].model_fields)
+    assert {entry["side"] for entry in listed} == {"source", "target", "both"}
+    assert all(entry["meaning"] for entry in listed)
+    assert {e["name"]: e["default"] for e in listed} == SETTINGS[method]().model_dump(mode="json")
+    sides = {entry["name"]: entry["side"] for entry in listed}
+    own = {"pcd": "source_epochs", "consensus": "source_starts"}[method]
+    assert (sides[own], sides["batch_size"]) == ("source", "both")
+
+
+def test_a_side_sees_its_own_settings_and_the_common_ones() -> None:
+    source, target = (for_side(PCDSettings(), side) for side in ("source", "target"))
+    assert source.keys() | target.keys() == PCDSettings.model_fields.keys()
+    assert source.keys() & target.keys() >= TrainingSettings.model_fields.keys()
+    assert "source_epochs" not in target
+    assert "label_smoothing" not in source
+    assert side_of(PCDSettings, "epsilon") is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "others"),
+    [
+        (PCDSettings(label_smoothing=0.3, clustering_epochs=2), PCDSettings()),
+        (ConsensusSettings(spaces=("near",), transfer="own"), ConsensusSettings()),
+    ],
+)
+def test_sources_alike_have_equal_settings_whatever_the_target_does(
+    changed: MethodSettings, others: MethodSettings
+) -> None:
+    assert for_source(changed) == others
+    assert for_source(changed).hash == others.hash
+
+
+def test_what_the_source_looks_at_is_kept() -> None:
+    for settings in (PCDSettings(source_epochs=7, epsilon=0.02), ConsensusSettings(fitting_epochs=9)):
+        assert for_source(settings) == settings
+
+
+def test_settings_know_their_method() -> None:
+    assert [method_of(SETTINGS[method]()) for method in METHODS] == list(METHODS)

@@ -12,16 +12,18 @@ from PIL import Image
 
 from ucds.config import PCDSettings
 from ucds.data.vectors import VectorSamples
-from ucds.errors import UserError
-from ucds.evaluation import Oracle, Report, best_snapshot, evaluate_run, find_oracle
+from ucds.errors import DamagedFileError, UserError
+from ucds.evaluation import Oracle, Report, best_snapshot, evaluate, find_oracle
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
-from ucds.training.inputs import CacheOptions, RunOptions, finish, open_for_training, open_run
+from ucds.training.inputs import CacheOptions, EncoderOptions, Inputs, open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
+from ucds.training.run import RunOptions
 from ucds.training.runtime import Runtime
 
+ENCODER = EncoderOptions("ucds/oriented_edges", "none")
 CLASSES = np.array([0, 0, 1, 1])
 GOOD, FAIR, BAD = [1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 0, 1]
 
@@ -84,7 +86,7 @@ def test_damaged_predictions_are_an_error_in_words(tmp_path: Path, kind: str) ->
         np.savez(path, other=np.zeros(3))
     else:
         path.write_bytes({"empty": b"", "text": b"junk", "cut": whole[: len(whole) // 2]}[kind])
-    with pytest.raises(UserError, match=r"evaluations\.npz is damaged"):
+    with pytest.raises(DamagedFileError, match=r"evaluations\.npz is damaged"):
         find_oracle(tmp_path, named(("a", "b", "c", "d")), CLASSES)
 
 
@@ -103,7 +105,7 @@ def report(**changes: Any) -> Report:
 
 
 def test_a_report_in_words() -> None:
-    assert report().in_words().splitlines() == [
+    assert report().summary().splitlines() == [
         "clinic: 1,234 samples, 3 clusters, 2 classes",
         "  all     accuracy  75.0  NMI  50.0  ARI  25.0",
         "  a       accuracy  75.0  NMI  50.0  ARI  25.0",
@@ -112,7 +114,7 @@ def test_a_report_in_words() -> None:
         "evaluation 7 of learn-source",
     ]
     one = report(domains={"a": ClusteringScores(0.75, 0.5, 0.25)}, oracle=None)
-    assert len(one.in_words().splitlines()) == 2  # a single domain is not told twice
+    assert len(one.summary().splitlines()) == 2  # a single domain is not told twice
 
 
 def test_a_report_as_json() -> None:
@@ -134,38 +136,30 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path = root / "data" / domain / klass / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(path)
-    options = RunOptions(root / "run", accelerator="cpu")
-    config = PCDSettings(tune="head", source_epochs=2, bottleneck_width=8)
-    inputs = open_for_training(
+    train_source(
         root / "data",
-        backbone="ucds/oriented_edges",
-        weights="none",
-        with_domains=True,
+        root / "run",
+        3,
+        encoder=ENCODER,
+        settings=PCDSettings(tune="head", source_epochs=2, bottleneck_width=8),
+        options=RunOptions(accelerator="cpu"),
         cache=CacheOptions(root / "cache"),
-        reporter=Quiet(),
     )
-    with open_run(options, config, Quiet(), identity=inputs.identity) as session:
-        model = train_source(session, inputs.backbone, inputs.data, 3)
-        finish(session, model, inputs, "source")
     return root
 
 
-def evaluated(root: Path, data: str = "data") -> Report:
-    cache = CacheOptions(root / "cache")
-    return evaluate_run(root / "run", root / data, Runtime(accelerator="cpu"), cache, Quiet())
+def opened(root: Path) -> Inputs:
+    return open_for_training(root / "data", "source", ENCODER, CacheOptions(root / "cache"), Quiet())
+
+
+def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
+    return evaluate(root / "run", root / data, out, accelerator="cpu", cache=CacheOptions(root / "cache"))
 
 
 @pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run: Path) -> None:
     stored = load_model(source_run / "run")
-    inputs = open_for_training(
-        source_run / "data",
-        backbone="ucds/oriented_edges",
-        weights="none",
-        with_domains=True,
-        cache=CacheOptions(source_run / "cache"),
-        reporter=Quiet(),
-    )
+    inputs = opened(source_run)
     samples = inputs.data.samples
     runtime = Runtime(accelerator="cpu")
     labels = predict(stored.model, samples, inputs.data.view, runtime, 7).argmax(-1).numpy()
@@ -179,6 +173,12 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run:
     assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 20, 3, 2)
     assert found.oracle is not None  # of the samples that were set aside for validation
     assert found.oracle.snapshots == 2
+    assert json.loads((source_run / "run" / "evaluation.json").read_text()) == found.to_dict()
+
+
+def test_the_scores_are_written_where_asked(source_run: Path, tmp_path: Path) -> None:
+    found = evaluated(source_run, out=tmp_path / "scores.json")
+    assert json.loads((tmp_path / "scores.json").read_text()) == found.to_dict()
 
 
 def test_data_without_classes_cannot_be_scored(source_run: Path) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
 from ucds.errors import UserError
-from ucds.models import ClusteringModel
+from ucds.models import ClusteringModel, ProjectionHead, state_digest
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -135,19 +135,21 @@ def test_one_cluster_takes_everything() -> None:
     assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))
 
 
-def unit_model(width: int = 7, n_clusters: int = 5, bottleneck: int = 6) -> ClusteringModel:
-    backbone = identity_backbone(width)
-    return ClusteringModel(backbone, n_clusters, bottleneck_width=bottleneck, unit_features=True)
+def unit_model(head: ProjectionHead | None) -> ClusteringModel:
+    return ClusteringModel(identity_backbone(7), 5, bottleneck_width=6, unit_features=True, head=head)
 
 
-def known_head(inputs: torch.Tensor, kept: int = 3, n_clusters: int = 5) -> tuple[torch.Tensor, ...]:
-    """Axes, mean, variances and prototypes for ``inputs``, and the logits that they mean."""
+def known_head(
+    inputs: torch.Tensor, kept: int = 3, n_clusters: int = 5
+) -> tuple[ProjectionHead, torch.Tensor]:
+    """A head for ``inputs``, and the logits that it means."""
     axes = torch.linalg.qr(torch.randn(inputs.shape[1], kept, generator=seeded(5)))[0]
     prototypes = nn.functional.normalize(torch.randn(kept, n_clusters, generator=seeded(6)), dim=0)
     units = inputs / inputs.norm(dim=1, keepdim=True)
     mean = units.mean(0)
     projected = (units - mean) @ axes
-    return axes, mean, projected.var(0, correction=0), 20 * prototypes, projected @ (20 * prototypes)
+    head = ProjectionHead(axes, mean, projected.var(0, correction=0), 20 * prototypes)
+    return head, projected @ head.prototypes
 
 
 def some_inputs(n: int = 400) -> torch.Tensor:
@@ -165,10 +167,9 @@ def test_the_length_of_features_does_not_matter_where_they_are_brought_to_one() 
 
 @pytest.mark.parametrize("kept", [3, 6])
 def test_a_given_head_means_its_formula(kept: int) -> None:
-    inputs, model = some_inputs(), unit_model()
-    model.train()(torch.randn(30, 7))  # whatever was there before is forgotten
-    *given, logits = known_head(inputs, kept)
-    model.set_head(*given)
+    inputs = some_inputs()
+    head, logits = known_head(inputs, kept)
+    model = unit_model(head)
     output = model.eval()(inputs)
     torch.testing.assert_close(output.logits, logits, atol=1e-5, rtol=1e-5)
     assert not output.features[:, kept:].any()
@@ -176,25 +177,27 @@ def test_a_given_head_means_its_formula(kept: int) -> None:
 
 
 def test_a_given_head_means_about_the_same_in_training() -> None:
-    inputs, model = some_inputs(), unit_model()
-    *given, logits = known_head(inputs)
-    model.set_head(*given)
+    inputs = some_inputs()
+    head, logits = known_head(inputs)
+    model = unit_model(head)
     torch.testing.assert_close(model.train()(inputs).logits, logits, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-2, rtol=1e-2)
 
 
 def test_a_given_head_without_variance_is_finite_and_exact() -> None:
-    inputs, model = some_inputs(), unit_model()
-    axes, mean, _, prototypes, logits = known_head(inputs)
-    model.set_head(axes, mean, torch.zeros(3), prototypes)
+    inputs = some_inputs()
+    head, logits = known_head(inputs)
+    model = unit_model(head._replace(variances=torch.zeros(3)))
     torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-5, rtol=1e-4)
 
 
-def test_the_head_of_a_model_gives_it_a_start() -> None:
-    inputs, model = some_inputs(), unit_model()
-    *given, logits = known_head(inputs)
-    model.head().set_head(*given)
-    torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-5, rtol=1e-5)
+def test_a_given_head_is_that_of_the_models_head_and_draws_no_random_numbers() -> None:
+    inputs = some_inputs()
+    head, logits = known_head(inputs)
+    before = torch.get_rng_state()
+    model = unit_model(head)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.testing.assert_close(model.head().eval()(inputs).logits, logits, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +210,43 @@ def test_the_head_of_a_model_gives_it_a_start() -> None:
         ((7, 3), 2, (3, 5)),
     ],
 )
-def test_a_head_that_does_not_fit_is_refused_and_changes_nothing(
+def test_a_head_that_does_not_fit_is_refused(
     axes: tuple[int, int], variances: int, prototypes: tuple[int, int]
 ) -> None:
-    model = unit_model()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    head = ProjectionHead(
+        torch.ones(axes), torch.ones(axes[0]), torch.ones(variances), torch.ones(prototypes)
+    )
     with pytest.raises(ValueError, match="do not fit"):
-        model.set_head(torch.ones(axes), torch.ones(axes[0]), torch.ones(variances), torch.ones(prototypes))
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        unit_model(head)
+
+
+def test_the_digest_is_of_weights_and_names() -> None:
+    def linear(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> nn.Module:
+        module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+        for tensor in module.state_dict().values():
+            tensor.fill_(scale)
+        return module.to(dtype)
+
+    base = state_digest(linear())
+    assert base == state_digest(linear())
+    others = [
+        state_digest(linear(2.0)),
+        state_digest(linear(dtype=torch.float64)),
+        state_digest(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))),
+        state_digest(nn.Linear(3, 3)),
+        state_digest(nn.Identity()),
+    ]
+    assert len({base, *others}) == 6
+
+
+def test_the_digest_sees_one_bit_and_running_statistics() -> None:
+    module = nn.BatchNorm1d(4)
+    before = state_digest(module)
+    module.num_batches_tracked += 1
+    after = state_digest(module)
+    assert after != before
+    with torch.no_grad():
+        module.weight[3] = torch.nextafter(module.weight[3], torch.tensor(2.0))
+    assert state_digest(module) not in (before, after)
+    module.eval()
+    assert state_digest(module) == state_digest(module)

@@ -3,11 +3,11 @@
     python tools/correct_records.py results/*/runs.jsonl
 
 Until 2026-11-21 a record held one configuration for all methods ("config") and, for baselines, their own
-settings beside it ("baseline"). Its entry "recipe" said "pcd" even where our method, then called "ucds", ran.
-This script gives every record exactly the settings that its method looked at ("settings"), under the method's
-present name, and spells out what the first records did not name, with the values of their time. Figures,
-times, versions, revisions and the order of records are left as they are. A record in the new form is left
-alone, so that the script may be run again.
+settings beside it ("baseline"). Its entry "recipe" said "pcd" even for the consensus method, then called
+"ucds". This script gives every record exactly the settings that its method looks at ("settings"), under the
+method's present name, and adds the entries that the first records did not have, with the values of their
+time. Figures, times, versions, revisions and the order of records stay as they are. A record in the new form
+is not changed, so the script may be run again.
 """
 
 from __future__ import annotations
@@ -45,21 +45,28 @@ FIRST: Mapping[str, Any] = {
     **{"subset": "full", "pooled_source": False, "start": "pre-trained", "random": False},
     **{"source_clusters": None, "image_size": None, "variant": ""},
 }
-"""Entries that the first records did not have, with what the runs of that time did."""
+"""Entries that the first records did not have, with the values that hold for the runs of that time."""
 
 
 def main(paths: list[Path]) -> None:
+    """Correct record files in place; the name of a file's folder begins with the name of its data set."""
     for path in paths:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         dataset = path.parent.name.partition("-")[0]
         corrected = [correct(record, dataset) for record in records]
-        path.write_text("".join(json.dumps(record) + "\n" for record in corrected), encoding="utf-8")
         changed = sum(old != new for old, new in zip(records, corrected, strict=True))
+        if changed:
+            path.write_text("".join(json.dumps(record) + "\n" for record in corrected), encoding="utf-8")
         print(f"{path}: {changed} of {len(records)} records corrected")
 
 
 def correct(record: Mapping[str, Any], dataset: str) -> dict[str, Any]:
-    """Give a record its present form."""
+    """Return a record in the present form.
+
+    Args:
+        record: record of any age.
+        dataset: name of the data set of a record that does not name it.
+    """
     if "settings" in record:
         return dict(record)
     config, baseline = record["config"], record.get("baseline")

@@ -1,15 +1,13 @@
 """Unsupervised clustering under domain shift, with source privacy.
 
-Importing the package loads neither the provider's side nor the client's: each name brings in its own when
-it is used.
+Importing the package loads neither the provider's modules nor the client's, nor torch: a public name loads
+its own module when it is first used.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from ucds.errors import InputError
 
 if TYPE_CHECKING:
     from ucds.backbones import Backbone as Backbone
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
     from ucds.math.metrics import clustering_accuracy as clustering_accuracy
     from ucds.serving.serve import serve as serve
+    from ucds.serving.server import Address as Address
+    from ucds.serving.settings import Limits as Limits
     from ucds.source.estimator import SourceClustering as SourceClustering
     from ucds.source.label import label as label
     from ucds.source.train import train_source as train_source
@@ -42,40 +42,39 @@ if TYPE_CHECKING:
     from ucds.training.loaded import load as load
     from ucds.training.run import RunOptions as RunOptions
 
-_HOMES = {
-    "Backbone": "backbones",
-    "CacheOptions": "training.inputs",
-    "ClusterLabels": "labels.cluster_labels",
-    "ConsensusSettings": "config",
-    "DamagedFileError": "errors",
-    "EncoderOptions": "training.inputs",
-    "InputError": "errors",
-    "LabelClient": "labels.client",
-    "Model": "training.loaded",
-    "NoSpaceError": "errors",
-    "PCDSettings": "config",
-    "RefusedError": "errors",
-    "RunOptions": "training.run",
-    "ServiceUnavailableError": "errors",
-    "SourceClustering": "source.estimator",
-    "TargetClustering": "target.estimator",
-    "UcdsWarning": "errors",
-    "UserError": "errors",
-    "build_backbone": "backbones",
-    "clustering_accuracy": "math.metrics",
-    "evaluate": "evaluation",
-    "label": "source.label",
-    "load": "training.loaded",
-    "module_backbone": "backbones",
-    "predict": "target.predict",
-    "query": "target.ask",
-    "serve": "serving.serve",
-    "train_source": "source.train",
-    "train_target": "target.train",
+_NAMES = {
+    "backbones": ["Backbone", "build_backbone", "module_backbone"],
+    "config": ["ConsensusSettings", "PCDSettings"],
+    "errors": [
+        "DamagedFileError",
+        "InputError",
+        "NoSpaceError",
+        "RefusedError",
+        "ServiceUnavailableError",
+        "UcdsWarning",
+        "UserError",
+    ],
+    "evaluation": ["evaluate"],
+    "labels.client": ["LabelClient"],
+    "labels.cluster_labels": ["ClusterLabels"],
+    "math.metrics": ["clustering_accuracy"],
+    "serving.serve": ["serve"],
+    "serving.server": ["Address"],
+    "serving.settings": ["Limits"],
+    "source.estimator": ["SourceClustering"],
+    "source.label": ["label"],
+    "source.train": ["train_source"],
+    "target.ask": ["query"],
+    "target.estimator": ["TargetClustering"],
+    "target.predict": ["predict"],
+    "target.train": ["train_target"],
+    "training.inputs": ["CacheOptions", "EncoderOptions"],
+    "training.loaded": ["Model", "load"],
+    "training.run": ["RunOptions"],
 }
-"""Module of each public name."""
-
-__all__ = ["__version__", *_HOMES]
+"""Public names of each module."""
+_MODULES = {name: f"ucds.{module}" for module, names in _NAMES.items() for name in names}
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
@@ -83,9 +82,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("ucds")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"ucds.{_HOMES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Words that a user chooses between, on the command line and in Python alike."""
+"""Names that a user chooses between, on the command line and in Python alike."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal, get_args
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 Role = Literal["source", "target"]
-"""Side of a model or of a run: the provider's or the client's."""
+"""Side of a model or of a run: the provider is the source, the client is the target."""
 Tune = Literal["full", "head"]
 Method = Literal["pcd", "consensus"]
 """The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
 METHODS: tuple[Method, ...] = get_args(Method)
 Transfer = Literal["guarded", "own", "consensus", "transferred"]
-"""Use of a provider's labels: as the guard decides, or always the same."""
+"""Use of a provider's labels: ``"guarded"`` lets the guard decide among the other three."""
 Space = Literal["features", "principal", "wide", "middle", "near"]
 SPACES: tuple[Space, ...] = get_args(Space)
-"""Spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
+"""Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""

@@ -1,7 +1,7 @@
 """The settings of each method, with the paper's values where the paper gives them.
 
-A method's class holds exactly what the method looks at. Every field that the paper leaves unsaid is listed
-with its reason in ``docs/paper.md``.
+The class of a method holds exactly the settings that this method uses. ``docs/paper.md`` lists the settings
+that the paper does not give, with the reason for each default.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ucds.errors import InputError
 
 
 class Settings(BaseModel):
-    """Named values, immutable; unknown names and impossible values are refused.
+    """Immutable settings; unknown names and impossible values are refused.
 
     Attributes:
-        FORMERLY: for settings that are younger than some records, by name, the value that stands for what
-            the method did before the setting existed. Defaults may change; these never do.
+        FORMERLY: value of each setting that some records do not name, because they are older than the
+            setting: the value that gives what the method did then. Defaults may change; these never do.
     """
 
     model_config = ConfigDict(
@@ -35,10 +35,10 @@ class Settings(BaseModel):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build settings, saying in one line what is wrong with them.
+        """Build settings from values by name.
 
         Raises:
-            InputError: an unknown name, a wrong type or an impossible value.
+            InputError: a name is unknown, or a value is impossible; the one-line message lists all problems.
         """
         try:
             return cls(**values)
@@ -67,7 +67,7 @@ class Settings(BaseModel):
 
 
 def _only(side: Role, default: Any, **constraints: Any) -> Any:
-    """Declare a setting that one side alone looks at."""
+    """Declare a setting that only one side uses."""
     return Field(default, json_schema_extra={"side": side}, **constraints)
 
 
@@ -82,7 +82,7 @@ class ModelSettings(Settings):
 
 
 class TrainingSettings(ModelSettings):
-    """Settings of a stage of training: its optimiser, its mixing and its evaluations."""
+    """Settings of gradient training: optimiser, mixing and evaluations."""
 
     batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
     learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
@@ -168,37 +168,37 @@ class ConsensusSettings(TrainingSettings):
 
 
 SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
-"""The settings class of each method."""
+"""Settings class of each method."""
 
 MethodSettings = PCDSettings | ConsensusSettings
 
 
 def method_of(settings: TrainingSettings) -> Method:
-    """Name the method that settings belong to."""
+    """Return the name of the method that settings belong to."""
     return next(method for method in METHODS if isinstance(settings, SETTINGS[method]))
 
 
 def side_of(settings: type[Settings], name: str) -> Role | None:
-    """Name the side that alone looks at a setting; ``None`` if both do."""
+    """Return the only side that uses a setting; ``None`` if both use it."""
     extra = settings.model_fields[name].json_schema_extra
     return extra.get("side") if isinstance(extra, dict) else None  # type: ignore[return-value]
 
 
 def for_side(settings: Settings, side: Role) -> dict[str, Any]:
-    """Select the settings that one side looks at, by name."""
+    """Select the settings that one side uses, as JSON types by name."""
     values = settings.model_dump(mode="json")
     return {name: value for name, value in values.items() if side_of(type(settings), name) in (None, side)}
 
 
 def for_source(settings: MethodSettings) -> MethodSettings:
-    """Bring all that the source does not look at to its default."""
-    fields = type(settings).model_fields
-    others = {name: fields[name].default for name in fields if side_of(type(settings), name) == "target"}
+    """Return a copy in which the settings of the target alone have their defaults."""
+    kind = type(settings)
+    others = {n: f.default for n, f in kind.model_fields.items() if side_of(kind, n) == "target"}
     return settings.model_copy(update=others)
 
 
 def list_settings(method: Method) -> list[dict[str, Any]]:
-    """List a method's settings: name, default, side that alone looks at it (or "both") and meaning."""
+    """List the settings of a method: name, default, side that uses it (or "both") and meaning."""
     settings = SETTINGS[method]
     defaults = settings().model_dump(mode="json")
     return [
@@ -220,20 +220,18 @@ def read_settings(
     *,
     tune: Tune | None = None,
 ) -> MethodSettings:
-    """Read a method's settings for one side from a TOML file and from ``NAME=VALUE`` texts, which win.
-
-    Values are written as in TOML; a bare word is a text.
+    """Read the settings of a method for one side from a TOML file and from texts, which win over the file.
 
     Args:
         method: ``"pcd"`` or ``"consensus"``.
         side: side that the settings are for; those of the other side are refused.
         path: TOML file, which may hold settings of both sides.
-        given: texts ``NAME=VALUE``.
-        tune: value of the setting ``tune``, if it was given apart.
+        given: texts ``NAME=VALUE``; the value is written as in TOML, and a bare word is a text.
+        tune: value of the setting ``tune``; it may be among ``given`` as well if the values agree.
 
     Raises:
-        InputError: the file is missing or is not TOML, or a setting is unknown, impossible, given twice, or
-            one that this method or side does not look at.
+        InputError: the file is missing or is not TOML; or a setting is unknown, impossible, given twice with
+            different values, or not used by this method or side.
     """
     own: dict[str, Any] = {} if tune is None else {"tune": tune}
     for text in given:

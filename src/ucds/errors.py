@@ -1,12 +1,12 @@
-"""The errors and warnings that a user may cause, told apart from faults of the package itself."""
+"""Errors and warnings that a user can cause or mend, told apart from faults of the package itself."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something outside the package stopped the work; the message says what is wrong and what to do.
+    """The cause lies outside the package; the message says what is wrong and what to do.
 
-    The command line prints the message as one line and exits with status 2. Python callers catch this class
+    The command line prints the message as one line and exits with status 2. Python code catches this class
     for all such errors, or one of its subclasses.
     """
 
@@ -32,8 +32,8 @@ class RefusedError(UserError):
 
 
 class UcdsWarning(UserWarning):
-    """Something the user should know, after which the work goes on."""
+    """The user should know of something; the work goes on."""
 
 
-class Interrupted(Exception):  # noqa: N818  (no error: the run did as it was asked)
-    """A run was asked to stop, and did so with its work saved."""
+class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
+    """The run was asked to stop; it has saved its work and stopped."""

@@ -1,4 +1,4 @@
-"""Scores clusterings against ground truth, which is read here and in experiments, and only after training."""
+"""Scores a trained model against ground truth, which is read after training only."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ucds.training.runtime import Runtime
 
 @dataclass(frozen=True)
 class Oracle:
-    """The snapshot that ground truth would have chosen; printed apart, never used.
+    """The evaluation whose model ground truth would have chosen; it is shown and never used.
 
     Attributes:
-        stage: in which it was taken.
-        evaluation: its place among the stage's evaluations, from 1.
-        accuracy: its clustering accuracy.
-        snapshots: how many it was chosen from.
-        samples: on how many samples; of a source run those that were set aside.
+        stage: name of the evaluation's stage.
+        evaluation: number of the evaluation in its stage, from 1.
+        accuracy: clustering accuracy of its predictions.
+        snapshots: number of evaluations that it was chosen from.
+        samples: number of samples scored; in a source run those that were set aside.
     """
 
     stage: str
@@ -45,15 +45,18 @@ class Oracle:
 
 
 def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Oracle | None:
-    """Look through the predictions a run kept for the one that agrees best with ground truth.
+    """Find the kept predictions of a run that agree best with ground truth.
 
     Args:
-        run: the run folder.
-        samples: with known classes.
-        classes: ``(n,)`` their classes.
+        run: run folder.
+        samples: samples with known classes.
+        classes: ``(n,)`` classes of the samples.
 
     Returns:
-        ``None`` when the run kept no predictions of these samples.
+        The best evaluation; ``None`` when the run kept no predictions of these samples.
+
+    Raises:
+        DamagedFileError: the kept predictions cannot be read.
     """
     path = run / "evaluations.npz"
     if not path.exists():
@@ -74,7 +77,7 @@ def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Orac
 
 
 def best_snapshot(snapshots: Mapping[str, NDArray[np.int64]], classes: NDArray[np.int64]) -> Oracle:
-    """Choose among snapshots ``(evaluations, n)`` of several stages by accuracy."""
+    """Choose the most accurate of the predictions ``(evaluations, n)`` of several stages."""
     scored = [
         (score(labels, classes).accuracy, key.removesuffix("/labels"), place)
         for key, stage in snapshots.items()
@@ -87,16 +90,16 @@ def best_snapshot(snapshots: Mapping[str, NDArray[np.int64]], classes: NDArray[n
 
 @dataclass(frozen=True)
 class Report:
-    """How well a run's model finds the classes of some data.
+    """Agreement of a model's clusters with the classes of some data.
 
     Attributes:
         run: name of the run.
-        samples: how many were scored.
-        n_clusters: of the model.
-        n_classes: in the data.
+        samples: number of samples scored.
+        n_clusters: number of clusters of the model, K.
+        n_classes: number of classes in the data.
         overall: scores over all samples.
-        domains: scores of each domain by itself.
-        oracle: what ground truth would have chosen among the run's snapshots, if they are of this data.
+        domains: scores of each domain by itself, by name.
+        oracle: evaluation that ground truth would have chosen; ``None`` if the run kept none of this data.
     """
 
     run: str
@@ -152,7 +155,9 @@ def evaluate(
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: the samples have no class folders, or do not fit the model.
+        InputError: the samples have no class folders, or do not fit the model.
+        DamagedFileError: a file of the run cannot be read.
+        NoSpaceError: the scores cannot be written.
     """
     run, cache, reporter = Path(run), cache or CacheOptions(), reporter or Quiet()
     stored = load_model(run)

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from ucds.errors import NoSpaceError
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never half of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the errors of a full disk or an unwritable folder into one that names ``path``.
+
+    Raises:
+        NoSpaceError: the code in the block could not write for such a reason.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno in _UNWRITABLE:
+            raise NoSpaceError(f"cannot write {path}: {error.strerror}") from None
         raise
 
 
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never half of either.
+
+    Args:
+        path: file to write; its folder is made if it does not exist.
+        write: writes the content into the open file that it is given.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(temporary).chmod(0o666 & ~umask)
+            Path(temporary).replace(path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write text in UTF-8, all of it or none."""
+    """Write text in UTF-8, all of it or none; see :func:`write_atomically`."""
     write_atomically(path, lambda file: file.write(text.encode()))

@@ -14,21 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-QUICK = [
-    *("--accelerator", "cpu", "--set", "bottleneck_width=8", "--set", "batch_size=16"),
-    *("--set", "source_epochs=2", "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"),
-]
+EVERY = ["--accelerator", "cpu", "--set", "bottleneck_width=8", "--set", "batch_size=16"]
+QUICK = {
+    "consensus": ["--method", "consensus", *EVERY, "--set", "fitting_epochs=2"],
+    "pcd-source": ["--method", "pcd", *EVERY, "--set", "source_epochs=2"],
+    "pcd": ["--method", "pcd", *EVERY, "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"],
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command.
+    """Result of a command.
 
     Attributes:
-        status: its exit status.
-        told: what it printed for the user.
-        modules: of ucds that it loaded.
-        home: the file that ``import ucds`` found.
+        status: exit status.
+        told: text that it printed for the user.
+        modules: modules of ucds that it loaded.
+        home: file that ``import ucds`` found.
     """
 
     status: int
@@ -37,7 +39,7 @@ class Outcome:
     home: str
 
     def loaded(self, *packages: str) -> list[str]:
-        """Modules of these parts of ucds that it loaded."""
+        """Return the modules of these parts of ucds that the command loaded."""
         places = tuple(f"ucds.{package}." for package in packages)
         return [name for name in self.modules if f"{name}.".startswith(places)]
 
@@ -69,8 +71,8 @@ def run_commands() -> RunCommands:
 
 
 @pytest.fixture(scope="session")
-def quick() -> list[str]:
-    """Options that make training short."""
+def quick() -> dict[str, list[str]]:
+    """Options that make training short, by method."""
     return QUICK
 
 

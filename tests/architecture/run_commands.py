@@ -3,7 +3,7 @@
 The libraries are loaded once and the processes forked from there, which saves most of the time. Of
 ``ucds`` nothing is loaded before the fork.
 
-Standard input: a JSON list of command lines. Standard output: a JSON list of what became of them.
+Standard input: a JSON list of command lines. Standard output: a JSON list of their results.
 """
 
 from __future__ import annotations

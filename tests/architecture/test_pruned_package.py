@@ -12,13 +12,14 @@ import pytest
 
 import ucds
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.training.model_file import load_model
 
 CUT_OUT = ("source", "serving", "baselines", "experiments")
 
 
 @pytest.fixture
 def pruned(tmp_path: Path) -> Path:
-    """A copy of the package without everything that a target owner has no use for."""
+    """A copy of the package without all that a client has no use for."""
     root = tmp_path / "pruned"
     package = Path(ucds.__file__).parent
     shutil.copytree(package, root / "ucds", ignore=shutil.ignore_patterns("__pycache__"))
@@ -28,17 +29,17 @@ def pruned(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "modules"),
-    [("pcd", {"ucds.target.pcd", "ucds.target.refine"}), ("ucds", {"ucds.target.recipe"})],
+    ("method", "stages"),
+    [("pcd", ("cluster-target", "refine-target")), ("consensus", ("agree", "fit-target"))],
 )
-def test_a_target_owner_needs_a_label_file_and_nothing_else(
+def test_a_client_needs_a_label_file_and_nothing_else(
     pruned: Path,
     run_commands: Any,
-    quick: list[str],
+    quick: dict[str, list[str]],
     write_embeddings: Callable[[Path], None],
     tmp_path: Path,
-    recipe: str,
-    modules: set[str],
+    method: str,
+    stages: tuple[str, ...],
 ) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -47,10 +48,10 @@ def test_a_target_owner_needs_a_label_file_and_nothing_else(
     answers = ClusterLabels(tuple(map(str, range(60))), np.arange(60) % 4, 4, "a provider far away")
     answers.save(folder / "labels.json")
 
-    labels = ["--labels", "labels.json", "--recipe", recipe]
+    labels = ["--labels", "labels.json", *quick[method]]
     training, prediction, help_page = run_commands(
         [
-            ["train-target", "target.npy", *labels, "--out", "own", *quick],
+            ["train-target", "target.npy", *labels, "--out", "own"],
             ["predict", "own", "target.npy", "--out", "clusters.csv", "--accelerator", "cpu"],
             ["--help"],
         ],
@@ -60,5 +61,5 @@ def test_a_target_owner_needs_a_label_file_and_nothing_else(
     for outcome in (training, prediction, help_page):
         assert outcome.status == 0, outcome.told
         assert Path(outcome.home).is_relative_to(pruned)
-    assert modules <= set(training.modules)
+    assert load_model(folder / "own").card.stages == stages
     assert len((folder / "clusters.csv").read_text().splitlines()) == 61

@@ -1,4 +1,4 @@
-"""No command of one side of the wall ever loads a module of the other, nor takes its model."""
+"""No command of one side loads a module of the other side, or takes its model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ BOTH_SIDES = ("experiments", "baselines")
 @pytest.fixture(scope="module")
 def outcomes(
     run_commands: Any,
-    quick: list[str],
+    quick: dict[str, list[str]],
     write_embeddings: Callable[[Path], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("sides")
     write_embeddings(folder)
     cpu = ["--accelerator", "cpu"]
+    source = ["train-source", "source.npz", "--clusters", "4"]
+    target = ["train-target", "target.npy", "--labels", "labels.json"]
     commands = {
-        "train-source": ["train-source", "source.npz", "--clusters", "4", "--out", "provider", *quick],
+        "train-source": [*source, "--out", "provider", *quick["consensus"]],
+        "train-source by pcd": [*source, "--out", "other", *quick["pcd-source"]],
         "label": ["label", "provider", "target.npy", "--out", "labels.json", *cpu],
-        "train-target": ["train-target", "target.npy", "--labels", "labels.json", "--out", "own", *quick],
+        "train-target": [*target, "--out", "own", *quick["consensus"]],
+        "train-target by pcd": [*target, "--out", "another", *quick["pcd"]],
         "predict": ["predict", "own", "target.npy", "--out", "clusters.csv", *cpu],
         "predict with the provider's model": ["predict", "provider", "target.npy", "--out", "no.csv", *cpu],
         "label with the target's model": ["label", "own", "target.npy", "--out", "no.json", *cpu],
@@ -39,19 +43,22 @@ def outcomes(
     return dict(zip(commands, run_commands(list(commands.values()), folder), strict=True))
 
 
-@pytest.mark.parametrize("command", ["train-source", "label", "train-target", "predict", "help"])
+WORKING = ["train-source", "train-source by pcd", "label", "train-target", "train-target by pcd", "predict"]
+
+
+@pytest.mark.parametrize("command", [*WORKING, "help"])
 def test_the_commands_do_their_work(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].status == 0, outcomes[command].told
 
 
-@pytest.mark.parametrize("command", ["train-source", "label", "label with the target's model"])
-def test_the_source_owner_never_loads_the_target_side(outcomes: dict[str, Any], command: str) -> None:
+@pytest.mark.parametrize("command", [*WORKING[:3], "label with the target's model"])
+def test_the_provider_never_loads_the_target_side(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].loaded("source")
     assert outcomes[command].loaded(*TARGET_SIDE, *BOTH_SIDES) == []
 
 
-@pytest.mark.parametrize("command", ["train-target", "predict", "predict with the provider's model"])
-def test_the_target_owner_never_loads_the_source_side(outcomes: dict[str, Any], command: str) -> None:
+@pytest.mark.parametrize("command", [*WORKING[3:], "predict with the provider's model"])
+def test_the_client_never_loads_the_source_side(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].loaded("target")
     assert outcomes[command].loaded(*SOURCE_SIDE, *BOTH_SIDES) == []
 
@@ -81,9 +88,9 @@ def test_a_model_of_the_other_side_is_refused(
     assert outcome.told.count("\n") == 1
 
 
-def test_importing_the_package_or_the_client_loads_neither_side_nor_torch() -> None:
+def test_importing_the_command_line_or_the_client_loads_neither_side_nor_torch() -> None:
     program = (
-        "import sys, ucds, ucds.cli, ucds.labels.query, ucds.labels.questions\n"
+        "import sys, ucds.cli, ucds.labels.query, ucds.labels.questions\n"
         "print([m for m in sys.modules if m.startswith(('ucds.source', 'ucds.serving', 'ucds.target',"
         " 'ucds.experiments', 'torch'))])"
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from ucds.backbones import BackboneSpec, identity_backbone, module_backbone, rebuild_backbone
-from ucds.errors import UserError
+from ucds.errors import InputError, UserError
 
 SPEC = BackboneSpec("resnet18", 512, 224, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+STORED = TypeAdapter(BackboneSpec)
 
 
 class Odd(nn.Module):
@@ -27,29 +30,49 @@ class Odd(nn.Module):
 
 @pytest.mark.parametrize("spec", [SPEC, BackboneSpec("identity", 7)])
 def test_spec_survives_json(spec: BackboneSpec) -> None:
-    assert BackboneSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert STORED.validate_json(json.dumps(asdict(spec))) == spec
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"pooling": "max"}, "unknown keys \\['pooling'\\]"),
-        ({"width": "512"}, "width must be of type int"),
-        ({"width": True}, "width must be of type int"),
-        ({"width": 0}, "at least 1 feature"),
-        ({"input_size": 0}, "number of pixels"),
-        ({"mean": [0.1, 0.2]}, "mean must be three numbers"),
-        ({"std": 0.5}, "std must be three numbers"),
+        {"pooling": "max"},
+        {"name": 18},
+        {"width": "512"},
+        {"width": True},
+        {"width": None},
+        {"input_size": 224.5},
+        {"mean": [0.1, 0.2]},
+        {"mean": [0.1, 0.2, 0.3, 0.4]},
+        {"mean": ["0.1", 0.2, 0.3]},
+        {"std": 0.5},
     ],
 )
-def test_spec_refuses_what_it_does_not_know(change: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        BackboneSpec.from_dict(SPEC.to_dict() | change)
+def test_stored_values_of_another_kind_are_refused_by_name(change: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        STORED.validate_json(json.dumps(asdict(SPEC) | change))
+    assert {found["loc"][0] for found in refusal.value.errors()} == set(change)
 
 
-def test_spec_refuses_missing_keys() -> None:
-    with pytest.raises(UserError, match="missing keys \\['input_size'"):
-        BackboneSpec.from_dict({"name": "resnet18", "width": 512})
+@pytest.mark.parametrize(
+    ("change", "message"), [({"width": 0}, "at least 1 feature"), ({"input_size": 0}, "number of pixels")]
+)
+def test_stored_numbers_below_one_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        STORED.validate_json(json.dumps(asdict(SPEC) | change))
+
+
+@pytest.mark.parametrize("key", ["name", "width"])
+def test_stored_descriptions_without_name_or_width_are_refused(key: str) -> None:
+    stored = {name: value for name, value in asdict(SPEC).items() if name != key}
+    with pytest.raises(ValidationError, match=f"{key}\n  Field required"):
+        STORED.validate_json(json.dumps(stored))
+
+
+@pytest.mark.parametrize(("width", "size"), [(0, 224), (-1, None), (512, 0)])
+def test_impossible_descriptions_are_refused(width: int, size: int | None) -> None:
+    with pytest.raises(InputError, match="at least 1 feature|number of pixels"):
+        BackboneSpec("resnet18", width, size)
 
 
 def test_identity_returns_its_input() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from ucds.baselines.settings import PairSettings
 from ucds.choices import Precision
-from ucds.config import PCDSettings
+from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.data.vectors import VectorSamples
@@ -18,7 +19,7 @@ from ucds.data.views import ImageView, VectorView
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-OpenSession = Callable[..., Session]
+OpenSession = Callable[..., Session[Any]]
 K = 4
 
 
@@ -42,9 +43,12 @@ class Pictures:
 
 @pytest.fixture
 def session() -> OpenSession:
-    def opened(seed: int = 0, precision: Precision = "32-true", **settings: Any) -> Session:
-        config = PCDSettings(**{"bottleneck_width": 16, "tune": "head"} | settings)
-        return Session(Runtime(accelerator="cpu", precision=precision, seed=seed), config)
+    def opened(
+        given: ModelSettings | None = None, seed: int = 0, precision: Precision = "32-true", **settings: Any
+    ) -> Session[ModelSettings]:
+        """A session with these settings, a narrow bottleneck, a frozen backbone, and what else is given."""
+        own = (given or PairSettings()).model_copy(update={"bottleneck_width": 16, "tune": "head"} | settings)
+        return Session(Runtime(accelerator="cpu", precision=precision, seed=seed), own)
 
     return opened
 

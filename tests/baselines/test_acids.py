@@ -12,9 +12,11 @@ from torch import nn
 
 from ucds.backbones import identity_backbone
 from ucds.baselines import acids
-from ucds.baselines.acids import AcidsModel, ACIDSSettings, adapt_acids, learn_acids
+from ucds.baselines.acids import AcidsModel, adapt_acids, learn_acids
+from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import domain_joint, mutual_information, view_joint
 from ucds.baselines.loop import Loop
+from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
@@ -45,8 +47,12 @@ EASY = {
 """For the few large batches of these tests."""
 
 
-def learn(session: Any, data: Any, **settings: Any) -> AcidsModel:
-    return learn_acids(session, identity_backbone(24), data, 4, SETTINGS.model_copy(update=settings))
+def learn(session: Any, data: Any, seed: int = 0, **settings: Any) -> AcidsModel:
+    return learn_acids(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
+
+
+def adapt(session: Any, model: AcidsModel, data: Any, seed: int = 0, **settings: Any) -> Clustering:
+    return adapt_acids(session(SETTINGS, seed, **settings), model, data)
 
 
 def test_defaults_are_the_authors() -> None:
@@ -55,22 +61,19 @@ def test_defaults_are_the_authors() -> None:
     assert (settings.joint_weight, settings.domain_weight, settings.domain_warm_up) == (0.2, 10, 8)
     assert (settings.learning_rate, settings.confidence) == (1e-4, 0.95)
     assert settings.crop == pytest.approx(100 / 150)
-    with pytest.raises(UserError, match="^bad configuration: unknown setting 'alpha'$"):
+    with pytest.raises(UserError, match="^bad settings: unknown setting 'alpha'$"):
         ACIDSSettings.from_mapping({"alpha": 0.1})
 
 
 def test_it_finds_clear_clusters_on_the_target(session: Any, source: Any, target: Any) -> None:
-    settings = SETTINGS.model_copy(update=EASY)
-    model = learn_acids(session(), identity_backbone(24), source, 4, settings)
-    found = adapt_acids(session(), model, target, settings)
+    found = adapt(session, learn(session, source, **EASY), target, **EASY)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
 
 
 def test_the_seed_decides(session: Any, source: Any, target: Any) -> None:
     ends = []
     for seed in (0, 0, 1):
-        model = learn(session(seed), source)
-        ends.append(adapt_acids(session(seed), model, target, SETTINGS))
+        ends.append(adapt(session, learn(session, source, seed), target, seed))
     np.testing.assert_array_equal(ends[0].labels, ends[1].labels)
     states = [end.model.state_dict() for end in ends]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -80,23 +83,22 @@ def test_the_seed_decides(session: Any, source: Any, target: Any) -> None:
 def test_the_target_starts_from_the_source_weights_and_leaves_them(
     session: Any, source: Any, target: Any
 ) -> None:
-    model = learn(session(), source)
+    model = learn(session, source)
     before = copy.deepcopy(model.networks.heads.state_dict())
-    still = SETTINGS.model_copy(update={"learning_rate": 1e-30, "target_epochs": 1})
-    found = adapt_acids(session(), model, target, still)
+    found = adapt(session, model, target, learning_rate=1e-30, target_epochs=1)
     prototypes = found.model.state_dict()["prototypes"]
     assert any(torch.equal(prototypes, head) for head in before["clusters"])
     linear = "encoder.bottleneck.linear.weight"
     assert torch.equal(found.model.state_dict()[linear], before[linear])
-    moved = adapt_acids(session(), model, target, SETTINGS)
+    moved = adapt(session, model, target)
     assert not torch.equal(moved.model.state_dict()[linear], before[linear])
     after = model.networks.heads.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 def test_the_targets_statistics_are_its_own(session: Any, source: Any, target: Any) -> None:
-    model = learn(session(), source)
-    found = adapt_acids(session(), model, target, SETTINGS)
+    model = learn(session, source)
+    found = adapt(session, model, target)
     bottleneck: Any = found.model.encoder.bottleneck  # type: ignore[union-attr]
     assert isinstance(bottleneck.norm, nn.BatchNorm1d)
     features = bottleneck.linear(target.samples.read(np.arange(80)))
@@ -114,18 +116,15 @@ def test_the_targets_statistics_are_its_own(session: Any, source: Any, target: A
 def test_the_settings_reach_the_target(
     session: Any, source: Any, target: Any, name: str, value: float
 ) -> None:
-    model = learn(session(), source)
-    ends = [
-        adapt_acids(session(), model, target, SETTINGS.model_copy(update=change)).model.state_dict()
-        for change in ({}, {name: value})
-    ]
+    model = learn(session, source)
+    ends = [adapt(session, model, target, **change).model.state_dict() for change in ({}, {name: value})]
     assert not torch.equal(ends[0]["prototypes"], ends[1]["prototypes"])
 
 
 def test_what_it_cost_includes_the_source(session: Any, source: Any, target: Any) -> None:
-    model = learn(session(), source)
+    model = learn(session, source)
     assert model.images_seen == 2 * 2 * 4 * 32 * 2  # epochs, heads, steps, samples, views
-    found = adapt_acids(session(), model, target, SETTINGS)
+    found = adapt(session, model, target)
     assert found.images_seen == model.images_seen + 2 * 2 * 3 * 32 * 2
     assert found.seconds > model.seconds > 0
 
@@ -144,7 +143,7 @@ def test_the_domain_term_warms_up(
 
     monkeypatch.setattr(Loop, "update", spied)
     monkeypatch.setattr(acids, "mutual_information", lambda joint: joint.sum((-2, -1)))  # always one
-    learn(session(), source, source_epochs=4, domain_warm_up=warm_up)
+    learn(session, source, source_epochs=4, domain_warm_up=warm_up)
     np.testing.assert_allclose(terms, np.repeat(weights, 2 * 4), rtol=1e-5)  # heads, steps
 
 
@@ -165,7 +164,7 @@ def test_the_domain_is_to_be_told_from_neither_view(
 
     monkeypatch.setattr(acids, "pair_probabilities", spied_pairs)
     monkeypatch.setattr(acids, "domain_joint", spied_joint)
-    learn(session(), source)
+    learn(session, source)
     assert len(views) == len(asked) == 2 * 2 * 4
     for (first, second), found in zip(views, asked, strict=True):
         both = joint(torch.cat([first[:, :16], second[:, :16], first[:, 16:], second[:, 16:]], 1), (32, 32))
@@ -182,7 +181,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) 
     for weight in (0.0, 10.0):
         values = EASY | {"batch_size": 128, "source_epochs": 60, "domain_weight": weight}
         settings = SETTINGS.model_copy(update=values)
-        model = learn_acids(session(), identity_backbone(6), data, 2, settings)
+        model = learn_acids(session(settings), identity_backbone(6), data, 2)
         with torch.no_grad():
             p = model.networks.heads(data.samples.read(np.arange(128)), False).softmax(-1)
         about_domain[weight] = mutual_information(domain_joint(p, (64, 64))).mean().item()
@@ -197,10 +196,11 @@ def test_images_from_random_weights(session: Any, pictures: Any, precision: str)
     backbone = sobel_backbone(size=32)
     start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    model = learn_acids(session(tune="full", precision=precision), backbone, pictures(8, 2), 3, settings)
+    opened = session(settings, tune="full", precision=precision)
+    model = learn_acids(opened, backbone, pictures(8, 2), 3)
     learned = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
     assert learned.keys() != start.keys()  # normalisation by domain
-    found = adapt_acids(session(tune="full", precision=precision), model, pictures(6), settings)
+    found = adapt_acids(session(settings, tune="full", precision=precision), model, pictures(6))
     assert found.labels.shape == (6,)
     names = {name for name, _ in found.model.named_parameters()} - {"prototypes"}
     assert {name.removeprefix("encoder.backbone.") for name in names} == start.keys()
@@ -213,8 +213,8 @@ def test_images_through_a_frozen_backbone(session: Any, pictures: Any) -> None:
     backbone = sobel_backbone(size=32)
     start = copy.deepcopy(backbone.module.state_dict())
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    model = learn_acids(session(), backbone, pictures(12, 2), 3, settings)
-    found = adapt_acids(session(), model, pictures(6), settings)
+    model = learn_acids(session(settings), backbone, pictures(12, 2), 3)
+    found = adapt_acids(session(settings), model, pictures(6))
     state = found.model.state_dict()
     assert all(torch.equal(state[f"encoder.backbone.{name}"], start[name]) for name in start)
     assert state["encoder.bottleneck.norm.running_mean"].shape == (16,)
@@ -223,9 +223,9 @@ def test_images_through_a_frozen_backbone(session: Any, pictures: Any) -> None:
 
 def test_what_has_no_batch_normalisation_is_refused(session: Any, source: Any) -> None:
     with pytest.raises(UserError, match="aligns domains by batch normalisation"):
-        learn(session(tune="full"), source)
+        learn(session, source, tune="full")
 
 
 def test_a_domain_with_one_sample_a_batch_is_refused(session: Any, source: Any) -> None:
     with pytest.raises(UserError, match="2 samples of each domain in a batch; enlarge it"):
-        learn(session(), source, batch_size=3)
+        learn(session, source, batch_size=3)

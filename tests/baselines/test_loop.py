@@ -77,7 +77,7 @@ def test_epochs_go_on_where_the_one_before_ended(session: Any) -> None:
 def test_the_seed_decides_and_the_global_generator_does_not(session: Any) -> None:
     ends = []
     for seed, disturbance in ((0, 1), (0, 2), (1, 1)):
-        loop, module = new_loop(session(seed))
+        loop, module = new_loop(session(seed=seed))
         torch.manual_seed(disturbance)
         before = torch.get_rng_state()
         run(loop)

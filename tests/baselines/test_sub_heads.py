@@ -11,22 +11,16 @@ from torch import nn
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.baselines.joint_information import mutual_information, view_joint
 from ucds.baselines.loop import Loop
-from ucds.baselines.sub_heads import (
-    PairSettings,
-    conclude,
-    in_pairs,
-    optimise,
-    pair_probabilities,
-    prepare_networks,
-)
+from ucds.baselines.settings import PairSettings
+from ucds.baselines.sub_heads import conclude, in_pairs, make_optimiser, pair_probabilities, prepare_networks
 from ucds.training.prediction import predict
 
 SETTINGS = PairSettings(sub_heads=3, over_clustering=2.5, feature_dropout=0.05)
 
 
 def networks(session: Any, data: Any, **options: Any) -> Any:
-    settings = SETTINGS.model_copy(update=options)
-    return prepare_networks(session, identity_backbone(24), data, 4, settings, name="test", cache=None)
+    opened = session(SETTINGS, **options)
+    return prepare_networks(opened, identity_backbone(24), data, 4, name="test", cache=None)
 
 
 def test_pairs_keep_their_samples() -> None:
@@ -48,7 +42,7 @@ def test_pairs_keep_their_samples() -> None:
 
 
 def test_heads_are_linear_layers_on_the_encoder(session: Any, target: Any) -> None:
-    made, data = networks(session(), target)
+    made, data = networks(session, target)
     heads, inputs = made.heads.eval(), data.samples.read(torch.arange(5).numpy())
     assert heads.over.shape == (3, 16, 10)
     assert heads.clusters.shape == (3, 16, 4)
@@ -65,7 +59,7 @@ def test_heads_are_linear_layers_on_the_encoder(session: Any, target: Any) -> No
 def test_the_bottleneck_is_there_where_it_must(
     session: Any, target: Any, tune: str, bottleneck: bool, width: int
 ) -> None:
-    made, _ = networks(session(tune=tune), target, bottleneck=bottleneck)
+    made, _ = networks(session, target, tune=tune, bottleneck=bottleneck)
     assert made.heads.clusters.shape[1] == made.whole.prototypes.shape[0] == width
     assert made.trained.encoder is made.heads.encoder
     assert len(made.whole.encoder.bottleneck) == (0 if width == 24 else 2)
@@ -74,7 +68,7 @@ def test_the_bottleneck_is_there_where_it_must(
 
 def test_a_frozen_backbone_is_not_trained(session: Any, target: Any) -> None:
     backbone = module_backbone(nn.Linear(24, 9), 9)
-    made, data = prepare_networks(session(), backbone, target, 4, SETTINGS, name="test", cache=None)
+    made, data = prepare_networks(session(SETTINGS), backbone, target, 4, name="test", cache=None)
     assert data.samples.read(torch.arange(2).numpy()).shape == (2, 9)
     trained = {id(weight) for weight in made.heads.parameters()}
     assert not trained & {id(weight) for weight in backbone.module.parameters()}
@@ -83,12 +77,12 @@ def test_a_frozen_backbone_is_not_trained(session: Any, target: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:test. .* empty:ucds.errors.UcdsWarning")
 def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None:
-    opened = session()
-    made, usual = networks(opened, target)
+    opened = session(SETTINGS)
+    made, usual = networks(session, target)
     pairs = in_pairs(identity_backbone(24), usual, SETTINGS)
     with torch.no_grad():
         made.heads.clusters[1] *= 100  # the surer of equals
-    loop = Loop(opened, "test", made.heads, optimise(made.heads, SETTINGS), pairs, 1)
+    loop = Loop(opened, "test", made.heads, make_optimiser(made.heads, SETTINGS), pairs, 1)
     found = conclude(opened, loop, made, pairs, name="test")
     assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target.samples, target.view, opened.runtime, 64)  # type: ignore[arg-type]

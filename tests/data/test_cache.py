@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import signal
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from ucds.data import cache
 from ucds.data.cache import RowStore, default_cache_dir
-from ucds.errors import UserError
+from ucds.errors import DamagedFileError, NoSpaceError
 
 
 def key(i: int) -> bytes:
@@ -75,6 +76,17 @@ def test_other_types(tmp_path):
     rows = store.append([key(i) for i in range(3)], features)
     assert (store.read(rows) == features).all()
     assert store.read(rows).dtype == np.float32
+
+
+def test_stores_of_earlier_versions_are_read(tmp_path):
+    """Names and contents of the files are a format: rows that were stored before must be found."""
+    name = hashlib.sha256(b"1|images 1|(3, 2, 2)||u1").hexdigest()[:32]
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "rows").write_bytes(bytes(range(24)))
+    (tmp_path / name / "marks").write_bytes(key(8) + key(9))
+    store = RowStore(tmp_path, "images 1", (3, 2, 2), np.uint8, 5)
+    assert store.rows_of([key(9), key(8)]).tolist() == [1, 0]
+    assert store.read(np.array([1])).ravel().tolist() == list(range(12, 24))
 
 
 def test_equal_content_is_stored_once(tmp_path):
@@ -204,7 +216,7 @@ def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(cache.os, "pwrite", full)
-    with pytest.raises(UserError, match="No space left on device"):
+    with pytest.raises(NoSpaceError, match="No space left on device"):
         put(store, [2])
     monkeypatch.undo()
     assert (store.read(put(store, [2, 1])) == values([2, 1])).all()
@@ -212,7 +224,7 @@ def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be used"):
+    with pytest.raises(NoSpaceError, match="cannot be used"):
         open_store(tmp_path / "file" / "cache")
 
 
@@ -220,7 +232,7 @@ def test_a_shortened_file_is_noticed(tmp_path):
     store = open_store(tmp_path)
     rows = put(store, [1, 2])
     os.truncate(store.path / "rows", 10)
-    with pytest.raises(UserError, match="shorter than it was"):
+    with pytest.raises(DamagedFileError, match="shorter than it was"):
         store.read(rows)
 
 

@@ -9,13 +9,15 @@ import pickle
 import struct
 import warnings
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from ucds.data import decode
-from ucds.data.decode import UnusableImageError, decode_file, decode_image
+from ucds.data.decode import UnusableImageError, decode_image, read_image_bytes
 from ucds.errors import UserError
 
 SIZE = 32
@@ -50,6 +52,10 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
     assert result.dtype == np.uint8
     assert result.flags.c_contiguous
     return result.astype(int)
+
+
+def decode_file(path: Path) -> np.ndarray:
+    return decode_image(read_image_bytes(path), SIZE, path)
 
 
 def test_lossless_images_of_the_right_size_come_through_exactly():
@@ -176,9 +182,10 @@ def test_the_first_frame_of_an_animation_is_taken(kind):
 def test_big_jpegs_are_decoded_at_reduced_scale(monkeypatch):
     data = encoded(gradient((1600, 1200)), "JPEG", quality=95)
     loaded = []
-    monkeypatch.setattr(decode, "_as_rgb", lambda image: (loaded.append(image.size), image.convert("RGB"))[1])
+    load = JpegImageFile.load
+    monkeypatch.setattr(JpegImageFile, "load", lambda image: (load(image), loaded.append(image.size))[0])
     result = decoded(data)
-    assert loaded == [(200, 150)]
+    assert loaded[0] == (200, 150)
     expected = pixels(gradient((1600, 1200)).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     assert np.abs(result - expected).max() <= 4
 
@@ -236,7 +243,7 @@ def test_files_that_are_no_images_are_refused(tmp_path, content):
     path = tmp_path / "x.jpg"
     path.write_bytes(content)
     with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
-        decode_file(path, SIZE)
+        decode_file(path)
 
 
 def test_special_files_are_refused(tmp_path):
@@ -254,7 +261,7 @@ def test_special_files_are_refused(tmp_path):
         "missing": r"cannot be read \(No such file",
     }.items():
         with pytest.raises(UnusableImageError, match=rf"{name}\.jpg: {reason}"):
-            decode_file(tmp_path / f"{name}.jpg", SIZE)
+            decode_file(tmp_path / f"{name}.jpg")
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
@@ -266,7 +273,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(decode.os, "open", refuse)
     with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
-        decode_file(path, SIZE)
+        decode_file(path)
 
 
 def test_too_large_a_file(tmp_path, monkeypatch):
@@ -274,7 +281,7 @@ def test_too_large_a_file(tmp_path, monkeypatch):
     path.write_bytes(encoded(gradient()))
     monkeypatch.setattr(decode, "MAX_FILE_BYTES", 10)
     with pytest.raises(UnusableImageError, match="too large a file"):
-        decode_file(path, SIZE)
+        decode_file(path)
 
 
 def test_the_error_is_a_users_and_travels_between_processes():

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from ucds.data import filling
-from ucds.data.decode import decode_file
-from ucds.data.folders import scan_domains, scan_folder
+from ucds.data.decode import decode_image, read_image_bytes
+from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.errors import UcdsWarning, UserError
@@ -47,7 +47,8 @@ def everything(samples: Samples) -> torch.Tensor:
 
 
 def reference(samples: ImageSamples) -> torch.Tensor:
-    return torch.from_numpy(np.stack([decode_file(samples.root / path, SIZE) for path in samples.paths]))
+    files = [read_image_bytes(samples.root / path) for path in samples.paths]
+    return torch.from_numpy(np.stack([decode_image(data, SIZE) for data in files]))
 
 
 def row_file(tmp_path: Path) -> Path:
@@ -99,6 +100,17 @@ def test_renamed_and_duplicated_files_reuse_rows(tmp_path, make_images, decoding
     one = ImageSamples.open(scan_folder(tmp_path / "moved" / "a"), tmp_path / "cache", size=SIZE)
     assert one.ids == ("2.png", "renamed.png")
     assert len(decodings) == 2
+
+
+def test_listed_files_come_in_their_order_from_the_same_cache(tmp_path, make_images, decodings, monkeypatch):
+    paths = make_images("a/1.png", "a/2.png", "b/3.png")
+    whole = everything(opened(tmp_path))
+    listed = ImageSamples.open(scan_files([paths[2], paths[0]]), tmp_path / "cache", size=SIZE)
+    assert torch.equal(everything(listed), whole[[2, 0]])
+    monkeypatch.chdir(tmp_path / "data")
+    relative = ImageSamples.open(scan_files(["a/2.png"]), tmp_path / "cache", size=SIZE)
+    assert torch.equal(everything(relative), whole[[1]])
+    assert len(decodings) == 3
 
 
 def test_changed_content_is_decoded_again(tmp_path, make_images, decodings, noise_image):

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from ucds.data.folders import Scan
-from ucds.data.layouts import LAYOUTS, OFFICE_31, OFFICE_HOME, PACS, check_layout, recognise
+from ucds.data.layouts import LAYOUTS, OFFICE_31, OFFICE_HOME, PACS, check_layout, plain_name, recognise
 from ucds.errors import UcdsWarning
 
 
-def made_up(counts: dict[str, int], n_classes: int) -> Scan:
-    """A scan with the given numbers of files, dealt out to the classes in turn."""
-    paths = [
-        f"{name}/class{i % n_classes:02}/{i}.jpg" for name, count in counts.items() for i in range(count)
-    ]
+def made_up(counts: dict[str, int]) -> Scan:
+    """A scan with the given numbers of files; no folder of theirs names a class."""
+    paths = [f"{name}/{i}.jpg" for name, count in counts.items() for i in range(count)]
     domain = np.repeat(np.arange(len(counts)), list(counts.values()))
     return Scan(None, tuple(paths), domain, tuple(counts))
 
@@ -42,7 +40,7 @@ def test_data_sets_are_known_by_their_domains(names, layout):
 def test_complete_copies_pass(layout):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = check_layout(made_up(dict(layout.counts), layout.n_classes))
+        report = check_layout(made_up(dict(layout.counts)), layout.n_classes)
     assert report.layout is layout
     assert report.mismatches == ()
     assert len(report.lines) == len(layout.counts) + 1
@@ -59,10 +57,33 @@ def test_differences_are_said():
     with pytest.warns(
         UcdsWarning, match=r"dslr 497 images, but 498 expected; .*: 30 classes, but 31 expected"
     ):
-        report = check_layout(made_up({"amazon": 2817, "dslr": 497}, 30))
+        report = check_layout(made_up({"amazon": 2817, "dslr": 497}), 30)
     assert len(report.mismatches) == 2
     assert "Office-31 (common release): amazon 2,817 images, as expected" in report.lines
 
 
 def test_other_data_sets_are_not_judged():
-    assert check_layout(made_up({"north": 10, "south": 10}, 2)) is None
+    assert check_layout(made_up({"north": 10, "south": 10}), 2) is None
+
+
+def test_classes_that_nobody_counted_are_not_judged():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = check_layout(made_up(dict(PACS.counts)))
+    assert report.mismatches == ()
+    assert len(report.lines) == len(PACS.counts)
+    assert not any("classes" in line for line in report.lines)
+
+
+def test_a_data_set_without_class_folders_is_told_apart_from_one_not_looked_at():
+    with pytest.warns(UcdsWarning, match="PACS: 0 classes, but 7 expected"):
+        report = check_layout(made_up(dict(PACS.counts)), 0)
+    assert report.mismatches == ("PACS: 0 classes, but 7 expected",)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("Real World", "realworld"), ("real_world", "realworld"), ("Art-Painting", "artpainting")],
+)
+def test_names_are_compared_without_case_and_separators(name, plain):
+    assert plain_name(name) == plain

@@ -1,6 +1,9 @@
 """The memory of decoded files."""
 
+import errno
+import hashlib
 import os
+import tempfile
 
 from ucds.data.manifest import Manifest, stamp
 
@@ -66,3 +69,24 @@ def test_outdated_lines_are_dropped_in_the_end(tmp_path):
     assert remembered(tmp_path).key("x.jpg", (1199,) * 3) == KEY
     assert len(manifest.path.read_text().split()) < 20
     assert list(tmp_path.glob("*.tmp")) == []
+
+
+def test_a_manifest_that_cannot_be_shortened_is_used_as_it_is(tmp_path, monkeypatch):
+    manifest = remembered(tmp_path)
+    for i in range(1200):
+        manifest.add([("x.jpg", (i, i, i), KEY)])
+    before = manifest.path.read_text()
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    assert remembered(tmp_path).key("x.jpg", (1199,) * 3) == KEY
+    assert manifest.path.read_text() == before
+
+
+def test_manifests_of_earlier_versions_are_read(tmp_path):
+    """Name and lines are a format: a cache that was made before must not be decoded anew."""
+    name = hashlib.sha256(f"1|{(tmp_path / 'data').resolve()}".encode()).hexdigest()[:32]
+    (tmp_path / f"{name}.jsonl").write_text(f'\n["a/x.jpg", 1, 2, 3, "{KEY.hex()}"]\n')
+    assert remembered(tmp_path).key("a/x.jpg", (1, 2, 3)) == KEY

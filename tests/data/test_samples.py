@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.samples import Samples, split_validation, subset
+from ucds.data.samples import Samples, first_positions, split_validation, subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 
@@ -88,3 +88,11 @@ def test_nothing_to_validate_on():
 def test_impossible_fractions_are_refused(fraction):
     with pytest.raises(ValueError, match="between 0 and 1"):
         split_validation(vectors(5), fraction, seed=0)
+
+
+def test_the_first_sample_of_each_content_is_found():
+    keys = [b"b", b"a", b"b", b"c", b"a", b"b"]
+    assert first_positions(keys) == {b"b": 0, b"a": 1, b"c": 3}
+    assert first_positions([]) == {}
+    parent = subset(vectors(3), [2, 0, 2, 1, 0])
+    assert sorted(first_positions(parent.keys).values()) == [0, 1, 3]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from ucds.target.refine import refine_target
 
 from ucds.backbones import Backbone, module_backbone
 from ucds.config import PCDSettings
@@ -17,13 +16,13 @@ from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.source.pcd import learn_source
-from ucds.target.pcd import cluster_target
+from ucds.target.pcd import cluster_target, refine_target
 from ucds.training.prepare import prepare
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-CONFIG = PCDSettings(
+SETTINGS = PCDSettings(
     batch_size=32,
     bottleneck_width=8,
     source_epochs=2,
@@ -76,8 +75,8 @@ def main(devices: int, out: Path) -> None:
     runtime.launch()
     if runtime.rank == 0:
         out.mkdir(parents=True)
-    runtime.fabric.barrier()
-    session = Session(runtime, CONFIG)
+    runtime.wait_for_all()
+    session = Session(runtime, SETTINGS)
     source = Dataset(MadeImages({"a": 40, "b": 27}), view)
     provider = prepare(session, backbone(), source, 4, side="source", cache=None)
     learn_source(session, provider.trained, source, source.samples)

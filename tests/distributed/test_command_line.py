@@ -1,4 +1,4 @@
-"""The command line on two devices: it speaks with one voice, stops together, refuses together, resumes."""
+"""The command line on two devices: one message each, one stop, one refusal, and a resumed run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,8 @@ def vectors(tmp_path: Path) -> Path:
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    settings = [
-        "--recipe",
-        "pcd",
-        "--set",
-        "source_epochs=400",
-        "--set",
-        "batch_size=32",
-        "--checkpoint-seconds",
-        "0",
-    ]
+    settings = ["--method", "pcd", "--set", "source_epochs=400", "--set", "batch_size=32"]
+    settings += ["--checkpoint-seconds", "0"]
     devices = ["--accelerator", "cpu", "--devices", "2"]
     arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), *devices, *settings, *more]
     return [sys.executable, "-m", "ucds", *arguments]

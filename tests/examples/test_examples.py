@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import ucds
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -25,6 +28,19 @@ def test_example(name: str, at_least: float, tmp_path: Path) -> None:
     agreement = float(re.findall(r"([\d.]+) %", done.stdout)[-1])
     assert agreement >= at_least, done.stdout
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_imports_public_names_only(path: Path) -> None:
+    imported = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert not [alias.name for alias in node.names if alias.name.partition(".")[0] == "ucds"]
+        elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "ucds":
+            assert node.module == "ucds"
+            imported += [alias.name for alias in node.names]
+    assert imported
+    assert set(imported) <= set(ucds.__all__)
 
 
 def test_every_example_is_tested() -> None:

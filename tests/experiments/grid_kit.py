@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.config import PCDSettings
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
-from ucds.experiments.pool import News
-from ucds.experiments.preflight import Place
+from ucds.experiments.methods import method_named
+from ucds.experiments.pool import JobReport
+from ucds.experiments.preflight import Machine
 from ucds.training.inputs import CacheOptions
 
 TOML = """
@@ -62,41 +62,54 @@ def write_pictures(root: Path, domains: Sequence[str] = ("a", "b"), per_class: i
                 Image.fromarray(rng.integers(256, size=(40, 40, 3), dtype=np.uint8)).save(path)
 
 
-def make_place(folder: Path) -> Place:
+def make_machine(folder: Path) -> Machine:
     """A machine with these pictures, and random weights for every encoder."""
     write_pictures(folder / "data")
-    return Place(folder / "data", {"": "none"}, CacheOptions(folder / "cache"), accelerator="cpu")
+    return Machine(folder / "data", {"": "none"}, CacheOptions(folder / "cache"), accelerator="cpu")
 
 
 def run_inline(
     work: Callable[[Any], Iterable[Any]], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
-) -> Iterator[News[Any, Any]]:
+) -> Iterator[JobReport[Any, Any]]:
     """What ``run_jobs`` does, in this process."""
     for job in jobs:
         try:
             for result in work(job):
-                yield News(job, result=result)
+                yield JobReport(job, result=result)
         except UserError as error:
-            yield News(job, failure=str(error))
+            yield JobReport(job, failure=str(error))
 
 
 def record(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
-    """A record as the first version of the package made them, and more."""
-    config = PCDSettings(**more.pop("settings", {"epsilon": 0.02}))
+    """A record of the encoder "net", with those of ``settings`` that the method has, and more entries."""
+    kind, given = method_named(method).settings, more.pop("settings", {"epsilon": 0.02})
+    settings = None
+    if kind is not None:
+        settings = kind(**{name: value for name, value in given.items() if name in kind.model_fields})
     return {
-        "method": method,
+        "dataset": "",
         "target": target,
         "seed": seed,
+        "variant": "",
+        "method": method,
+        "settings": None if settings is None else settings.model_dump(mode="json"),
+        "settings_hash": "none" if settings is None else settings.hash,
+        "backbone": "net",
+        "source_backbone": "net",
+        "random": False,
+        "image_size": None,
+        "subset": "full",
+        "pooled_source": False,
+        "source_clusters": None,
+        "start": "pre-trained",
+        "weights": "none",
+        "source_weights": "none",
+        "data": "aa",
         "accuracy": accuracy,
         "nmi": 0.5,
         "ari": 0.25,
         "seconds": 2.0,
         "peak_memory_mib": 100,
-        "backbone": "net",
-        "weights": "none",
-        "data": "aa",
-        "config": config.model_dump(),
-        "config_hash": config.hash,
         "revision": "0123456789ab",
         "device": "cpu",
         "threads": 1,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from grid_kit import make_place, record, run_inline, write_small
+from grid_kit import make_machine, record, run_inline, write_small
 from typer.testing import CliRunner
 
 from ucds.cli.app import app
 from ucds.errors import UserError
-from ucds.experiments import benchmark as module
+from ucds.experiments import runner as module
 from ucds.experiments.records import FILE, append_records, read_records
 
 
 def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "run_jobs", run_inline)
-    place = make_place(tmp_path)
+    machine = make_machine(tmp_path)
     config, results = write_small(tmp_path, seeds="seeds = [0]"), tmp_path / "results"
-    arguments = ["benchmark", str(config), "--data", str(place.data), "--results", str(results)]
+    arguments = ["benchmark", str(config), "--data", str(machine.data), "--results", str(results)]
     arguments += ["--weights", "ucds/oriented_edges=none", "--cache", str(tmp_path / "cache")]
     done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
     assert done.exit_code == 0

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from grid_kit import small, write_small
+from grid_kit import make_machine, run_inline, small, write_small
 
+from ucds.baselines.settings import KMeansSettings
+from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
-from ucds.experiments.grid import Cell, Encoder, read_benchmark
+from ucds.experiments import runner
+from ucds.experiments.grid import Benchmark, Cell, EncoderChoice, read_benchmark
+from ucds.experiments.records import FILE, read_records
+from ucds.reports.tables import write_table
+from ucds.training.progress import Quiet
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
@@ -55,7 +62,7 @@ def test_a_benchmark_with_mistakes_is_refused(tmp_path: Path, replaced: dict[str
         ("[[variants]]\nsettings = {}", "variants.0.name: "),
         (
             '[[variants]]\nname = "v"\nsettings = { x = 1 }',
-            "variant 'v': bad configuration: unknown setting 'x'",
+            "variant 'v': bad settings: unknown setting 'x'",
         ),
         ('[[variants]]\nname = "v"\n[[variants]]\nname = "v"', "several variants are named 'v'"),
         ('[[variants]]\nname = "v"\nmethods = ["dine"]', "unknown methods dine"),
@@ -67,7 +74,6 @@ def test_a_benchmark_with_mistakes_is_refused(tmp_path: Path, replaced: dict[str
         ('[[sweeps]]\nsetting = "speed"\nvalues = [1]', "unknown setting 'speed'"),
         ('[[sweeps]]\nsetting = "epsilon"\nvalues = []', "sweeps.0.values: "),
         ("[dataset_settings.pacs]\nepsilon = 1", "the grid has no data set 'pacs'"),
-        ("[baselines.dine]\nepochs = 1", "unknown baseline 'dine'; known: acids, deepcluster, iic"),
         ('[[figures]]\nkind = "pie"', "figures.0.kind: "),
         ('[[variants]]\nname = "v"\nweights = "file.pt"', "variants.0.weights: "),
         (
@@ -87,9 +93,160 @@ def test_variants_with_mistakes_are_refused(tmp_path: Path, more: str, words: st
         read_benchmark(path)
 
 
-def test_settings_of_a_baseline_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown setting 'beauty'"):
-        small(tmp_path, "[baselines.iic]\nbeauty = 3", methods='methods = ["iic"]')
+def settings_in(benchmark: Benchmark) -> dict[str, dict[str, Any]]:
+    """The settings of each method's cells, which must all be alike."""
+    found: dict[str, dict[str, Any]] = {}
+    for cell in benchmark.cells():
+        values = {} if cell.settings is None else cell.settings.model_dump()
+        assert found.setdefault(cell.method, values) == values
+    return found
+
+
+def test_common_settings_reach_every_family_that_has_them_and_sections_one(tmp_path: Path) -> None:
+    more = """
+[settings.consensus]
+bottleneck_width = 16
+neighbours = 3
+[settings.kmeans]
+restarts = 9
+[settings.iic]
+epochs = 4
+"""
+    found = settings_in(small(tmp_path, more, methods='methods = ["kmeans", "iic", "po", "consensus"]'))
+    assert found["kmeans"] == {"restarts": 9}
+    assert {name: values.get("bottleneck_width") for name, values in found.items()} == {
+        **{"kmeans": None, "iic": 8, "po": 8, "consensus": 16}
+    }
+    assert (found["consensus"]["neighbours"], found["iic"]["epochs"]) == (3, 4)
+    assert found["po"]["source_epochs"] == 1  # of one family alone, and still a common setting
+    assert not found["iic"].keys() & {"source_epochs", "neighbours"}
+
+
+def test_a_variant_and_a_data_set_have_sections_of_their_own(tmp_path: Path) -> None:
+    more = """
+[settings.consensus]
+neighbours = 3
+[dataset_settings.two.consensus]
+neighbours = 4
+whitening = 0.25
+[[variants]]
+name = "v"
+settings = { consensus = { neighbours = 5 } }
+"""
+    targets = 'targets = { one = ["a"], two = ["a"] }'
+    found = small(
+        tmp_path, more, targets=targets, methods='methods = ["pcd", "consensus"]', seeds="seeds = [0]"
+    )
+    seen = {
+        (cell.dataset, cell.variant): (cell.settings.neighbours, cell.settings.whitening)
+        for cell in found.cells()
+        if isinstance(cell.settings, ConsensusSettings)
+    }
+    assert seen == {
+        ("one", ""): (3, 0.5),
+        ("two", ""): (4, 0.25),
+        ("one", "v"): (5, 0.5),
+        ("two", "v"): (5, 0.25),
+    }
+
+
+def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path) -> None:
+    """The grid's own methods do not look at it, and are not refused for that."""
+    more = '[settings.consensus]\nneighbours = 3\n[[variants]]\nname = "v"\nmethods = ["consensus"]\n'
+    cells = list(small(tmp_path, more).cells())
+    assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {
+        KMeansSettings,
+        PCDSettings,
+    }
+    assert {type(given) for c in cells if c.variant for given in c.condition.settings} == {ConsensusSettings}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("[settings.iic]\nbeauty = 3", "bad settings: unknown setting 'beauty'"),
+        ("[settings.iic]\nrepeat = 3", "unknown setting 'repeat', did you mean 'repeats'"),
+        ("[settings.iic]\nrepeats = 0", "bad settings: repeats: "),
+        (
+            "[settings.acids]\nsub_heads = 3",
+            "settings of 'acids' are given, but no method of that family runs",
+        ),
+        ("[settings.dine]\nepochs = 3", "unknown setting 'dine' of these methods"),
+        (
+            '[[variants]]\nname = "v"\nmethods = ["po"]\nsettings = { iic = { repeats = 3 } }',
+            "variant 'v': settings of 'iic' are given, but no method of that family runs",
+        ),
+        ('[[variants]]\nname = "v"\nsettings = { iic = 3 }', r"\[settings.iic\] is a table, not 3"),
+        (
+            '[[variants]]\nname = "v"\nsettings = { neighbors = 3 }\nmethods = ["consensus"]',
+            "unknown setting 'neighbors' of these methods, did you mean 'neighbours'",
+        ),
+        (
+            '[[variants]]\nname = "v"\nsettings = { epsilon = 3 }\nmethods = ["consensus"]',
+            "variant 'v': bad settings: unknown setting 'epsilon' of these methods",
+        ),
+    ],
+)
+def test_settings_that_no_method_looks_at_are_refused(tmp_path: Path, more: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        small(tmp_path, more, methods='methods = ["iic", "po"]')
+    assert "\n" not in str(caught.value)
+
+
+OWN = """
+import numpy as np
+from ucds.experiments.methods import Method
+from ucds.experiments.pipeline import Outcome
+
+def alternate(pipeline):
+    target = pipeline.task.target
+    labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
+    return Outcome("anything", labels, 0.5, (), None, target)
+
+titled = Method("Alternating", alternate, settings=None)
+"""
+
+
+def test_methods_of_ones_own_join_a_benchmark_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the TOML file to records and page, with a function and with a Method, and no edit of our code."""
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(runner, "run_jobs", run_inline)
+    methods = f'methods = ["kmeans", "po", "{name}:alternate", "{name}:titled"]'
+    asked, machine, out = small(tmp_path, methods=methods), make_machine(tmp_path), tmp_path / "out"
+    assert runner.run_benchmark(asked, out, machine, Quiet()) == 8
+    own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
+    assert sorted({r["method"] for r in own}) == [f"{name}:alternate", f"{name}:titled"]
+    assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
+        (None, "none", 0.5, 12)
+    }
+    # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
+    assert {r["accuracy"] for r in own} == {0.5}
+    assert runner.run_benchmark(asked, out, machine, Quiet()) == 0
+    text = write_table(asked, out)
+    assert f"| {name}:alternate | 50.0 +- 0.0 (2) |" in text
+    assert "| Alternating | 50.0 +- 0.0 (2) |" in text
+    assert "8 of 8 cells have a record." in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "no_such_module:run",
+            "method no_such_module:run cannot be imported: No module named 'no_such_module'",
+        ),
+        ("json:no_such_thing", "method json:no_such_thing cannot be imported: .*no_such_thing"),
+        ("json:__name__", "method json:__name__ is neither a function nor a Method"),
+    ],
+)
+def test_a_method_of_ones_own_that_cannot_be_had_is_refused(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        small(tmp_path, methods=f'methods = ["po", "{name}"]')
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_benchmark_is_refused(tmp_path: Path) -> None:
@@ -107,8 +264,8 @@ def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> N
         (0, "a", "v", "pcd"),
         (0, "b", "", "kmeans"),
     ]
-    assert {c.condition.config.epsilon for c in cells if c.variant == "v"} == {0.5}
-    assert {c.condition.config.epsilon for c in cells if not c.variant} == {0.01}
+    epsilon = {(c.variant, c.settings.epsilon) for c in cells if isinstance(c.settings, PCDSettings)}
+    assert epsilon == {("v", 0.5), ("", 0.01)}
 
 
 def only(cells: list[Cell]) -> Cell:
@@ -128,8 +285,8 @@ pooled_source = true
 """
     cells = list(small(tmp_path, more, seeds="seeds = [0]").cells())
     found = only([cell for cell in cells if cell.variant]).condition
-    assert found.source == Encoder("resnet18", random=True)
-    assert found.target == Encoder("ucds/oriented_edges", random=True)
+    assert found.source == EncoderChoice("resnet18", random=True)
+    assert found.target == EncoderChoice("ucds/oriented_edges", random=True)
     assert (found.subset, found.pooled_source, found.start) == ("imbalanced", True, "pre-trained")
     base = next(cell for cell in cells if not cell.variant).condition
     assert (base.subset, base.pooled_source, base.source.random) == ("full", False, False)
@@ -148,30 +305,33 @@ def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
         "mixing_weight = 0.6",
         "mixing_weight = 5",
     ]
-    weights = {cell.variant: cell.condition.config.mixing_weight for cell in found.cells()}
-    assert list(weights.values()) == [1.0, 0.6, 5.0]
+    own = {c.variant: c.settings.mixing_weight for c in found.cells() if isinstance(c.settings, PCDSettings)}
+    assert list(own.values()) == [1.0, 0.6, 5.0]
 
 
 def test_a_data_set_has_settings_of_its_own(tmp_path: Path) -> None:
     more = "[dataset_settings.two]\nsource_epochs = 7\n"
     found = small(tmp_path, more, targets='targets = { one = ["a"], two = ["a", "b"] }')
-    epochs = {(c.dataset, c.target): c.condition.config.source_epochs for c in found.cells()}
+    epochs = {
+        (c.dataset, c.target): c.settings.source_epochs
+        for c in found.cells()
+        if isinstance(c.settings, PCDSettings)
+    }
     assert epochs == {("one", "a"): 1, ("two", "a"): 7, ("two", "b"): 7}
-    assert found.only_dataset == ""
 
 
 def test_the_name_of_the_only_data_set(tmp_path: Path) -> None:
     found = small(tmp_path, targets='dataset = "office31"\ntargets = ["a"]')
     assert found.grid.targets == {"office31": ("a",)}
-    assert found.only_dataset == "office31"
+    assert {cell.dataset for cell in found.cells()} == {"office31"}
 
 
 def test_weights_of_an_encoder(tmp_path: Path) -> None:
     given = {"": "all.pt", "resnet18": "one.pt"}
-    assert Encoder("resnet18").weights(given) == "one.pt"
-    assert Encoder("resnet50").weights(given) == "all.pt"
-    assert Encoder("resnet50").weights({}) == "default"
-    assert Encoder("resnet18", random=True).weights(given) == "none"
+    assert EncoderChoice("resnet18").weights(given) == "one.pt"
+    assert EncoderChoice("resnet50").weights(given) == "all.pt"
+    assert EncoderChoice("resnet50").weights({}) == "default"
+    assert EncoderChoice("resnet18", random=True).weights(given) == "none"
 
 
 def test_points_are_kept_of_the_cells_that_a_figure_shows(tmp_path: Path) -> None:

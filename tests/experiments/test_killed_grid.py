@@ -80,8 +80,8 @@ def test_ten_kills_lose_no_finished_record_and_repeat_none(tmp_path: Path) -> No
     assert last.wait(timeout=400) == 0, last.communicate()[1].decode()
     assert records.read_bytes().startswith(finished[: finished.rfind(b"\n") + 1])
     found = read_records(records)
-    wanted = sorted(identity_of(cell, {}) for cell in benchmark.cells())
-    assert sorted(identity_in(record, "") for record in found) == wanted
+    wanted = sorted(identity_of(cell) for cell in benchmark.cells())
+    assert sorted(identity_in(record) for record in found) == wanted
     (drawn,) = [record["points"] for record in found if "points" in record]
     assert {path.name for path in (records.parent / POINTS).iterdir() if path.suffix == ".npz"} == {drawn}
     assert not (records.parent / UNFINISHED).exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
 from ucds.backbones import build_backbone, identity_backbone
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
@@ -22,22 +23,27 @@ from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
-from ucds.experiments.methods import PAPER_METHODS, run_methods
-from ucds.experiments.pipeline import Outcome, Setting, Task
+from ucds.experiments import methods as methods_module
+from ucds.experiments.methods import METHODS, PAPER_METHODS, Method, method_named, run_methods
+from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
-from ucds.source.train import train_source
-from ucds.target.train import train_target
+from ucds.source.fit import fit_source
+from ucds.target.fit import fit_target
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import predict
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-CONFIG = PCDSettings(
+SETTINGS = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
-SETTING = Setting(CONFIG, seed=0, accelerator="cpu")
+OPTIONS = TaskOptions((SETTINGS,), seed=0, accelerator="cpu")
 Blobs = Callable[..., dict[str, Any]]
+
+
+def changed(**settings: Any) -> TaskOptions:
+    return replace(OPTIONS, settings=(SETTINGS.model_copy(update=settings),))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def task(blobs: Blobs) -> Task:
 
 @pytest.fixture(scope="module")
 def outcomes(task: Task) -> dict[str, Outcome]:
-    return {outcome.method: outcome for outcome in run_methods(task, SETTING)}
+    return {outcome.method: outcome for outcome in run_methods(task, OPTIONS)}
 
 
 def assert_same(one: Outcome, other: Outcome) -> None:
@@ -88,7 +94,7 @@ def test_methods_make_different_things_of_the_target(outcomes: dict[str, Outcome
 def test_a_method_alone_is_the_method_among_all(
     method: str, task: Task, outcomes: dict[str, Outcome]
 ) -> None:
-    (alone,) = run_methods(task, SETTING, [method])
+    (alone,) = run_methods(task, OPTIONS, [method])
     assert_same(alone, outcomes[method])
 
 
@@ -104,17 +110,17 @@ def test_kmeans_is_the_best_of_several_on_normalised_vectors(
 
 
 def labels_of(model: Any, data: Dataset) -> Any:
-    runtime = SETTING.session().runtime
-    return predict(model, data.samples, data.view, runtime, CONFIG.prediction_batch_size).argmax(-1).numpy()
+    runtime = OPTIONS.runtime()
+    return predict(model, data.samples, data.view, runtime, SETTINGS.prediction_batch_size).argmax(-1).numpy()
 
 
 def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dict[str, Outcome]) -> None:
     """What the two owners would do by themselves, with nothing but labels between them."""
-    source = train_source(SETTING.session(), task.backbone(), task.source, 4)
+    source = fit_source(OPTIONS.session(SETTINGS), task.backbone(), task.source, 4).model
     answers = labels_of(source, task.target)
     np.testing.assert_array_equal(answers, outcomes["so"].labels)
     labels = ClusterLabels(task.target.samples.ids, answers, 4, "source")
-    model = train_target(SETTING.session(), task.backbone(), task.target, labels)
+    model = fit_target(OPTIONS.session(SETTINGS), task.backbone(), task.target, 4, labels).model
     np.testing.assert_array_equal(labels_of(model, task.target), outcomes["pcd"].labels)
     found = outcomes["pcd"].model
     assert found is not None
@@ -122,7 +128,7 @@ def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dic
 
 
 def test_to_is_the_target_owners_run_alone(task: Task, outcomes: dict[str, Outcome]) -> None:
-    model = train_target(SETTING.session(), task.backbone(), task.target, None, n_clusters=4)
+    model = fit_target(OPTIONS.session(SETTINGS), task.backbone(), task.target, 4, None).model
     np.testing.assert_array_equal(labels_of(model, task.target), outcomes["to"].labels)
 
 
@@ -131,26 +137,23 @@ def test_the_source_data_do_not_touch_what_does_without(
 ) -> None:
     other = VectorSamples.from_arrays(blobs({"x": 30, "y": 30}, seed=9))
     changed = Task(Dataset(other, VectorView()), task.target, task.backbone, 4)
-    for outcome in run_methods(changed, SETTING, ["kmeans", "po", "to"]):
+    for outcome in run_methods(changed, OPTIONS, ["kmeans", "po", "to"]):
         assert_same(outcome, outcomes[outcome.method])
-    (so,) = run_methods(changed, SETTING, ["so"])
+    (so,) = run_methods(changed, OPTIONS, ["so"])
     assert so.model is not None
     assert outcomes["so"].model is not None
     assert not torch.equal(so.model.prototypes, outcomes["so"].model.prototypes)
 
 
 def test_the_two_sides_do_not_start_alike(task: Task) -> None:
-    still = Setting(
-        PCDSettings(**CONFIG.model_dump() | {"new_layer_learning_rate": 1e-12}), 0, accelerator="cpu"
-    )
-    so, ao = run_methods(task, still, ["so", "ao"])
+    so, ao = run_methods(task, changed(new_layer_learning_rate=1e-12), ["so", "ao"])
     assert so.model is not None
     assert ao.model is not None
     assert not torch.allclose(so.model.prototypes, ao.model.prototypes, atol=1e-3)
 
 
 def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
-    (other,) = run_methods(task, Setting(CONFIG, seed=1, accelerator="cpu"), ["to"])
+    (other,) = run_methods(task, replace(OPTIONS, seed=1), ["to"])
     assert other.model is not None
     assert outcomes["to"].model is not None
     assert not torch.equal(other.model.prototypes, outcomes["to"].model.prototypes)
@@ -158,7 +161,86 @@ def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
 
 def test_unknown_methods_are_refused(task: Task) -> None:
     with pytest.raises(UserError, match="unknown methods pdc; known: kmeans, "):
-        list(run_methods(task, SETTING, ["pdc", "po"]))
+        list(run_methods(task, OPTIONS, ["pdc", "po"]))
+
+
+OWN = """
+import numpy as np
+from ucds.config import ConsensusSettings
+from ucds.experiments.methods import METHODS, Method
+from ucds.experiments.pipeline import Outcome
+
+def alternate(pipeline):
+    target = pipeline.task.target
+    labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
+    return Outcome("anything", labels, 0.5, (), None, target)
+
+widths = Method("Widths", METHODS["consensus-alone"].run, ConsensusSettings, "target")
+number = 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of methods that no code of ours knows."""
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_a_function_of_ones_own_is_a_method_without_settings(task: Task, own_module: str) -> None:
+    name = f"{own_module}:alternate"
+    found = method_named(name)
+    assert (found.title, found.settings, found.family, found.encoders) == (name, None, None, "target")
+    kmeans, own = run_methods(task, OPTIONS, [name, "kmeans"])
+    assert (kmeans.method, own.method) == ("kmeans", name)  # after the known ones, under its own name
+    np.testing.assert_array_equal(own.labels, np.arange(50) % 4)
+
+
+def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module: str) -> None:
+    found = method_named(f"{own_module}:widths")
+    assert (found.title, found.settings, found.family) == ("Widths", ConsensusSettings, "consensus")
+    (own,) = run_methods(task, OPTIONS, [f"{own_module}:widths"])
+    (ours,) = run_methods(task, OPTIONS, ["consensus-alone"])
+    assert_same(own, ours)
+
+
+def test_a_method_of_an_installed_package_is_found_by_its_entry_point(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(pipeline: Pipeline) -> Outcome:
+        return replace(METHODS["kmeans"].run(pipeline), seconds=0.0)
+
+    class Entry:
+        """An entry point as ``importlib.metadata`` gives it."""
+
+        def load(self) -> object:
+            return Method("Of a package", run, settings=None)
+
+    def entry_points(group: str, name: str) -> list[Entry]:
+        return [Entry()] if (group, name) == ("ucds.methods", "packaged") else []
+
+    monkeypatch.setattr(methods_module, "entry_points", entry_points)
+    assert method_named("packaged").title == "Of a package"
+    (outcome,) = run_methods(task, OPTIONS, ["packaged"])
+    assert (outcome.method, outcome.seconds) == ("packaged", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_such_module_at_all:run", "method no_such_module_at_all:run cannot be imported: No module named"),
+        ("OWN:absent", "method OWN:absent cannot be imported: .*has no attribute 'absent'"),
+        (":run", "method :run cannot be imported: "),
+        ("OWN:number", "method OWN:number is neither a function nor a Method"),
+        ("plain", "unknown methods plain; known: kmeans, .*, or MODULE:NAME of your own"),
+    ],
+)
+def test_a_method_that_cannot_be_had_is_refused_in_one_line(name: str, words: str, own_module: str) -> None:
+    with pytest.raises(UserError, match=words.replace("OWN", own_module)) as caught:
+        method_named(name.replace("OWN", own_module))
+    assert "\n" not in str(caught.value)
 
 
 def draw(root: Path, boundaries: Sequence[int]) -> None:
@@ -188,14 +270,12 @@ def picture_task(root: Path, cache: Path) -> Task:
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     """The same pictures in other class folders: every label of every method is the same, to the bit."""
-    setting = Setting(
-        PCDSettings(**CONFIG.model_dump() | {"tune": tune}), 0, accelerator="cpu", cache=tmp_path / "cache"
-    )
+    options = replace(changed(tune=tune), cache=tmp_path / "cache")
     found = []
     for name, boundaries in (("one", (8, 16)), ("two", (1, 21))):
         draw(tmp_path / name, boundaries)
         task = picture_task(tmp_path / name, tmp_path / "cache")
-        found.append((task, list(run_methods(task, setting))))
+        found.append((task, list(run_methods(task, options))))
     (one, before), (two, after) = found
     assert one.target.samples.ids != two.target.samples.ids
     assert torch.equal(one.target.samples.read(np.arange(24)), two.target.samples.read(np.arange(24)))
@@ -206,9 +286,8 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
 def test_the_cache_changes_no_result(tmp_path: Path) -> None:
     draw(tmp_path / "data", (8, 16))
     task = picture_task(tmp_path / "data", tmp_path / "images")
-    head = PCDSettings(**CONFIG.model_dump() | {"tune": "head"})
     runs = [
-        list(run_methods(task, Setting(head, 0, accelerator="cpu", cache=cache)))
+        list(run_methods(task, replace(changed(tune="head"), cache=cache)))
         for cache in (None, tmp_path / "features", tmp_path / "features")
     ]
     for other in runs[1:]:
@@ -222,8 +301,8 @@ def test_adaptation_works_where_it_must(blobs: Blobs) -> None:
     target = Dataset(VectorSamples(made.pop("t")), VectorView())
     source = Dataset(VectorSamples.from_arrays(made), VectorView())
     easy = Task(source, target, lambda: identity_backbone(6), 4)
-    config = PCDSettings(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
-    so, pcd = run_methods(easy, Setting(config, 0, accelerator="cpu"), ["so", "pcd"])
+    settings = PCDSettings(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
+    so, pcd = run_methods(easy, replace(OPTIONS, settings=(settings,)), ["so", "pcd"])
     truth = np.arange(120) % 4
     assert clustering_accuracy(pcd.labels, truth) == 1.0
     assert (pcd.labels == so.labels).mean() >= clustering_accuracy(so.labels, truth) - 1e-12

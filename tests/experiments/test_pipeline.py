@@ -15,28 +15,34 @@ from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import module_backbone
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings, PCDSettings, for_source, side_of
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.experiments.methods import run_methods
-from ucds.experiments.pipeline import TARGET_SETTINGS, Bench, Outcome, Setting, Sources, Task, source_settings
-from ucds.models import ClusteringModel
-from ucds.source.train import train_source
-from ucds.source.transport import train_source_by_transport
+from ucds.experiments.pipeline import Ask, Outcome, Sources, Task, TaskOptions
+from ucds.source.fit import fit_source
+from ucds.training.prediction import predict
+from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-CONFIG = PCDSettings(
+PCD = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
-SETTING = Setting(CONFIG, seed=0, accelerator="cpu")
+CONSENSUS = ConsensusSettings(bottleneck_width=16)
+OPTIONS = TaskOptions((PCD, CONSENSUS), seed=0, accelerator="cpu")
 Blobs = Callable[..., dict[str, Any]]
 
 
-def changed(**settings: Any) -> Setting:
-    return replace(SETTING, config=PCDSettings(**CONFIG.model_dump() | settings))
+def changed(**settings: Any) -> TaskOptions:
+    """The options with these settings, each given to the methods that have it."""
+    own = [
+        given.model_copy(update={n: v for n, v in settings.items() if n in type(given).model_fields})
+        for given in OPTIONS.settings
+    ]
+    return replace(OPTIONS, settings=tuple(own))
 
 
 @pytest.fixture(scope="module")
@@ -64,24 +70,29 @@ OTHERS: Mapping[str, Any] = {
     "trusted_agreement": 0.5,
     "least_agreement": 0.1,
 }
+"""Another value for every setting of the target's side."""
 
 
-@pytest.mark.parametrize("train", [train_source, train_source_by_transport])
-def test_the_source_owner_does_not_look_at_the_targets_settings(
-    task: Task, train: Callable[..., ClusteringModel]
-) -> None:
-    assert OTHERS.keys() == TARGET_SETTINGS
-    models = [
-        train(setting.session(), task.backbone(), task.source, 4) for setting in (SETTING, changed(**OTHERS))
-    ]
-    states = [model.state_dict() for model in models]
+@pytest.mark.parametrize("kind", [PCDSettings, ConsensusSettings])
+def test_the_source_owner_does_not_look_at_the_targets_settings(task: Task, kind: type[Any]) -> None:
+    of_target = {name for name in kind.model_fields if side_of(kind, name) == "target"}
+    assert of_target
+    assert of_target == OTHERS.keys() & kind.model_fields.keys()
+    states = []
+    for options in (OPTIONS, changed(**OTHERS)):
+        session = options.session(options.settings_of(kind))
+        states.append(fit_source(session, task.backbone(), task.source, 4).model.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_settings_of_stage_1_are_those_that_it_looks_at() -> None:
-    assert source_settings(changed(**OTHERS).config) == source_settings(CONFIG)
-    others = PCDSettings(**CONFIG.model_dump() | {"information_weight": 0.5})
-    assert source_settings(others) != source_settings(CONFIG)
+    assert for_source(changed(**OTHERS).settings_of(PCDSettings)) == for_source(PCD)
+    assert for_source(PCD.model_copy(update={"information_weight": 0.5})) != for_source(PCD)
+
+
+def test_settings_are_found_by_their_class() -> None:
+    assert OPTIONS.settings_of(ConsensusSettings) is CONSENSUS
+    assert replace(OPTIONS, settings=(PCD,)).settings_of(ConsensusSettings) == ConsensusSettings()
 
 
 def same(one: Outcome, other: Outcome) -> bool:
@@ -91,31 +102,40 @@ def same(one: Outcome, other: Outcome) -> bool:
     return equal and bool((one.labels == other.labels).all())
 
 
+def counting(task: Task) -> tuple[Ask, list[TrainedModel]]:
+    """The way in which labels are got straight from the model, and the models that were asked."""
+    asked: list[TrainedModel] = []
+
+    def ask(found: TrainedModel, backbone: Backbone) -> Any:
+        asked.append(found)
+        data = task.target
+        return predict(found.model, data.samples, data.view, OPTIONS.runtime(), 64).argmax(-1).numpy()
+
+    return ask, asked
+
+
 @pytest.mark.parametrize(
     ("method", "of_target", "of_source"),
     [
         ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
-        ("ucds", {"spaces": ("features",)}, {"source_starts": 1}),
+        ("consensus", {"spaces": ("features",)}, {"source_starts": 1}),
     ],
 )
 def test_a_shared_source_changes_no_result_and_is_learned_once(
-    task: Task,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    of_target: dict[str, Any],
-    of_source: dict[str, Any],
+    task: Task, method: str, of_target: dict[str, Any], of_source: dict[str, Any]
 ) -> None:
-    answered = []
-    answer = Bench._answered
-    monkeypatch.setattr(Bench, "_answered", lambda *given: answered.append(given) or answer(*given))
-    settings = [SETTING, changed(**of_target), changed(**of_source)]
-    alone = [next(run_methods(task, setting, [method])) for setting in settings]
-    assert len(answered) == 3
+    ask, asked = counting(task)
+    every = [OPTIONS, changed(**of_target), changed(**of_source)]
+    alone = [next(run_methods(task, options, [method], ask)) for options in every]
+    assert len(asked) == 3
     sources = Sources()
-    shared = [next(run_methods(task, setting, [method], sources=sources)) for setting in settings]
-    assert len(answered) == 5
+    shared = [next(run_methods(task, options, [method], ask, sources)) for options in every]
+    assert len(asked) == 5
+    assert len(sources.learned) == 2
     assert all(same(a, b) for a, b in zip(alone, shared, strict=True))
     assert not same(alone[0], alone[1])
+    # Asked or not, the labels are the source model's own.
+    assert same(alone[0], next(run_methods(task, OPTIONS, [method])))
 
 
 def test_without_model_privacy_the_target_starts_from_the_source_model(task: Task) -> None:
@@ -140,10 +160,10 @@ def three_features() -> Backbone:
 def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
     transfer = replace(task, source_backbone=three_features)
     names = ["po-source", "po", "so", "pcd"]
-    found = {outcome.method: outcome for outcome in run_methods(transfer, SETTING, names)}
+    found = {outcome.method: outcome for outcome in run_methods(transfer, OPTIONS, names)}
     widths = {name: o.model.spec.width for name, o in found.items() if o.model is not None}
     assert widths == {"po-source": 3, "po": 6, "so": 3, "pcd": 6}
-    alike = {outcome.method: outcome for outcome in run_methods(task, SETTING, ["po-source", "po", "so"])}
+    alike = {outcome.method: outcome for outcome in run_methods(task, OPTIONS, ["po-source", "po", "so"])}
     assert same(alike["po"], alike["po-source"])
     assert same(alike["po"], found["po"])
     assert not np.array_equal(alike["so"].labels, found["so"].labels)
@@ -152,14 +172,14 @@ def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
 def test_queries_are_what_the_source_model_is_asked_about(task: Task) -> None:
     turned = VectorSamples(-task.target.samples.read(np.arange(50)).numpy())
     asked = replace(task, queries=Dataset(turned, VectorView()))
-    direct, other = (next(run_methods(t, SETTING, ["so"])) for t in (task, asked))
+    direct, other = (next(run_methods(t, OPTIONS, ["so"])) for t in (task, asked))
     assert not np.array_equal(direct.labels, other.labels)
-    to, same_to = (next(run_methods(t, SETTING, ["to"])) for t in (task, asked))
+    to, same_to = (next(run_methods(t, OPTIONS, ["to"])) for t in (task, asked))
     assert same(to, same_to)
 
 
 def test_parameters_and_images_are_counted(task: Task) -> None:
-    found = {outcome.method: outcome for outcome in run_methods(task, SETTING)}
+    found = {outcome.method: outcome for outcome in run_methods(task, OPTIONS)}
     # Bottleneck 6 x 16 + 16, its normalisation 2 x 16, prototypes 16 x 4.
     assert {o.parameters for name, o in found.items() if name != "kmeans"} == {112 + 32 + 64}
     steps = {name: sum(stage.evaluations[-1].step for stage in o.stages) for name, o in found.items()}
@@ -199,8 +219,8 @@ class Killer(Quiet):
 def test_a_killed_run_continues_where_it_was_and_ends_the_same(
     stage: str, again: list[str], task: Task, tmp_path: Path
 ) -> None:
-    (whole,) = run_methods(task, SETTING, ["pcd"])
-    kept = replace(SETTING, checkpoints=tmp_path)
+    (whole,) = run_methods(task, OPTIONS, ["pcd"])
+    kept = replace(OPTIONS, checkpoints=tmp_path)
     with pytest.raises(Killed):
         list(run_methods(task, replace(kept, reporter=Killer(stage)), ["pcd"]))
     gc.collect()  # the lock of the run's folder goes with its process, which here goes on

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grid_kit import make_place, small, write_pictures
+from grid_kit import make_machine, small, write_pictures
 
 from ucds.errors import UserError
-from ucds.experiments import preflight
-from ucds.experiments.grid import Encoder
+from ucds.experiments.grid import EncoderChoice
 from ucds.experiments.preflight import (
-    Place,
+    Machine,
     decode_all,
     encoders_of,
     make_backbone,
@@ -20,6 +19,7 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
+from ucds.training import inputs
 from ucds.training.inputs import CacheOptions
 from ucds.training.progress import Quiet
 
@@ -46,21 +46,23 @@ def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
 
 def test_nothing_is_missing(tmp_path: Path) -> None:
     listener = Listener()
-    asked, place = small(tmp_path), make_place(tmp_path)
-    found = survey(asked, place, listener)
+    asked, machine = small(tmp_path), make_machine(tmp_path)
+    found = survey(asked, machine, listener)
     assert listener.lines == []
     assert not found.faults
     cells = list(asked.cells())
-    decode_all(cells, found, place, listener)
+    decode_all(cells, found, machine, listener)
     origin = found.origin(cells[0])
-    assert origin["weights"] == origin["source_weights"] == found.weights[Encoder("ucds/oriented_edges")]
+    assert (
+        origin["weights"] == origin["source_weights"] == found.weights[EncoderChoice("ucds/oriented_edges")]
+    )
     assert len(origin["data"]) == 16
 
 
 def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
     listener = Listener()
     asked = small(tmp_path, targets='targets = ["a", "c"]')
-    found = survey(asked, make_place(tmp_path), listener)
+    found = survey(asked, make_machine(tmp_path), listener)
     (line,) = listener.lines
     assert line.startswith("missing, 4 cells (kmeans, po on c): ")
     assert line.endswith("has no domain c")
@@ -70,9 +72,9 @@ def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
     listener = Listener()
     asked = small(tmp_path, targets='targets = { shapes = ["a"], pacs = ["photo"] }')
-    place = make_place(tmp_path)
+    machine = make_machine(tmp_path)
     write_pictures(tmp_path / "data" / "shapes")
-    found = survey(asked, place, listener)
+    found = survey(asked, machine, listener)
     (line,) = listener.lines
     assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is not whole")
     assert "put it at " in line
@@ -82,20 +84,20 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_encoder_costs_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = preflight.build_backbone
+    build = inputs.build_backbone
 
     def offline(name: str, *, weights: str, input_size: int | None) -> object:
         if weights == "default":
             raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
         return build(name, weights=weights, input_size=input_size)
 
-    monkeypatch.setattr(preflight, "build_backbone", offline)
+    monkeypatch.setattr(inputs, "build_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
     write_pictures(tmp_path / "data")
     options = CacheOptions(tmp_path / "cache")
-    place = Place(tmp_path / "data", {"ucds/oriented_edges": "none"}, options, accelerator="cpu")
-    found = survey(asked, place, listener)
+    machine = Machine(tmp_path / "data", {"ucds/oriented_edges": "none"}, options, accelerator="cpu")
+    found = survey(asked, machine, listener)
     assert listener.lines == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
         "give --weights resnet18=FILE"
@@ -104,41 +106,41 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]
     # With random weights on purpose there is nothing to miss.
     asked = small(tmp_path, more + 'weights = "none"\n', seeds="seeds = [0]")
-    assert not survey(asked, place, Listener()).faults
+    assert not survey(asked, machine, Listener()).faults
 
 
 def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -> None:
-    place = make_place(tmp_path)
+    machine = make_machine(tmp_path)
     asked = small(tmp_path, seeds="seeds = [0]\nimage_size = 48")
     cell = next(iter(asked.cells()))
-    assert make_backbone(cell.condition.target, place).spec.input_size == 48
-    found = survey(asked, place, Quiet())
-    data = open_inputs(found.located[""], cell.condition.target, place, Quiet())
+    assert make_backbone(cell.condition.target, machine).spec.input_size == 48
+    found = survey(asked, machine, Quiet())
+    data = open_inputs(found.located[""], cell.condition.target, machine, Quiet())
     assert data.view.input_shape == (3, 48, 48)
     assert data.samples.read(np.arange(1)).shape == (1, 3, 55, 55)  # 48 * 256 / 224
 
 
 def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing can be run: .* has no domain c"):
-        survey(small(tmp_path, targets='targets = ["c"]'), make_place(tmp_path), Quiet())
+        survey(small(tmp_path, targets='targets = ["c"]'), make_machine(tmp_path), Quiet())
 
 
 def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
-    place = make_place(tmp_path)
+    machine = make_machine(tmp_path)
     for domain in ("a", "b"):
         for number, image in enumerate(sorted((tmp_path / "data" / domain).glob("*/*"))):
             image.rename(tmp_path / "data" / domain / f"{number}.png")
         for folder in (tmp_path / "data" / domain).glob("?"):
             folder.rmdir()
     with pytest.raises(UserError, match="nothing can be run: .* no class folders to score against"):
-        survey(small(tmp_path), place, Quiet())
+        survey(small(tmp_path), machine, Quiet())
 
 
 def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
     methods = 'methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]'
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\n'
     cells = [cell for cell in small(tmp_path, more, methods=methods).cells() if cell.variant]
-    own, other = Encoder("ucds/oriented_edges"), Encoder("resnet18")
+    own, other = EncoderChoice("ucds/oriented_edges"), EncoderChoice("resnet18")
     assert {cell.method: encoders_of(cell) for cell in cells} == {
         "kmeans": [own],
         "po-source": [other],

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from grid_kit import record, small
 
-from ucds.config import RECIPE_SETTINGS
+from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
 from ucds.experiments.records import (
-    alone,
     append_records,
     identity_in,
     identity_of,
+    lock_records,
     origin_of,
     read_records,
 )
@@ -58,9 +57,13 @@ def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(UserError, match="another process is filling"), alone(tmp_path):
+    with (
+        lock_records(tmp_path),
+        pytest.raises(UserError, match="another process is filling"),
+        lock_records(tmp_path),
+    ):
         pass
-    with alone(tmp_path):
+    with lock_records(tmp_path):
         pass
 
 
@@ -90,69 +93,70 @@ name = "the grid again"
 
 def test_cells_are_told_apart_by_what_they_do_and_not_by_their_names(tmp_path: Path) -> None:
     found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]")
-    identities = {cell.variant: identity_of(cell, {}) for cell in found.cells()}
+    identities = {cell.variant: identity_of(cell) for cell in found.cells()}
     assert identities["the grid again"] == identities[""]
     assert len(set(identities.values())) == len(identities) - 1
 
 
-def test_settings_of_a_baseline_tell_its_cells_apart(tmp_path: Path) -> None:
-    found = small(tmp_path, methods='methods = ["iic", "pcd"]', seeds="seeds = [0]")
-    iic, pcd = found.cells()
-    other = {"iic": {"epochs": 3}}
-    assert identity_of(iic, {}) != identity_of(iic, other)
-    assert identity_of(pcd, {}) == identity_of(pcd, other)
+EVERY = (
+    *("kmeans", "iic", "po", "so", "to", "ao", "pcd"),
+    *("consensus-source", "consensus-alone", "consensus"),
+)
 
 
-def test_settings_that_a_method_does_not_look_at_tell_nothing_apart(tmp_path: Path) -> None:
-    text = 'methods = ["kmeans", "iic", "po", "so", "to", "ao", "pcd", "consensus-source", "consensus-alone", "ucds"]'
-    plain = small(tmp_path, methods=text, seeds="seeds = [0]")
-    for name in RECIPE_SETTINGS:
-        default = PCDSettings.model_fields[name].default
-        value = {True: False, "guarded": "own"}.get(default, ["near"] if name == "spaces" else 1)
-        other = plain.model_copy(update={"settings": {**plain.settings, name: value}})
-        changed = {
-            cell.method
-            for cell, again in zip(plain.cells(), other.cells(), strict=True)
-            if identity_of(cell, {}) != identity_of(again, {})
-        }
-        assert changed == {"consensus-source", "consensus-alone", "ucds"}
+@pytest.mark.parametrize(
+    ("settings", "looking"),
+    [
+        ({"iic": {"epochs": 3}}, {"iic"}),
+        ({"kmeans": {"restarts": 9}}, {"kmeans"}),
+        ({"epsilon": 0.5}, {"po", "so", "to", "ao", "pcd"}),
+        ({"neighbours": 3}, {"consensus-source", "consensus-alone", "consensus"}),
+        ({"spaces": ["near"]}, {"consensus-source", "consensus-alone", "consensus"}),
+        ({"bottleneck_width": 4}, set(EVERY) - {"kmeans"}),
+    ],
+)
+def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
+    tmp_path: Path, settings: dict[str, Any], looking: set[str]
+) -> None:
+    plain = small(tmp_path, methods=f"methods = {list(EVERY)}", seeds="seeds = [0]")
+    other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
+    pairs = zip(plain.cells(), other.cells(), strict=True)
+    assert {cell.method for cell, again in pairs if identity_of(cell) != identity_of(again)} == looking
 
 
-def test_a_record_of_the_first_version_belongs_to_the_plain_cell(tmp_path: Path) -> None:
-    found = small(
-        tmp_path,
-        VARIANTS,
-        methods='methods = ["pcd"]',
-        seeds="seeds = [0]",
-        targets='dataset = "office31"\ntargets = ["a"]',
-    )
-    plain = next(found.cells())
-    old = record("pcd", "a", 0, 0.5, backbone="ucds/oriented_edges", settings=found.settings)
-    del old["config"]["ensemble_momentum"]  # younger than the record
-    matching = [c.variant for c in found.cells() if identity_of(c, {}) == identity_in(old, "office31")]
+def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> None:
+    targets = 'dataset = "office31"\ntargets = ["a"]'
+    found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]", targets=targets)
+    both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
+    made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings, **both)
+    matching = [c.variant for c in found.cells() if identity_of(c) == identity_in(made)]
     assert matching == ["", "the grid again"]
-    assert identity_in(old, "") != identity_of(plain, {})
-    assert origin_of(old) == {"weights": "none", "source_weights": "none", "data": "aa"}
+    assert identity_in(made | {"dataset": ""}) != identity_in(made)
+    assert origin_of(made) == {"weights": "none", "source_weights": "none", "data": "aa"}
 
 
-def belongs(values: dict[str, Any], config: PCDSettings, tmp_path: Path) -> bool:
-    settings = {name: value for name, value in config.model_dump().items() if name != "tune"}
-    found = small(tmp_path, methods='methods = ["pcd"]', seeds="seeds = [0]").model_copy(
-        update={"settings": settings}
-    )
-    entry = record("pcd", "a", 0, 0.5, backbone="ucds/oriented_edges") | {"config": values}
-    return identity_in(json.loads(json.dumps(entry)), "") == identity_of(next(found.cells()), {})
+def test_entries_younger_than_a_record_have_the_value_of_its_time() -> None:
+    made = record("pcd", "a", 0, 0.5)
+    old = {name: value for name, value in made.items() if name != "image_size"}
+    assert identity_in(old) == identity_in(made)
+    assert identity_in(old) != identity_in(made | {"image_size": 48})
 
 
-def test_records_belong_to_settings(tmp_path: Path) -> None:
-    config = PCDSettings(epsilon=0.02)
-    assert belongs(config.model_dump(), config, tmp_path)
-    assert not belongs(config.model_dump(), PCDSettings(epsilon=0.03), tmp_path)
+@pytest.mark.parametrize("kind", [PCDSettings, ConsensusSettings])
+def test_settings_younger_than_a_record_have_the_value_of_its_time(
+    kind: type[PCDSettings | ConsensusSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value that is named once, and not today's default, which may be another one."""
+    method = "pcd" if kind is PCDSettings else "consensus"
+    made = record(method, "a", 0, 0.5, settings={"decay_rate": 7.0})
+    old = made | {"settings": {n: v for n, v in made["settings"].items() if n != "decay_rate"}}
+    assert identity_in(old) != identity_in(made)
+    monkeypatch.setattr(kind, "FORMERLY", {"decay_rate": 7.0, "momentum": 0.1})
+    assert identity_in(old) == identity_in(made)
+    assert made["settings"]["momentum"] == 0.9  # what a record names is not replaced
+    assert identity_in(record(method, "a", 0, 0.5, settings={})) != identity_in(old)
 
 
-def test_settings_younger_than_a_record_had_their_defaults(tmp_path: Path) -> None:
-    old = PCDSettings().model_dump()
-    del old["ensemble_momentum"]
-    assert belongs(old, PCDSettings(), tmp_path)
-    assert not belongs(old, PCDSettings(ensemble_momentum=0.3), tmp_path)
-    assert not belongs(old | {"forgotten": 1}, PCDSettings(), tmp_path)
+def test_a_forgotten_setting_makes_another_record() -> None:
+    made = record("pcd", "a", 0, 0.5)
+    assert identity_in(made | {"settings": made["settings"] | {"forgotten": 1}}) != identity_in(made)

@@ -34,8 +34,8 @@ def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
 def stage(
     name: str, snapshots: Sequence[Sequence[int]], proportions: Sequence[float], selected: int = 0
 ) -> StageResult:
-    state = {"proportions": torch.tensor([proportions])}
-    return StageResult(name, [evaluation(labels) for labels in snapshots], selected, state, 0.5)
+    evaluations = [evaluation(labels) for labels in snapshots]
+    return StageResult(name, evaluations, selected, torch.tensor([proportions]), 0.5)
 
 
 STAGES = (
@@ -98,7 +98,7 @@ def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:
     # Right in domain a, all in one cluster in domain b.
     labels = np.where(domain[kept] == 0, 1 - classes[kept], 0)
     stages = [stage("learn-source", [labels.tolist()], [0.5, 0.5])]
-    found = source_scores(stages, samples, classes, PCDSettings(validation_fraction=0.25), 3)
+    found = source_scores(stages, samples, classes, 0.25, 3)
     assert list(found) == ["a", "b"]
     assert found["a"]["accuracy"] == 1.0
     in_b = classes[kept][domain[kept] == 1]
@@ -108,20 +108,20 @@ def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:
 def test_without_a_validation_part_all_samples_count() -> None:
     samples = VectorSamples(np.zeros((4, 1), np.float32))
     stages = [stage("learn-source", [[0, 0, 1, 1]], [0.5, 0.5])]
-    found = source_scores(stages, samples, CLASSES, PCDSettings(validation_fraction=0.0), 0)
+    found = source_scores(stages, samples, CLASSES, 0.0, 0)
     assert [value["accuracy"] for value in found.values()] == [0.75]
 
 
 def test_without_stage_1_there_is_no_source_to_score() -> None:
     samples = VectorSamples(np.zeros((4, 1), np.float32))
-    assert source_scores(STAGES[1:], samples, CLASSES, PCDSettings(), 0) == {}
+    assert source_scores(STAGES[1:], samples, CLASSES, 0.1, 0) == {}
 
 
 def test_a_record_says_what_it_was_made_with() -> None:
-    config = PCDSettings(epsilon=0.5)
-    found = provenance(config, "cpu", "32-true")
-    assert found["config"] == config.model_dump(mode="json")
-    assert found["config_hash"] == config.hash
+    settings = PCDSettings(epsilon=0.5)
+    found = provenance(settings, "cpu", "32-true")
+    assert found["settings_hash"] == settings.hash
+    assert provenance(None, "cpu", "32-true")["settings_hash"] == "none"
     assert found["device"] == "cpu"
     assert found["versions"].keys() == {"python", "ucds", "torch", "timm", "scikit-learn"}
     assert all(found["versions"].values())

@@ -1,17 +1,17 @@
-"""What the client makes of everything a service may answer."""
+"""Tests of the client of a label service: every answer that a service may give."""
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
-import httpx
 import pytest
 from fake_service import KEY, FakeService, label_of, problem
 
-from ucds.errors import UserError
-from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError, _retry_after
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError
+from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.questions import Body
 
 IMAGE = b"\x89PNG one"
@@ -54,7 +54,8 @@ def test_it_asks_again_when_the_connection_was_lost(service: FakeService) -> Non
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 415, 422, 500])
 def test_it_does_not_ask_again_when_that_cannot_help(service: FakeService, status: int) -> None:
     service.faults.append(problem(status))
-    with pytest.raises(UserError, match=f"answers {status}: no: {status}"):
+    kind = ServiceUnavailableError if status == 500 else RefusedError
+    with pytest.raises(kind, match=f"answers {status}: no: {status}"):
         _ask(service)
     assert service.requests == 1
 
@@ -68,17 +69,42 @@ def test_it_waits_as_long_as_it_is_asked_to(service: FakeService) -> None:
 
 def test_its_patience_ends(service: FakeService) -> None:
     service.faults.append(problem(503, {"Retry-After": "3600"}))
-    with pytest.raises(UserError, match="no: 503; try again later"):
+    with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
         _ask(service)
-    with pytest.raises(UserError, match="cannot be reached"):
+    service.faults.extend([problem(429, {"Retry-After": "1"})] * 9)
+    with pytest.raises(ServiceUnavailableError, match="no: 429; try again later"):
+        _ask(service, patience=1.5)
+    with pytest.raises(ServiceUnavailableError, match=r"cannot be reached .*; try again later") as caught:
         LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05).info()
+    assert not isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
 
 
-def test_dates_say_how_long_to_wait() -> None:
-    assert _retry_after(httpx.Headers({"Retry-After": "Fri, 31 Dec 2999 23:59:59 GMT"})) > 1e9
-    assert _retry_after(httpx.Headers({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"})) == 0
-    assert _retry_after(httpx.Headers({"Retry-After": "soon"})) == 0
-    assert _retry_after(httpx.Headers()) is None
+def test_a_service_that_says_nothing_cannot_be_reached(service: FakeService) -> None:
+    service.delay = 2.0
+    with pytest.raises(ServiceUnavailableError, match="cannot be reached"):
+        _ask(service, timeout=0.1, patience=0.3)
+
+
+def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
+    service.faults.append(problem(503, {"Retry-After": "60"}))
+    client = _client(service, patience=3600.0)
+    threading.Timer(0.3, client.stop).start()
+    started = time.monotonic()
+    with pytest.raises(ServiceUnavailableError, match="no: 503$"):
+        client.ask(_body(IMAGE), 1)
+    assert time.monotonic() - started < 30
+    assert service.requests == 1
+
+
+def test_the_wait_may_be_given_as_a_date(service: FakeService) -> None:
+    service.faults.append(problem(503, {"Retry-After": "Fri, 31 Dec 2999 23:59:59 GMT"}))
+    with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
+        _ask(service)
+    past, unknown = ({"Retry-After": text} for text in ("Fri, 31 Dec 1999 23:59:59 GMT", "soon"))
+    service.faults.extend([problem(429, past), problem(429, unknown)])
+    assert _ask(service) == [label_of(IMAGE)]
+    assert service.requests == 4
 
 
 def test_a_429_without_a_date_means_that_the_budget_is_used_up(service: FakeService) -> None:
@@ -94,7 +120,7 @@ def test_it_says_which_samples_were_refused(service: FakeService) -> None:
         client.ask(_body(b"a", b"b"), 2)
     assert caught.value.reasons == {1: "not an image"}
     service.faults.append(problem(422, invalid=[{"position": 5, "detail": "?"}]))
-    with _client(service) as client, pytest.raises(UserError, match="not in the request"):
+    with _client(service) as client, pytest.raises(RefusedError, match="not in the request"):
         client.ask(_body(b"a", b"b"), 2)
 
 
@@ -117,14 +143,14 @@ def test_it_says_which_samples_were_refused(service: FakeService) -> None:
 )
 def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
     service.change = lambda answer: answer.update(change)
-    with pytest.raises(UserError, match="refused"):
+    with pytest.raises(RefusedError, match="not of the form agreed on and is refused"):
         _ask(service)
     assert service.requests == 1
 
 
 def test_an_answer_with_too_few_labels_is_refused(service: FakeService) -> None:
     service.change = lambda answer: answer.update(labels=[])
-    with pytest.raises(UserError, match="0 labels for 1 samples"):
+    with pytest.raises(RefusedError, match="0 labels for 1 samples"):
         _ask(service)
 
 
@@ -140,18 +166,18 @@ def test_an_answer_with_too_few_labels_is_refused(service: FakeService) -> None:
 )
 def test_what_is_no_label_service_is_refused(service: FakeService, reply: Any, message: str) -> None:
     service.faults.append(reply)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(RefusedError, match=message):
         _ask(service)
 
 
 def test_information_is_checked_as_well(service: FakeService) -> None:
     service.info["weights"] = "AAAA"
-    with _client(service) as client, pytest.raises(UserError, match="weights: Extra inputs"):
+    with _client(service) as client, pytest.raises(RefusedError, match="weights: Extra inputs"):
         client.info()
 
 
 def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
-    with LabelClient(service.url, "wrong") as client, pytest.raises(UserError, match="answers 401"):
+    with LabelClient(service.url, "wrong") as client, pytest.raises(RefusedError, match="answers 401"):
         client.info()
 
 
@@ -159,7 +185,7 @@ def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
     "url", ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
 )
 def test_it_sends_no_key_over_an_open_line(url: str) -> None:
-    with pytest.raises(UserError, match="not encrypted"):
+    with pytest.raises(InputError, match="not encrypted"):
         LabelClient(url, KEY)
     LabelClient(url, KEY, allow_plain_http=True)
 
@@ -175,17 +201,17 @@ def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
     "url", ["labels.example.org", "ftp://example.org", "https://", "https://a.example/?q=1"]
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match="no address of a service"):
+    with pytest.raises(InputError, match="no address of a service"):
         LabelClient(url, KEY)
 
 
 def test_the_key_stays_out_of_sight() -> None:
     assert KEY not in repr(LabelClient("https://example.org", KEY))
-    with pytest.raises(UserError, match="no user name or password") as caught:
+    with pytest.raises(InputError, match="no user name or password") as caught:
         LabelClient(f"https://me:{KEY}@example.org", KEY)
     assert KEY not in str(caught.value)
     for key in ("", "two words", "line\nbreak", "schlüssel"):
-        with pytest.raises(UserError, match="the key is not one line") as caught:
+        with pytest.raises(InputError, match="the key is not one line") as caught:
             LabelClient("https://example.org", key)
 
 

@@ -1,4 +1,4 @@
-"""A client that is killed at any moment asks nothing twice that it was told, and ends with every label."""
+"""Tests of a query that is killed at any moment: no answer is asked for twice, and every label is there."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
     service.delay = 0.3  # so that the signal comes long before the end, however busy the machine
     client = _start(service, images, out)
     while service.requests < 10:
+        assert client.poll() is None
         time.sleep(0.001)
     client.send_signal(signal.SIGINT)
     assert client.wait() == 130

@@ -1,4 +1,4 @@
-"""Asking about many samples: each once, in batches, in parallel, and going on after trouble."""
+"""Tests of queries about many samples: each asked once, in batches, in parallel, continued after failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fake_service import KEY, FakeService, label_of, problem
 
 from ucds.data.folders import scan_folder
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
@@ -45,7 +45,7 @@ def test_every_image_gets_its_label(service: FakeService, make_images: MakeImage
     assert not journal_path(out).exists()
 
 
-def test_no_file_name_crosses_the_wall(service: FakeService, make_images: MakeImages, tmp_path: Path) -> None:
+def test_no_file_name_is_sent(service: FakeService, make_images: MakeImages, tmp_path: Path) -> None:
     images = make_images(2)
     (images / "a" / "000.png").rename(images / "a" / "Mrs Miller.png")
     _query(service, images, tmp_path / "labels.json")
@@ -95,18 +95,18 @@ def test_embeddings_are_asked_about_as_well(tmp_path: Path) -> None:
 def test_the_wrong_kind_of_samples_is_refused(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="not about embeddings"):
+    with pytest.raises(InputError, match="not about embeddings"):
         VectorQuestions(np.zeros((2, 5), np.float32), ("0", "1")).check_accepted(
             LabelClient(service.url, KEY).info()
         )
     service.info |= {"accepts": "embeddings", "width": 4}
-    with pytest.raises(UserError, match="embeddings of width 4"):
+    with pytest.raises(InputError, match="embeddings of width 4"):
         _query(service, make_images(2), tmp_path / "labels.json")
     np.savez(tmp_path / "x.npz", a=np.zeros((2, 5), np.float32))
-    with pytest.raises(UserError, match="width 4, not 5"):
+    with pytest.raises(InputError, match="width 4, not 5"):
         _query(service, tmp_path / "x.npz", tmp_path / "labels.json")
     np.savez(tmp_path / "x.npz", a=np.zeros((2, 4)), b=np.zeros((2, 4)))
-    with pytest.raises(UserError, match="2 arrays"):
+    with pytest.raises(InputError, match="2 arrays"):
         open_questions(tmp_path / "x.npz")
     assert not service.requests
 
@@ -138,7 +138,7 @@ def test_nothing_usable_at_all_is_an_error(
 ) -> None:
     images = make_images(3)
     service.unusable = {path.read_bytes() for path in images.rglob("*.png")}
-    with pytest.warns(UcdsWarning), pytest.raises(UserError, match="none of the samples"):
+    with pytest.warns(UcdsWarning), pytest.raises(InputError, match="none of the samples"):
         _query(service, images, tmp_path / "labels.json")
 
 
@@ -147,7 +147,7 @@ def test_after_trouble_only_the_rest_is_asked_about(
 ) -> None:
     images, out = make_images(40), tmp_path / "labels.json"
     service.change = lambda answer: service.faults.append(problem(500)) if len(service.charged) > 20 else None
-    with pytest.raises(UserError, match="answers 500"):
+    with pytest.raises(ServiceUnavailableError, match="answers 500"):
         _query(service, images, out)
     assert not out.exists()
     service.change = lambda answer: None
@@ -164,11 +164,11 @@ def test_a_model_that_changes_on_the_way_is_refused(
 ) -> None:
     images, out = make_images(24), tmp_path / "labels.json"
     service.change = lambda answer: answer.update(model="beta") if len(service.charged) > 8 else None
-    with pytest.raises(UserError, match="changed from model 'alpha' to 'beta'"):
+    with pytest.raises(RefusedError, match="changed from model 'alpha' to 'beta'"):
         _query(service, images, out, parallel=1)
     assert journal_path(out).read_bytes().count(b"\n") == 2
     service.info["model"] = "beta"
-    with pytest.raises(UserError, match=r"holds labels of model 'alpha' .* answers as model 'beta'"):
+    with pytest.raises(RefusedError, match=r"holds labels of model 'alpha' .* answers as model 'beta'"):
         _query(service, images, out)
 
 
@@ -178,11 +178,11 @@ def test_the_whole_budget_is_used_and_nothing_is_lost_with_it(
     images, out = make_images(40), tmp_path / "labels.json"
     service.limit = 29
     with pytest.raises(
-        UserError, match=r"29 labels for 40 samples are kept .* larger budget .* --max-queries 29"
+        RefusedError, match=r"29 labels for 40 samples are kept .* larger budget .* --max-queries 29"
     ):
         _query(service, images, out)
     assert len(service.charged) == 29
-    with pytest.raises(UserError, match="29 labels for 40"):
+    with pytest.raises(RefusedError, match="29 labels for 40"):
         _query(service, images, out)
     service.limit, service.forbidden = 40, set(service.charged)
     assert len(_query(service, images, out).ids) == 40
@@ -194,7 +194,7 @@ def test_a_choice_of_samples_knows_what_is_labelled_already(
 ) -> None:
     images, out = make_images(40), tmp_path / "labels.json"
     service.limit = 5
-    with pytest.raises(UserError, match="budget"):
+    with pytest.raises(RefusedError, match="budget"):
         _query(service, images, out)
     seen: dict[bytes, int] = {}
 
@@ -214,7 +214,7 @@ def test_paid_labels_are_not_overwritten(
 ) -> None:
     images, out = make_images(3), tmp_path / "labels.json"
     _query(service, images, out)
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(InputError, match="exists already"):
         _query(service, images, out)
 
 

@@ -1,4 +1,4 @@
-"""``ucds query`` and ``ucds train-target --url``, as a target owner types them."""
+"""Tests of the commands ``ucds query`` and ``ucds train-target --url``, and of their functions in Python."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fake_service import KEY, FakeService, label_of
 
+import ucds
 from ucds.cli import main
 from ucds.data.vectors import load_vectors
 from ucds.labels.cluster_labels import ClusterLabels
@@ -22,7 +23,7 @@ Run = Callable[..., int]
 QUICK = [
     *("--accelerator", "cpu", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1"),
     *(
-        "--recipe",
+        "--method",
         "pcd",
         "--set",
         "bottleneck_width=8",
@@ -183,3 +184,53 @@ def test_labels_of_another_model_are_not_taken_for_this_ones(
     ClusterLabels(("0",), np.array([0]), 7, "beta").save(beside)
     assert run("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK) == 2
     assert "holds labels of model 'beta'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [None, 7])
+def test_the_function_and_the_command_write_the_same_labels(
+    count: int | None, run: Run, embeddings: FakeService, vectors: Path
+) -> None:
+    with ucds.LabelClient(embeddings.url, KEY) as client:
+        labels = ucds.query(str(vectors), "own.json", client, max_queries=count, seed=2, accelerator="cpu")
+    few = () if count is None else ("--max-queries", count)
+    command = ("query", vectors, "--url", embeddings.url, "--out", "typed.json", "--seed", 2, *few)
+    assert run(*command, "--accelerator", "cpu") == 0
+    assert Path("own.json").read_bytes() == Path("typed.json").read_bytes()
+    assert len(labels.ids) == (count or 60)
+
+
+def test_the_errors_of_a_query_have_classes_of_their_own(
+    run: Run, embeddings: FakeService, vectors: Path
+) -> None:
+    with (
+        ucds.LabelClient(embeddings.url, "wrong") as client,
+        pytest.raises(ucds.RefusedError, match="answers 401"),
+    ):
+        ucds.query(vectors, "l", client)
+    away = ucds.LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05)
+    with away as client, pytest.raises(ucds.ServiceUnavailableError, match="cannot be reached"):
+        ucds.query(vectors, "l", client)
+    embeddings.limit = 3
+    with (
+        ucds.LabelClient(embeddings.url, KEY) as client,
+        pytest.raises(ucds.RefusedError, match="the budget of this key is used up"),
+    ):
+        ucds.query(vectors, "l", client)
+    journal = journal_path(Path("l"))
+    journal.write_bytes(journal.read_bytes().replace(b'"labels"', b'"scores"', 1))
+    with (
+        ucds.LabelClient(embeddings.url, KEY) as client,
+        pytest.raises(ucds.DamagedFileError, match="is damaged: delete it to ask again"),
+    ):
+        ucds.query(vectors, "l", client)
+
+
+def test_training_asks_a_client_for_its_labels(run: Run, embeddings: FakeService, vectors: Path) -> None:
+    settings = ucds.ConsensusSettings(fitting_epochs=1, space_partitions=2, bottleneck_width=8)
+    options = ucds.RunOptions(accelerator="cpu")
+    client = ucds.LabelClient(embeddings.url, KEY)
+    found = ucds.train_target(vectors, "run", labels=client, settings=settings, options=options)
+    assert found.n_clusters == embeddings.info["n_clusters"]
+    assert len(embeddings.charged) == 60
+    (beside,) = Path().glob("run.labels-*.json")
+    assert len(ucds.ClusterLabels.load(beside).ids) == 60

@@ -14,6 +14,7 @@ def test_rows_are_stacked_by_domain_and_padded_with_zero() -> None:
 
 def test_weights_are_even_within_a_domain_and_zero_in_the_padding() -> None:
     torch.testing.assert_close(sample_weights((2, 4)), torch.tensor([[0.5, 0.5, 0, 0], [0.25] * 4]))
+    torch.testing.assert_close(sample_weights((3,)), torch.full((1, 3), 1 / 3))
 
 
 def test_gradients_flow_back_to_the_rows() -> None:

@@ -292,7 +292,7 @@ def test_a_failed_factorisation_falls_back_on_sinkhorn(monkeypatch):
 
 
 def test_works_where_the_device_has_no_double_precision(monkeypatch):
-    monkeypatch.setattr(ucds.math.ot, "_working_type", lambda device: torch.float32)
+    monkeypatch.setattr(ucds.math.ot, "working_type", lambda device: torch.float32)
     for name, (cost, u, v) in HARD.items():
         result = solve_transport(cost.float(), u.float(), v.float())
         assert bool(result.converged), name

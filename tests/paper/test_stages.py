@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import ot
+import pytest
 import torch
 from torch.nn.functional import kl_div, one_hot
-from ucds.target.refine import refine_target
 
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
@@ -18,14 +19,15 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.pseudo_labels import temporal_ensemble
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
-from ucds.target.pcd import cluster_target
+from ucds.target.pcd import cluster_target, refine_target
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
 K, WIDTH = 4, 6
-CONFIG = PCDSettings(
+SETTINGS = PCDSettings(
     bottleneck_width=5,
     batch_size=64,
     mixing_weight=0.0,
@@ -53,8 +55,8 @@ def vectors(*sizes: int) -> VectorSamples:
     return VectorSamples.from_arrays({f"d{i}": rng.normal(size=(n, WIDTH)) for i, n in enumerate(sizes)})
 
 
-def session() -> Session:
-    return Session(Runtime(accelerator="cpu", seed=0), CONFIG)
+def session() -> Session[PCDSettings]:
+    return Session(Runtime(accelerator="cpu", seed=0), SETTINGS)
 
 
 def one_step(
@@ -64,7 +66,7 @@ def one_step(
 ) -> tuple[ClusteringModel, torch.Tensor]:
     """The model after one step of the paper's clustering loss, and the new proportions."""
     after = copy.deepcopy(before).train()
-    sampler = DomainBalancedSampler(samples.domain, CONFIG.batch_size, 0)
+    sampler = DomainBalancedSampler(samples.domain, SETTINGS.batch_size, 0)
     index = torch.from_numpy(sampler.batch(0))
     features = after.encoder(samples.read(index.numpy()))
     logits = features @ after.prototypes
@@ -137,31 +139,38 @@ def test_stage_2_adds_the_distance_from_smoothed_labels() -> None:
     assert_same(found, expected)
 
 
-def test_the_temporal_ensemble_is_refreshed_as_often_as_configured() -> None:
+def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """With tau = 0 the targets become the model's own predictions after the first refresh."""
     samples, trained = vectors(40), model()
-    config = CONFIG.model_copy(
+    targets: list[torch.Tensor] = []
+
+    def spy(*given: Any) -> torch.Tensor:
+        targets.append(temporal_ensemble(*given))
+        return targets[-1]
+
+    monkeypatch.setattr("ucds.target.pcd.temporal_ensemble", spy)
+    settings = SETTINGS.model_copy(
         update={"ensemble_momentum": 0.0, "clustering_epochs": 6, "evaluations_per_stage": 3}
     )
     labels = ClusterLabels(samples.ids, np.zeros(40, dtype=np.int64), K, "test")
     result = cluster_target(
-        Session(Runtime(accelerator="cpu"), config), trained, Dataset(samples, VectorView()), labels
+        Session(Runtime(accelerator="cpu"), settings), trained, Dataset(samples, VectorView()), labels
     )
     assert [e.step for e in result.evaluations] == [2, 4, 6]
     # The targets at the end come from the refresh at step 4; the last evaluation serves no further step.
     assert result.selected == 2
-    assert torch.equal(result.state["targets"].argmax(1), result.evaluations[1].labels)
-    assert not torch.equal(result.state["targets"], result.state["targets"].round())
+    assert [list(t.argmax(1)) for t in targets] == [list(e.labels) for e in result.evaluations[:2]]
+    assert not torch.equal(targets[1], targets[1].round())
 
 
 def test_methods_without_a_term_skip_it() -> None:
     """Without transport the solver is not called; without mixing there is no second forward pass."""
     samples = vectors(20)
-    config = CONFIG.model_copy(update={"transport_weight": 0.0})
+    settings = SETTINGS.model_copy(update={"transport_weight": 0.0})
     network = model()
     calls: list[int] = []
     network.register_forward_hook(lambda *_: calls.append(1))
-    stage_session = Session(Runtime(accelerator="cpu"), config)
+    stage_session = Session(Runtime(accelerator="cpu"), settings)
     cluster_target(
         stage_session,
         network,

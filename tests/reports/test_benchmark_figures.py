@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,12 @@ def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
     lost = [made("pcd", "a", 0, 0.5, points="gone.npz")]
     assert "gone.npz is missing or damaged" in drawn(asked, lost, tmp_path)[1]
     assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_a_figure_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    (text,) = drawn(benchmark({"kind": "proportions"}), [made("pcd", "a", 0, 0.5, **KNOWN)], tmp_path)
+    assert text == "Figure proportions: missing (figures need matplotlib: pip install 'ucds[figures]')."
 
 
 def test_points_are_drawn_beside_each_other(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ucds.math import plane
 from ucds.reports import canvas, figures, tsne
 from ucds.reports.canvas import FigureFiles
 
@@ -116,22 +117,22 @@ def test_embedding_names_classes_and_prototypes(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("text_as_text")
 def test_many_samples_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tsne, "MAX_POINTS", 20)
+    monkeypatch.setattr(plane, "MAX_POINTS", 20)
     assert "before (20 of 30 samples)" in svg_texts(draw_tsne(tmp_path / "tsne"))
 
 
 def test_prototypes_lie_among_their_class() -> None:
     features, prototypes, classes = blobs()
     # Lengths must not matter: the prototypes are far longer than the features.
-    points = tsne._embed(np.concatenate([features, 40 * prototypes.T]), seed=0)
-    for klass, star in enumerate(points[30:]):
-        nearest = np.linalg.norm(points[:30] - star, axis=1).argsort()[:5]
+    points = plane.to_plane(features, 40 * prototypes, classes, seed=0)
+    for klass, star in enumerate(points.prototypes):
+        nearest = np.linalg.norm(points.samples - star, axis=1).argsort()[:5]
         assert Counter(classes[nearest].tolist()) == {klass: 5}
 
 
 def test_looks_tell_seventy_classes_apart() -> None:
     assert gcd(len(canvas.COLOURS), len(canvas.MARKERS)) == 1
-    assert len({canvas.look(klass) for klass in range(70)}) == 70
+    assert len({canvas.colour_and_marker(klass) for klass in range(70)}) == 70
 
 
 @pytest.mark.parametrize(

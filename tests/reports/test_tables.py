@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from grid_kit import record
 
+from ucds.baselines.settings import KMeansSettings
 from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_records
@@ -83,8 +84,10 @@ def test_without_published_figures_there_are_no_such_columns() -> None:
 
 
 def test_records_of_other_settings_do_not_count() -> None:
-    other = {"settings": {"epsilon": 0.03}}
-    foreign = [record("pcd", "b", 0, 0.99, **other), record("kmeans", "a", 0, 0.01, **other)]
+    foreign = [
+        record("pcd", "b", 0, 0.99, settings={"epsilon": 0.03}),
+        record("kmeans", "a", 0, 0.01, settings={"restarts": 7}),
+    ]
     assert text_of(benchmark(), [*RECORDS, *foreign]) == text_of(benchmark(), RECORDS)
 
 
@@ -120,7 +123,7 @@ def test_a_seed_counts_once_and_the_latest_record_of_it() -> None:
 
 def test_provenance_is_told() -> None:
     text = text_of(benchmark(), RECORDS)
-    settings = PCDSettings(epsilon=0.02).hash
+    settings = ", ".join(sorted([PCDSettings(epsilon=0.02).hash, KMeansSettings().hash]))
     assert "Backbone net, weights none, data aa." in text
     assert f"Settings {settings}; cpu (1 threads); torch 2." in text
     assert "Revisions 0123456789ab." in text
@@ -142,7 +145,7 @@ def test_variants_of_one_method_are_rows_by_their_names() -> None:
         grid={"backbone": "net", "targets": ["a"], "methods": ["pcd"], "seeds": [0, 1]}, variants=VARIANTS
     )
     made = [record("pcd", "a", seed, 0.5 + seed / 10) for seed in (0, 1)]
-    pooled = [record("pcd", "a", seed, 0.52 + seed / 10, dataset="", pooled_source=True) for seed in (0, 1)]
+    pooled = [record("pcd", "a", seed, 0.52 + seed / 10, pooled_source=True) for seed in (0, 1)]
     text = text_of(asked, [*made, *pooled])
     assert rows(text, "method")[0] == ["method", "a", "paper a"]
     assert rows(text, "**PCD**")[0][1:] == ["55.0 +- 7.1 (2)", "46.8"]

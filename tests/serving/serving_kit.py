@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,9 @@ from ucds.backbones import Backbone, identity_backbone
 from ucds.models import ClusteringModel
 from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
-from ucds.serving.server import Address, make_server
+from ucds.serving.server import Address, run_server
 from ucds.serving.settings import Limits
-from ucds.training.model_file import MODEL_FILE, ModelCard, save_model
+from ucds.training.model_file import ModelCard, StoredModel, save_model
 
 WIDTH = 4
 K = 12
@@ -83,19 +84,25 @@ def running(
 ) -> Iterator[Service]:
     limits = limits or Limits()
     app = create_app(labeller, ledger, limits, **options)
-    address = Address("127.0.0.1", 0)
+    with in_thread(lambda ready, stop: run_server(app, Address(port=0), limits, ready, stop)) as url:
+        yield Service(url, app, ledger, None)
+
+
+@contextmanager
+def in_thread(serve: Callable[[Callable[[str], None], threading.Event], None]) -> Iterator[str]:
+    """A blocking function that serves until an event, in a thread of its own; its URL is given."""
     up: list[str] = []
-    with address.bind() as bound:
-        server = make_server(app, address, bound, limits, up.append)
-        thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
-        thread.start()
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(serve, up.append, stop)
         try:
-            wait_until(lambda: bool(up))
-            yield Service(up[0], app, ledger, None)
+            wait_until(lambda: bool(up) or done.done())
+            if not up:
+                done.result()
+            yield up[0]
         finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
+            stop.set()
+            done.result(30)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -136,7 +143,7 @@ def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source
     width = model.prototypes.shape[0]
     card = ModelCard(role, folder.name, k, width, backbone.spec, backbone.weights, ("a",), ("source",))
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder / MODEL_FILE, model, torch.full((1, k), 1 / k), card)
+    save_model(folder, StoredModel(card, model, torch.full((1, k), 1 / k)))
     return folder
 
 

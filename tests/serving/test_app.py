@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import httpx
 import pytest
@@ -192,12 +194,8 @@ def test_a_failing_model_charges_nothing_and_the_service_goes_on(vectors: Servic
 
 def test_without_a_reachable_ledger_nothing_is_answered(vectors: Service) -> None:
     assert vectors.ledger is not None
-    from sqlalchemy.exc import OperationalError
-
-    def away(*args: object, **options: object) -> None:
-        raise OperationalError("x", {}, Exception("gone"))
-
-    vectors.ledger._engine.connect = away  # type: ignore[method-assign,assignment]
+    with closing(sqlite3.connect(str(vectors.ledger.url.database))) as database, database:
+        database.execute("DROP TABLE keys")
     answer = post(vectors, [vector(1)])
     refused(answer, 503, "ledger-away")
     assert answer.headers["retry-after"] == "5"

@@ -12,7 +12,7 @@ from serving_kit import WIDTH, K, make_run
 from torch import nn
 
 from ucds.backbones import module_backbone
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.models import ClusteringModel
 from ucds.serving.batcher import Batcher
 from ucds.serving.labeller import ModelLabeller
@@ -82,6 +82,11 @@ def test_a_model_that_looks_at_its_batch_answers_one_at_a_time() -> None:
     with pytest.warns(UcdsWarning, match="one sample at a time"):
         labeller = ModelLabeller(stored(Centred()), batch_size=8)
     assert labeller.batch_size == 1
+
+
+def test_a_batch_holds_a_sample_at_least() -> None:
+    with pytest.raises(InputError, match="at least one sample"):
+        ModelLabeller(stored(convolutions()), batch_size=0)
 
 
 def test_only_source_models_are_served(tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
+from sqlalchemy.pool import Pool
 
-from ucds.errors import UserError
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
 from ucds.serving import tables
 from ucds.serving.audit import Head
 from ucds.serving.ledger import KeyRecord, KeyRevoked, Ledger, OverBudget
@@ -209,18 +214,19 @@ def test_a_log_cut_short_with_its_head_is_found_by_an_anchor_alone(ledger: Ledge
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "kind", "words"),
     [
-        ("mysql://host/name", "SQLite file or in PostgreSQL"),
-        ("postgresql://127.0.0.1:1/none", "cannot be opened"),
-        ("sqlite://", "SQLite file"),
-        ("no/such/folder/ledger.sqlite", "no folder"),
+        ("mysql://host/name", InputError, "SQLite file or in PostgreSQL"),
+        ("postgresql://127.0.0.1:1/none", ServiceUnavailableError, "cannot be opened"),
+        ("sqlite://", InputError, "SQLite file"),
+        ("no/such/folder/ledger.sqlite", InputError, "no folder"),
+        ("sqlite:///no/such/folder/ledger.sqlite", InputError, "no folder"),
     ],
 )
-def test_places_that_hold_no_ledger(place: str, words: str) -> None:
+def test_places_that_hold_no_ledger(place: str, kind: type[UserError], words: str) -> None:
     if place.startswith("postgresql"):
         pytest.importorskip("psycopg")
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(kind, match=words):
         Ledger(place)
 
 
@@ -233,18 +239,81 @@ def test_the_password_of_a_database_is_not_shown() -> None:
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_text("no database, but long enough to be read as one" * 50)
-    with pytest.raises(UserError, match="cannot be opened"):
+    with pytest.raises(DamagedFileError, match="cannot be opened"):
         Ledger(tmp_path)
+
+
+def test_a_ledger_of_another_format_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    with tampering(ledger) as connection:
+        connection.execute(text("UPDATE head SET format = 'ucds-ledger/9'"))
+    with pytest.raises(DamagedFileError, match="format 'ucds-ledger/9'"):
+        Ledger(tmp_path)
+
+
+def test_a_folder_in_the_place_of_a_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").mkdir()
+    with pytest.raises(InputError, match="cannot be opened"):
+        Ledger(tmp_path)
+
+
+def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(NoSpaceError, match="cannot be written: No space left"):
+        Ledger(tmp_path)
+
+
+def test_a_full_disk_is_told_and_charges_nothing(ledger: Ledger) -> None:
+    """A bound on the pages of the database is to SQLite what a full disk is."""
+    key = make_key(ledger, budget=10**6)
+    # SQLite takes the present number of pages for a bound below it.
+    with (
+        every_connection(lambda connection: connection.execute("PRAGMA max_page_count = 1")),
+        pytest.raises(NoSpaceError, match="full"),
+    ):
+        charge(ledger, key, *range(20_000))
+    assert used(ledger) == 0
+
+
+@contextmanager
+def every_connection(prepare: Callable[[sqlite3.Connection], object]) -> Iterator[None]:
+    """A function that is called with each connection to a database before it is used."""
+
+    def call(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:
+        prepare(connection)
+
+    event.listen(Pool, "checkout", call)
+    try:
+        yield
+    finally:
+        event.remove(Pool, "checkout", call)
+
+
+def test_a_database_that_does_not_answer_is_told(ledger: Ledger) -> None:
+    with tampering(ledger) as connection:
+        connection.execute(text("DROP TABLE keys"))
+    with pytest.raises(ServiceUnavailableError, match="the ledger cannot be used"):
+        ledger.list_keys()
+
+
+def test_a_request_of_more_samples_than_a_statement_has_values(ledger: Ledger) -> None:
+    key = make_key(ledger, budget=10**6)
+    most = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
+    with every_connection(lambda connection: connection.setlimit(most, 32_766)):  # SQLite's own default
+        assert len(charge(ledger, key, *range(33_000))) == 33_000
+        assert len(charge(ledger, key, *range(33_001))) == 33_001
+    assert used(ledger) == 33_001
 
 
 @contextmanager
 def tampering(ledger: Ledger) -> Iterator[Connection]:
     """The database without the ledger's care."""
-    with (
-        ledger._engine.connect().execution_options(**{tables.WRITES: True}) as connection,
-        connection.begin(),
-    ):
+    engine = tables.open_engine(ledger.url, create=False)
+    with engine.execution_options(**{tables.WRITES: True}).begin() as connection:
         yield connection
+    engine.dispose()
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from ucds.errors import UserError
 from ucds.serving import decoding
 from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
-from ucds.serving.server import Address, check_exposure, serve
+from ucds.serving.server import Address, check_exposure, run_server
 from ucds.serving.settings import Limits
 
 
@@ -112,7 +112,7 @@ def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
         Address(certificate=chain, private_key=tmp_path / "none")
     app = create_app(FakeLabeller())
     with pytest.raises(UserError, match="cannot be used"):
-        serve(app, Address(port=0, certificate=key, private_key=chain), Limits())
+        run_server(app, Address(port=0, certificate=key, private_key=chain), Limits())
 
 
 def test_limits_under_which_nothing_could_be_answered() -> None:

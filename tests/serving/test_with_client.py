@@ -14,12 +14,12 @@ from ucds.errors import UcdsWarning, UserError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
-from ucds.labels.query import Choice, query_labels
+from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
 from ucds.serving.ledger import Ledger
 
 
-def _query(service: Service, samples: Path, out: Path, choose: Choice | None = None) -> ClusterLabels:
+def _query(service: Service, samples: Path, out: Path, choose: Selector | None = None) -> ClusterLabels:
     with LabelClient(service.url, service.key, patience=10, first_wait=0.01) as client:
         return query_labels(client, open_questions(samples), out, choose=choose)
 

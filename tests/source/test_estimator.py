@@ -1,4 +1,4 @@
-"""Tests of the source owner's estimator."""
+"""Tests of `SourceClustering`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from ucds import SourceClustering, UserError
+from ucds import InputError, SourceClustering, TargetClustering
 from ucds.backbones import module_backbone
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
@@ -32,7 +32,7 @@ Blobs = Callable[..., dict[str, Any]]
 
 @parametrize_with_checks(
     [
-        SourceClustering(recipe="pcd", settings=SHORT, random_state=0),
+        SourceClustering(method="pcd", settings=SHORT, random_state=0),
         SourceClustering(settings={"source_starts": 1}, random_state=0),
     ]
 )
@@ -43,7 +43,7 @@ def test_keeps_scikit_learns_contract(estimator: SourceClustering, check: Callab
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
-    parameters = {"recipe": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"method": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
     return SourceClustering(n_clusters, **parameters)
 
 
@@ -85,7 +85,7 @@ def test_fitted_attributes(blobs: Blobs) -> None:
 def test_finds_blobs_that_cannot_be_missed(blobs: Blobs) -> None:
     x, domain = two_domains(blobs)
     found = SourceClustering(
-        4, recipe="pcd", settings={"source_epochs": 60}, random_state=0, accelerator="cpu"
+        4, method="pcd", settings={"source_epochs": 60}, random_state=0, accelerator="cpu"
     )
     found.fit(x, sample_domain=domain)
     truth = np.concatenate([np.arange(40) % 4, np.arange(24) % 4])
@@ -107,10 +107,42 @@ def test_the_same_seed_gives_the_same_model_to_the_bit(blobs: Blobs) -> None:
     )
 
 
-def test_a_random_state_object_is_drawn_from(blobs: Blobs) -> None:
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint64, np.random.RandomState])
+def test_every_kind_of_seed_decides(kind: Any, blobs: Blobs) -> None:
     x, _ = two_domains(blobs)
-    one, two = (brief(random_state=np.random.RandomState(3)).fit(x).prototypes_ for _ in range(2))
+    one, two, other = (brief(random_state=kind(seed)).fit(x).prototypes_ for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_integers_of_python_and_numpy_are_the_same_seed(blobs: Blobs) -> None:
+    x, _ = two_domains(blobs)
+    one, other = (brief(random_state=seed).fit(x).prototypes_ for seed in (3, np.int64(3)))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_a_random_state_object_gives_another_seed_at_each_fit(blobs: Blobs) -> None:
+    x, _ = two_domains(blobs)
+    source = brief(random_state=np.random.RandomState(3))
+    assert not np.array_equal(source.fit(x).prototypes_, source.fit(x).prototypes_)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (True, "not True"),
+        (-1, r"lie in \[0, 2\^32\), not -1"),
+        (2**32, r"lie in \[0, 2\^32\)"),
+        ("a", "not 'a'"),
+        (1.5, "not 1.5"),
+        (np.random.default_rng(), "not Generator"),
+    ],
+    ids=str,
+)
+def test_other_kinds_of_seed_are_refused(wrong: Any, words: str, blobs: Blobs) -> None:
+    x, _ = two_domains(blobs)
+    with pytest.raises(InputError, match=f"^random_state must .*{words}"):
+        brief(random_state=wrong).fit(x)
 
 
 def test_the_global_generators_are_left_alone(blobs: Blobs) -> None:
@@ -145,7 +177,7 @@ def test_without_domains_there_is_one(blobs: Blobs) -> None:
 @pytest.mark.parametrize("wrong", [["a"] * 63, [["a"]] * 64, "a", 3])
 def test_domains_that_do_not_fit_are_refused(wrong: Any, blobs: Blobs) -> None:
     x, _ = two_domains(blobs)
-    with pytest.raises(UserError, match=r"sample_domain must have one entry a sample, \(64,\)"):
+    with pytest.raises(InputError, match=r"sample_domain must have one entry a sample, \(64,\)"):
         brief().fit(x, sample_domain=wrong)
 
 
@@ -167,7 +199,7 @@ def test_parameters_that_cannot_be_used_are_refused_in_fit(
 ) -> None:
     x, _ = two_domains(blobs)
     source = brief(**parameters)  # the constructor only stores
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(InputError, match=words):
         source.fit(x, sample_domain=np.arange(64) % 3)
 
 
@@ -213,6 +245,46 @@ def test_clones_and_survives_pickling(blobs: Blobs) -> None:
     np.testing.assert_array_equal(copy.fit(x, sample_domain=domain).labels_, source.labels_)
 
 
+@pytest.mark.parametrize("method", ["pcd", "consensus"])
+def test_survives_its_run_folder(method: str, blobs: Blobs, tmp_path: Path) -> None:
+    x, domain = two_domains(blobs)
+    settings = BRIEF if method == "pcd" else {"source_starts": 1}
+    source = brief(method=method, settings=settings).fit(x, sample_domain=domain)
+    source.save(tmp_path / "run")
+    again = SourceClustering.load(tmp_path / "run", accelerator="cpu")
+    assert again.get_params()["n_clusters"] == 4
+    assert again.n_features_in_ == 6
+    assert again.domain_names_ == ("a", "b")
+    assert again.stored_.card == source.stored_.card
+    np.testing.assert_array_equal(again.prototypes_, source.prototypes_)
+    np.testing.assert_array_equal(again.proportions_, source.proportions_)
+    np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
+    np.testing.assert_array_equal(again.label(x).labels, source.labels_)
+    assert not hasattr(again, "labels_")
+    with pytest.raises(ValueError, match="5 features, but SourceClustering is expecting 6"):
+        again.predict(x[:, :5])
+
+
+def test_only_a_finished_source_run_is_loaded(blobs: Blobs, tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        brief().save(tmp_path / "run")
+    with pytest.raises(InputError, match="is not a run folder"):
+        SourceClustering.load(tmp_path)
+    TargetClustering(4, settings={"fitting_epochs": 1}).fit(two_domains(blobs)[0]).save(tmp_path / "target")
+    with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
+        SourceClustering.load(tmp_path / "target")
+
+
+def test_a_model_with_a_backbone_of_ones_own_is_loaded_with_it(blobs: Blobs, tmp_path: Path) -> None:
+    x, _ = two_domains(blobs)
+    torch.manual_seed(0)
+    source = brief(backbone=module_backbone(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)).fit(x)
+    source.save(tmp_path / "run")
+    empty = module_backbone(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)
+    again = SourceClustering.load(tmp_path / "run", backbone=empty, accelerator="cpu")
+    np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
+
+
 def test_label_gives_what_predict_gives_and_names(blobs: Blobs) -> None:
     x, domain = two_domains(blobs)
     source = brief().fit(x, sample_domain=domain)
@@ -242,14 +314,14 @@ def test_a_targets_folder_needs_no_domain_folders_to_be_labelled(pictures: Path)
 def test_folders_and_arrays_are_not_mixed_up(pictures: Path, blobs: Blobs) -> None:
     x, domain = two_domains(blobs)
     on_images = brief(3, **EDGES).fit(pictures / "domains")
-    with pytest.raises(UserError, match="fitted on images"):
+    with pytest.raises(InputError, match="fitted on images"):
         on_images.predict(x)
     on_vectors = brief().fit(x)
-    with pytest.raises(UserError, match="takes embeddings of width 6"):
+    with pytest.raises(InputError, match="takes embeddings of width 6"):
         on_vectors.predict(pictures / "domains")
-    with pytest.raises(UserError, match="sample_domain is for arrays"):
+    with pytest.raises(InputError, match="sample_domain is for arrays"):
         brief(**EDGES).fit(pictures / "domains", sample_domain=domain)
-    with pytest.raises(UserError, match="takes arrays: name one"):
+    with pytest.raises(InputError, match="takes arrays: name one"):
         brief(backbone=module_backbone(nn.Linear(6, 5), 5)).fit(pictures / "domains")
-    with pytest.raises(UserError, match="There is no folder"):
+    with pytest.raises(InputError, match="There is no folder"):
         brief(**EDGES).fit(pictures / "absent")

@@ -1,4 +1,4 @@
-"""Tests of the source's part of the recipe `ucds`."""
+"""Tests of `ucds.source.transport`: the provider's part of the consensus method."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
-from ucds import SourceClustering, UserError
+from ucds import InputError, SourceClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import Interrupted
 from ucds.math.partitions import match
 from ucds.models import ClusteringModel
-from ucds.source.train import train_source
+from ucds.source.fit import fit_source
 from ucds.training.prediction import predict
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -74,14 +74,14 @@ def test_the_model_answers_from_the_mean_of_the_domains() -> None:
 def test_the_order_of_samples_and_domains_does_not_matter() -> None:
     vectors, truth, domain = shifted(BALANCED)
     order = np.argsort(domain, kind="stable")
-    sorted_ = source().fit(vectors[order], sample_domain=domain[order]).stages_[0].state
-    mixed = source().fit(vectors, sample_domain=domain).stages_[0].state
+    sorted_ = source().fit(vectors[order], sample_domain=domain[order]).stages_[0]
+    mixed = source().fit(vectors, sample_domain=domain).stages_[0]
     # Stable sorting leaves every domain as it was, so that all numbers are the same.
-    torch.testing.assert_close(mixed["assignments"][order], sorted_["assignments"], atol=1e-4, rtol=0)
-    torch.testing.assert_close(mixed["proportions"], sorted_["proportions"], atol=1e-4, rtol=0)
-    renamed = source().fit(vectors, sample_domain=np.array(["z", "a"])[domain]).stages_[0].state
-    assert adjusted_rand_score(truth, renamed["assignments"].argmax(1).numpy()) == 1
-    torch.testing.assert_close(renamed["proportions"].sort(1)[0], mixed["proportions"].flip(0).sort(1)[0])
+    torch.testing.assert_close(mixed.assignments[order], sorted_.assignments, atol=1e-4, rtol=0)
+    torch.testing.assert_close(mixed.proportions, sorted_.proportions, atol=1e-4, rtol=0)
+    renamed = source().fit(vectors, sample_domain=np.array(["z", "a"])[domain]).stages_[0]
+    assert adjusted_rand_score(truth, renamed.assignments.argmax(1).numpy()) == 1
+    torch.testing.assert_close(renamed.proportions.sort(1)[0], mixed.proportions.flip(0).sort(1)[0])
 
 
 def test_proportions_of_unbalanced_domains_are_found() -> None:
@@ -103,7 +103,7 @@ def test_one_domain_and_no_transport_work_too() -> None:
 
 def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
     few = np.eye(3, 5, dtype=np.float32)
-    with pytest.raises(UserError, match="^3 samples cannot form 4 clusters$"):
+    with pytest.raises(InputError, match="^3 samples cannot form 4 clusters$"):
         source().fit(few)
 
 
@@ -120,16 +120,18 @@ def small_backbone() -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh()), 12)
 
 
-def train(path: Path | None, data: Dataset, tune: str = "full") -> tuple[ClusteringModel, Session]:
-    config = PCDSettings.from_mapping(
-        {"recipe": "ucds", "tune": tune, "fitting_epochs": 6, "batch_size": 16, "bottleneck_width": 10}
+def train(
+    path: Path | None, data: Dataset, tune: str = "full"
+) -> tuple[ClusteringModel, Session[MethodSettings]]:
+    settings = ConsensusSettings.from_mapping(
+        {"tune": tune, "fitting_epochs": 6, "batch_size": 16, "bottleneck_width": 10}
     )
     folder = None if path is None else RunFolder(path)
     if path is not None and folder is not None:
         folder.open({}, resume=path.exists())
-    session = Session(Runtime(accelerator="cpu", folder=folder), config)
+    session: Session[MethodSettings] = Session(Runtime(accelerator="cpu", folder=folder), settings)
     try:
-        return train_source(session, small_backbone(), data, K), session
+        return fit_source(session, small_backbone(), data, K).model, session
     finally:
         session.close()
         if folder is not None:

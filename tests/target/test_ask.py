@@ -1,4 +1,4 @@
-"""Which samples of a target are asked about, given those that have a label already."""
+"""Tests of `ucds.target.ask`: which samples are asked about, given those that have a label already."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import UserError
+from ucds.errors import InputError
 from ucds.target.ask import choose_spread, labels_beside, questions_about
 from ucds.training.runtime import Runtime
 
@@ -53,7 +53,7 @@ def test_labels_from_elsewhere_count(data: Dataset) -> None:
 
 def test_only_samples_that_can_be_sent_are(data: Dataset) -> None:
     assert questions_about(data.samples).ids == data.samples.ids
-    with pytest.raises(UserError, match="only image files and embeddings"):
+    with pytest.raises(InputError, match="only image files and embeddings"):
         questions_about(subset(data.samples, [0, 1]))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the target's agreement: clusterings in several spaces, and what becomes of a provider's labels."""
+"""Tests of `agree`: the vote of clusterings in several spaces, and the use of a provider's labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings
 from ucds.math.partitions import Partition
 from ucds.target.consensus import Agreed, agree
 
@@ -28,8 +28,8 @@ CLEAR, BLURRED = groups(0.05), groups(0.5)
 def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
-    config = PCDSettings.from_mapping({"recipe": "ucds", "space_partitions": 3} | settings)
-    return agree(vectors, K, config, np.random.default_rng(0), labels=labels, rows=rows)
+    chosen = ConsensusSettings.from_mapping({"space_partitions": 3} | settings)
+    return agree(vectors, K, chosen, np.random.default_rng(0), labels=labels, rows=rows)
 
 
 def rand_index(agreed: Agreed) -> float:
@@ -48,7 +48,7 @@ def test_clear_groups_are_found_alone() -> None:
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
-def test_right_labels_do_no_harm_whatever_becomes_of_them(transfer: str) -> None:
+def test_right_labels_do_no_harm_in_any_use(transfer: str) -> None:
     found = run(CLEAR, (TRUTH + 1) % K, transfer=transfer, space_partitions=10)
     assert rand_index(found) == 1
     assert found.evidence is not None
@@ -56,7 +56,7 @@ def test_right_labels_do_no_harm_whatever_becomes_of_them(transfer: str) -> None
     np.testing.assert_allclose(found.shares.sum(1), 1, atol=1e-6)
 
 
-def test_labels_set_aside_change_nothing() -> None:
+def test_labels_that_are_not_used_change_nothing() -> None:
     alone, beside = run(BLURRED), run(BLURRED, TRUTH, transfer="own")
     np.testing.assert_array_equal(alone.partition, beside.partition)
     np.testing.assert_array_equal(alone.shares, beside.shares)
@@ -77,7 +77,7 @@ def test_labels_in_the_consensus_have_the_votes_of_one_space() -> None:
     assert set(np.unique(others)) == {0.0, 1.0}
 
 
-def test_labels_with_three_spaces_are_one_voice_of_four() -> None:
+def test_labels_beside_three_spaces_have_a_quarter_of_the_votes() -> None:
     labels = TRUTH.copy()
     labels[5] = 3
     spaces = ("features", "principal", "near")
@@ -87,10 +87,10 @@ def test_labels_with_three_spaces_are_one_voice_of_four() -> None:
 
 
 def test_right_labels_help_where_groups_are_blurred() -> None:
-    alone, voice, shaped = (rand_index(run(BLURRED, TRUTH, transfer=use)) for use in TRANSFERS)
+    alone, voted, widened = (rand_index(run(BLURRED, TRUTH, transfer=use)) for use in TRANSFERS)
     assert alone == rand_index(run(BLURRED))
-    assert alone + 0.1 < min(voice, shaped)
-    assert voice != shaped
+    assert alone + 0.1 < min(voted, widened)
+    assert voted != widened
 
 
 def test_the_guard_chooses() -> None:
@@ -102,15 +102,15 @@ def test_the_guard_chooses() -> None:
         assert rand_index(found) == 1
 
 
-def test_the_guard_lets_labels_shape_the_clustering_that_tell_apart_what_looks_alike() -> None:
+def test_the_guard_transfers_labels_that_tell_apart_what_looks_alike() -> None:
     n, n_clusters = 320, 8
     truth, draw = np.arange(n) % n_clusters, np.random.default_rng(0).normal(size=(n, 10))
     places = np.eye(10)[truth]
     places[truth == 7] = np.eye(10)[6] + 0.2 * np.eye(10)[7]  # almost where group 6 is
     places[(truth == 0) & (np.arange(n) % 16 == 0)] = np.eye(10)[8]  # half of group 0 looks different
     vectors = (places + 0.05 * draw + 0.5).astype(np.float32)
-    config = PCDSettings.from_mapping({"recipe": "ucds", "space_partitions": 10})
-    found = agree(vectors, n_clusters, config, np.random.default_rng(0), labels=truth)
+    settings = ConsensusSettings(space_partitions=10)
+    found = agree(vectors, n_clusters, settings, np.random.default_rng(0), labels=truth)
     assert found.evidence is not None
     assert found.evidence.use == "transferred"
     assert found.evidence.provider_groups == pytest.approx(1 / 8)
@@ -146,7 +146,7 @@ def test_a_provider_may_have_another_number_of_clusters(labels: Partition, trans
     found = run(CLEAR, labels, transfer=transfer, space_partitions=10)
     assert found.shares.shape == (N, K)
     np.testing.assert_allclose(found.shares.sum(1), 1, atol=1e-6)
-    if transfer != "transferred":  # what shapes the spaces may well split their groups elsewhere
+    if transfer != "transferred":  # further coordinates may well split other groups
         assert rand_index(found) == 1
 
 

@@ -1,4 +1,4 @@
-"""Tests of the target owner's estimator."""
+"""Tests of `TargetClustering`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from PIL import Image
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ucds import ClusterLabels, TargetClustering, UserError
+from ucds import ClusterLabels, InputError, SourceClustering, TargetClustering, UcdsWarning, load
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-SHORT = {"source_epochs": 10}
+SHORT = {"refinement_epochs": 10}
 BRIEF = {"clustering_epochs": 2, "refinement_epochs": 2, "bottleneck_width": 16}
 Blobs = Callable[..., dict[str, Any]]
 
 
 @parametrize_with_checks(
     [
-        TargetClustering(recipe="pcd", settings=SHORT, random_state=0),
+        TargetClustering(method="pcd", settings=SHORT, random_state=0),
         TargetClustering(settings={"fitting_epochs": 2, "space_partitions": 1}, random_state=0),
     ]
 )
@@ -32,7 +32,7 @@ def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callab
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> TargetClustering:
-    parameters = {"recipe": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"method": "pcd", "settings": BRIEF, "random_state": 0, "accelerator": "cpu"} | parameters
     return TargetClustering(n_clusters, **parameters)
 
 
@@ -80,23 +80,72 @@ def test_every_form_of_the_same_labels_gives_the_same_model(x: Any) -> None:
     assert not np.array_equal(prototypes[0], brief().fit(x).prototypes_)
 
 
+@pytest.mark.parametrize("method", ["pcd", "consensus"])
+def test_minus_one_stands_for_a_sample_without_a_label(x: Any, method: str) -> None:
+    answers = np.where(np.arange(48) < 12, np.roll(ANSWERS, 1), ANSWERS)  # a quarter of them is wrong
+    some = np.where(np.arange(48) % 3 == 0, -1, answers)
+    rows = np.flatnonzero(some >= 0)
+    voting: Any = {"fitting_epochs": 2, "space_partitions": 2, "transfer": "consensus"}
+    settings = BRIEF if method == "pcd" else voting
+    target = brief(method=method, settings=settings)
+    with pytest.warns(UcdsWarning, match="32 of 48 samples have a label"):
+        from_array = target.fit(x, source_labels=some).prototypes_
+    named = ClusterLabels(tuple(str(i) for i in rows), answers[rows], 4, "p")
+    with pytest.warns(UcdsWarning, match="32 of 48 samples have a label"):
+        np.testing.assert_array_equal(target.fit(x, source_labels=named).prototypes_, from_array)
+    assert not np.array_equal(target.fit(x, source_labels=answers).prototypes_, from_array)
+
+
+def test_few_labels_carry_over_to_all_samples(x: Any) -> None:
+    some = np.where(np.arange(48) < 16, ANSWERS, -1)
+    with pytest.warns(UcdsWarning, match="16 of 48"):
+        taught = brief(settings={"clustering_epochs": 60, "refinement_epochs": 2}).fit(x, source_labels=some)
+    assert (taught.labels_ == ANSWERS).mean() > 0.9
+
+
+@pytest.mark.parametrize("method", ["pcd", "consensus"])
+def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
+    settings = BRIEF if method == "pcd" else {"fitting_epochs": 2, "space_partitions": 2}
+    target = brief(method=method, settings=settings).fit(x, source_labels=ANSWERS)
+    target.save(tmp_path / "run")
+    again = TargetClustering.load(str(tmp_path / "run"), accelerator="cpu")
+    assert again.n_clusters == 4
+    np.testing.assert_array_equal(again.predict_proba(x), target.predict_proba(x))
+    np.testing.assert_array_equal(again.proportions_, target.proportions_)
+    opened = load(tmp_path / "run", role="target", accelerator="cpu")
+    np.testing.assert_array_equal(opened.predict(x), target.labels_)
+    with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
+        SourceClustering.load(tmp_path / "run")
+
+
+def test_probabilities_are_of_the_labels(x: Any) -> None:
+    target = brief().fit(x)
+    probabilities = target.predict_proba(x)
+    assert probabilities.shape == (48, 4)
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(probabilities.argmax(1), target.labels_)
+
+
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (ANSWERS[:40], "48 sample ids but 40 labels"),
-        (ANSWERS.astype(float), "list of integers, not float64"),
-        (ANSWERS[:, None], "list of integers"),
+        (ANSWERS[:40], r"must be 48 integers, not int64 of \(40,\)"),
+        (ANSWERS.astype(float), r"must be 48 integers, not float64 of \(48,\)"),
+        (ANSWERS[:, None], r"must be 48 integers, not int64 of \(48, 1\)"),
+        (ANSWERS > 1, "must be 48 integers, not bool"),
         (ANSWERS + 1, r"labels lie in \[1, 4\], but 4 clusters"),
-        (ANSWERS - 1, r"labels lie in \[-1, 2\]"),
-        ([None] * 48, "list of integers"),
-        (3, "list of integers"),
+        (ANSWERS - 2, r"labels lie in \[-2, 1\], but 4 clusters"),
+        (np.full(48, -1), "there are no labels"),
+        ([None] * 48, "must be 48 integers, not object"),
+        (3, r"must be 48 integers, not int64 of \(\)"),
         (ClusterLabels(("x",), np.array([0]), 4, "p"), "none of the 48 samples has a label"),
         (ClusterLabels(tuple(map(str, range(48))), ANSWERS, 5, "p"), "5 clusters, but the model has 4"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(x: Any, labels: Any, words: str) -> None:
     target = brief()
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(InputError, match=words):
         target.fit(x, source_labels=labels)
     assert not hasattr(target, "labels_")
     assert not hasattr(target, "_answers")
@@ -119,7 +168,7 @@ def test_the_given_arrays_are_not_changed(x: Any) -> None:
 
 def test_a_target_is_one_domain(tmp_path: Path, x: Any) -> None:
     np.savez(tmp_path / "two.npz", a=x, b=x)
-    with pytest.raises(UserError, match="a target is one domain"):
+    with pytest.raises(InputError, match="a target is one domain"):
         brief().fit(tmp_path / "two.npz")
     with pytest.raises(TypeError, match="sample_domain"):
         brief().fit(x, sample_domain=ANSWERS)

@@ -1,4 +1,4 @@
-"""Tests of the target's part of the recipe `ucds`: alone, with labels, stopped and resumed."""
+"""Tests of `fit_target_by_consensus`: alone, with labels, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from ucds import TargetClustering, UserError
+from ucds import InputError, TargetClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
@@ -21,7 +21,7 @@ from ucds.errors import Interrupted, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.models import ClusteringModel
-from ucds.target.train import train_target
+from ucds.target.fit import fit_target
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
@@ -64,21 +64,22 @@ def train(
     *,
     folder: Path | None = None,
     data: Dataset | None = None,
-    n_clusters: int | None = K,
     listener: Listener | None = None,
     seed: int = 0,
-    **settings: Any,
-) -> tuple[ClusteringModel, Session]:
-    short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 8, "space_partitions": 4, "batch_size": 16}
-    config = PCDSettings.from_mapping(short | {"bottleneck_width": 10} | settings)
+    **given: Any,
+) -> tuple[ClusteringModel, Session[MethodSettings]]:
+    short = {"fitting_epochs": 8, "space_partitions": 4, "batch_size": 16, "bottleneck_width": 10}
+    settings = ConsensusSettings.from_mapping(short | given)
+    data = data or blob_data()
     run = None if folder is None else RunFolder(folder)
     if run is not None and folder is not None:
         run.open({}, resume=folder.exists())
     runtime = Runtime(accelerator="cpu", folder=run, reporter=listener, seed=seed)
-    session = Session(runtime, config)
-    backbone = small_backbone() if config.tune == "full" else identity_backbone(WIDTH)
+    session: Session[MethodSettings] = Session(runtime, settings)
+    backbone = small_backbone() if settings.tune == "full" else identity_backbone(WIDTH)
+    aligned = None if labels is None else labels.align(data.samples.ids)
     try:
-        return train_target(session, backbone, data or blob_data(), labels, n_clusters=n_clusters), session
+        return fit_target(session, backbone, data, K, aligned).model, session
     finally:
         session.close()
         if run is not None:
@@ -139,7 +140,7 @@ def test_predictions_on_the_training_samples_are_those_stored(tmp_path: Path) ->
     assert stored["agree/labels"].shape == (1, N)
 
 
-def test_what_became_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
+def test_the_use_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
     listener = Listener()
     train(given(PROVIDERS), folder=tmp_path / "run", listener=listener)
     written = json.loads((tmp_path / "run" / "transfer.json").read_text())
@@ -156,12 +157,12 @@ def test_alone_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert listener.said == []
 
 
-def test_useless_labels_are_set_aside(tmp_path: Path) -> None:
+def test_useless_labels_are_not_used() -> None:
     shuffled = np.random.default_rng(5).permutation(TRUTH)
     listener = Listener()
     model, _ = train(given(shuffled), listener=listener)
     assert accuracy(model) == 1
-    assert "set aside" in listener.said[0]
+    assert listener.said[0].startswith("the provider's labels were not used, because they agree")
     alone, _ = train()
     assert all(torch.equal(t, alone.state_dict()[name]) for name, t in model.state_dict().items())
 
@@ -174,7 +175,7 @@ def test_labels_of_some_samples_in_any_order() -> None:
     assert accuracy(model) == 1
     with pytest.warns(UcdsWarning, match="30 of 80"):
         _, again = train(given(PROVIDERS, np.sort(rows)))
-    torch.testing.assert_close(session.results[0].state, again.results[0].state, atol=0, rtol=0)
+    assert torch.equal(session.results[0].assignments, again.results[0].assignments)
 
 
 @pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups
@@ -183,22 +184,11 @@ def test_the_provider_may_have_another_number_of_clusters(labels: np.ndarray, k:
     model, _ = train(given(labels, n_clusters=k), transfer="consensus")
     assert model.n_clusters == K
     assert accuracy(model) == 1
-    of_the_providers, _ = train(given(labels, n_clusters=k), n_clusters=None, fitting_epochs=1)
-    assert of_the_providers.n_clusters == k
-
-
-def test_the_papers_recipe_refuses_another_number_of_clusters() -> None:
-    with pytest.raises(UserError, match="the labels have 2 clusters, but the model has 4"):
-        train(given(TRUTH // 2, n_clusters=2), recipe="pcd", clustering_epochs=1, refinement_epochs=1)
 
 
 def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="^3 samples cannot form 4 clusters$"):
+    with pytest.raises(InputError, match="^3 samples cannot form 4 clusters$"):
         train(data=blob_data(3))
-    with pytest.raises(UserError, match="say how many clusters"):
-        train(n_clusters=None)
-    with pytest.raises(UserError, match="none of the 80 samples has a label"):
-        train(ClusterLabels(("x", "y"), np.array([0, 1]), K, "p"))
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
@@ -241,12 +231,12 @@ def test_a_stopped_run_ends_as_one_that_never_stopped(
             train(given(PROVIDERS), folder=tmp_path / "stopped", tune=tune)
     assert (tmp_path / "stopped" / "checkpoint.pt").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.recipe.agree", None)  # is not done again
+        patch.setattr("ucds.target.consensus.agree", None)  # is not done again
         resumed, again = train(given(PROVIDERS), folder=tmp_path / "stopped", tune=tune)
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     for one, other in zip(session.results, again.results, strict=True):
-        torch.testing.assert_close(one.state, other.state, atol=0, rtol=0)
+        assert torch.equal(one.proportions, other.proportions)
         assert one.selected == other.selected
     for name in ("log.jsonl", "transfer.json"):
         assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()

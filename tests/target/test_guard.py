@@ -1,4 +1,4 @@
-"""Tests of the guard: how far a provider's labels are to be trusted, and in what words it says so."""
+"""Tests of the guard: the use of a provider's labels, and the sentence about it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
+from ucds.config import ConsensusSettings
 from ucds.math.partitions import Partition
 from ucds.target.guard import Evidence, weigh_labels
 
@@ -42,7 +43,7 @@ def weigh(
     own: list[list[Partition]] = OWN,
     agreed: Partition = TRUTH,
 ) -> Evidence:
-    return weigh_labels(own, agreed, labels, rows, trusted=0.85, least=0.3)
+    return weigh_labels(own, agreed, labels, rows, ConsensusSettings())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_trust_follows_what_the_labels_are_worth(
     assert found.labelled == N
 
 
-def test_labels_shape_the_clustering_only_if_they_agree_and_show_groups_that_it_lacks() -> None:
+def test_labels_are_transferred_only_if_they_agree_and_show_groups_that_the_consensus_lacks() -> None:
     own = [[LUMPED], [7 - LUMPED]]
     taught = weigh(EIGHT, own=own, agreed=LUMPED)
     assert taught.use == "transferred"
@@ -93,11 +94,12 @@ def test_labels_as_good_as_ones_own_clusterings_are_trusted_however_blurred_thes
 
 
 def test_the_edges_of_trust_belong_to_the_better_side() -> None:
-    own = [[EIGHT], [LUMPED], [7 - LUMPED]]
+    own = [[LUMPED], [7 - LUMPED]]
     share = weigh(EIGHT, own=own, agreed=LUMPED).share
     more = share + 1e-6
     for trusted, least, use in ((share, 0, "transferred"), (more, share, "consensus"), (more, more, "own")):
-        found = weigh_labels(own, LUMPED, EIGHT, EVERY, trusted=trusted, least=least)
+        settings = ConsensusSettings(trusted_agreement=trusted, least_agreement=least)
+        found = weigh_labels(own, LUMPED, EIGHT, EVERY, settings)
         assert found.use == use
 
 
@@ -158,7 +160,7 @@ def test_agreement_by_chance_is_none_however_few_the_samples() -> None:
 @pytest.mark.parametrize("transfer", ["own", "consensus", "transferred"])
 @pytest.mark.parametrize("labels", [TRUTH, SHUFFLED], ids=["right", "shuffled"])
 def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Partition) -> None:
-    found = weigh_labels(OWN, TRUTH, labels, EVERY, trusted=0.85, least=0.3, transfer=transfer)
+    found = weigh_labels(OWN, TRUTH, labels, EVERY, ConsensusSettings(transfer=transfer))
     assert (found.use, found.decided) == (transfer, transfer)
     assert found.share == weigh(labels).share
     assert found.sentence.endswith(", because the setting 'transfer' says so")
@@ -169,15 +171,15 @@ def test_the_sentence_tells_use_and_percentages() -> None:
     found = Evidence("consensus", 0.8, 0.6, 0.1, 0.25, 50, "guarded")
     assert found.share == pytest.approx(0.75)
     for words in (
-        "one voice among",
+        "counted as one more clustering in the vote, because they agree",
         "75% as well as",
         "0.60 against 0.80",
         "25% of their groups",
         "groups, 10%",
     ):
         assert words in found.sentence
-    assert "were set aside" in replace(found, use="own").sentence
-    assert "helped to shape" in replace(found, use="transferred").sentence
+    assert "labels were not used" in replace(found, use="own").sentence
+    assert "used as further coordinates of the clustering" in replace(found, use="transferred").sentence
     assert "120% as well" in replace(found, provider_agreement=0.96).sentence
     assert "\n" not in found.sentence
 

@@ -1,4 +1,4 @@
-"""Samples without a label of the provider: silent at first, taught by the temporal ensemble later."""
+"""Tests of PCD with labels of some samples: the others are taught by the temporal ensemble."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from ucds.backbones import identity_backbone
-from ucds.config import PCDSettings
+from ucds.config import MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.losses import distillation_loss, soft_cross_entropy
 from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
-from ucds.target.train import train_target
+from ucds.target.fit import fit_target
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -79,10 +79,11 @@ def _data(blobs: Any) -> tuple[Dataset, np.ndarray]:
     return Dataset(VectorSamples(blobs({"x": N})["x"]), VectorView()), provider
 
 
-def _train(data: Dataset, labels: ClusterLabels, epochs: int) -> np.ndarray:
-    config = PCDSettings(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
-    session = Session(Runtime(accelerator="cpu", seed=0), config)
-    model = train_target(session, identity_backbone(data.samples.read(np.array([0])).shape[1]), data, labels)
+def _train(data: Dataset, labels: ClusterLabels, epochs: int, n_clusters: int = K) -> np.ndarray:
+    settings = PCDSettings(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
+    session: Session[MethodSettings] = Session(Runtime(accelerator="cpu", seed=0), settings)
+    backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
+    model = fit_target(session, backbone, data, n_clusters, labels).model
     return predict(model, data.samples, data.view, session.runtime, 64).argmax(-1).numpy()
 
 
@@ -105,5 +106,14 @@ def test_labels_of_all_samples_cause_no_warning(blobs: Any) -> None:
 
 def test_labels_of_other_samples_are_refused(blobs: Any) -> None:
     data, provider = _data(blobs)
-    with pytest.raises(UserError, match="none of the 96 samples has a label"):
+    with (
+        pytest.raises(InputError, match="belong to other samples"),
+        pytest.warns(UcdsWarning, match="2 of 96"),
+    ):
         _train(data, ClusterLabels(("x", "y"), provider[:2], K, "p"), epochs=1)
+
+
+def test_labels_of_another_number_of_clusters_are_refused(blobs: Any) -> None:
+    data, provider = _data(blobs)
+    with pytest.raises(InputError, match="the labels have 4 clusters, but the model has 3"):
+        _train(data, ClusterLabels(data.samples.ids, provider, K, "p"), epochs=1, n_clusters=3)

@@ -1,4 +1,4 @@
-"""Which samples are asked about when not all can be."""
+"""Tests of the choice of samples to ask about."""
 
 from __future__ import annotations
 

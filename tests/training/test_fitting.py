@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
@@ -23,14 +23,15 @@ from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.training.fitting import (
     LOGIT_SCALE,
     Assignments,
-    Found,
+    FeatureClusters,
+    build_from_clusters,
+    check_sizes,
+    compute_features,
     fit_assignments,
-    read_features,
-    refuse_unfit,
-    start_model,
+    rebuild_from_checkpoint,
 )
 from ucds.training.prediction import predict
-from ucds.training.prepare import Training, prepare
+from ucds.training.prepare import Training
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -39,9 +40,13 @@ N, K = 60, 4
 TRUTH = np.arange(N) % K
 
 
-def config(**settings: Any) -> PCDSettings:
-    short = {"recipe": "ucds", "tune": "head", "fitting_epochs": 4, "bottleneck_width": 8, "batch_size": 16}
-    return PCDSettings.from_mapping(short | settings)
+def settings(**changes: Any) -> ConsensusSettings:
+    short = {"fitting_epochs": 4, "bottleneck_width": 8, "batch_size": 16}
+    return ConsensusSettings.from_mapping(short | changes)
+
+
+def opened(**changes: Any) -> Session[ConsensusSettings]:
+    return Session(Runtime(accelerator="cpu"), settings(**changes))
 
 
 def blob_data(domains: int = 1) -> Dataset:
@@ -56,16 +61,27 @@ def network(seed: int = 0) -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
 
 
-def opened(session: Session, backbone: Backbone, data: Dataset, n_clusters: int = K) -> Training:
-    return prepare(session, backbone, data, n_clusters, side="x", cache=None, unit_features=True)
+def read(features: Dataset) -> np.ndarray:
+    return features.samples.read(np.arange(len(features.samples))).numpy()
 
 
-def found_in(vectors: np.ndarray, truth: np.ndarray = TRUTH) -> Found:
+def built(
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset
+) -> tuple[Training, FeatureClusters, np.ndarray]:
+    """The model of the true clusters, these clusters, and the features that they were found in."""
+    features = compute_features(session, backbone, data, None)
+    vectors = read(features)
+    clusters = clusters_in(vectors)
+    training = build_from_clusters(session, "find", backbone, data, features, vectors, clusters)
+    return training, clusters, vectors
+
+
+def clusters_in(vectors: np.ndarray, truth: np.ndarray = TRUTH) -> FeatureClusters:
     axes, _ = principal_axes(centre(vectors), 5)
     mean = unit_rows(vectors).mean(0)
     shares = np.eye(K, dtype=np.float32)[truth]
     prototypes = unit_rows(shares.T @ ((unit_rows(vectors) - mean) @ axes)).T
-    return Found(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, 1.5)
+    return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, 1.5)
 
 
 def test_the_state_goes_through_a_checkpoint() -> None:
@@ -78,9 +94,8 @@ def test_the_state_goes_through_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
-    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
-    training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, None)
+    data, backbone = blob_data(), network()
+    vectors = read(compute_features(opened(tune=tune), backbone, data, None))
     with torch.no_grad():
         expected = backbone.module.eval()(data.samples.read(np.arange(N)))
     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-6)
@@ -88,30 +103,26 @@ def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
 
 
 def test_fewer_samples_than_clusters_are_refused() -> None:
-    session, data = Session(Runtime(accelerator="cpu"), config()), blob_data()
+    session, data = opened(), blob_data()
     with pytest.raises(UserError, match=f"^{N} samples cannot form {N + 1} clusters$"):
-        refuse_unfit(session, data.samples, N + 1)
-    refuse_unfit(session, data.samples, N)
+        check_sizes(session, data.samples, N + 1)
+    check_sizes(session, data.samples, N)
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_features_that_are_not_finite_are_refused(cached: bool, tmp_path: Path) -> None:
-    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune="full")), blob_data(), network()
+    backbone = network()
     named = dataclasses.replace(backbone, spec=dataclasses.replace(backbone.spec, name="broken"))
     nn.init.constant_(named.module[0].bias, math.nan)
-    training = opened(session, named, data)
     with pytest.raises(UserError, match="features are not finite: are its weights right"):
-        read_features(session, named, training, data, tmp_path / "cache" if cached else None)
+        compute_features(opened(tune="full"), named, blob_data(), tmp_path / "cache" if cached else None)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])
-def test_the_started_model_looks_as_it_was_found(tune: str) -> None:
-    session, data, backbone = Session(Runtime(accelerator="cpu"), config(tune=tune)), blob_data(), network()
-    training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, None)
-    found = found_in(vectors)
-    start_model(session, "find", training, found, vectors)
-    logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
+def test_the_model_built_from_clusters_predicts_them(tune: str) -> None:
+    session, data = opened(tune=tune), blob_data()
+    training, clusters, vectors = built(session, network(), data)
+    logits = LOGIT_SCALE * (unit_rows(vectors) - clusters.mean) @ clusters.axes @ clusters.prototypes
     expected = torch.from_numpy(logits).softmax(-1)
     torch.testing.assert_close(
         predict(training.model, data.samples, data.view, session.runtime, 16), expected, atol=1e-5, rtol=1e-4
@@ -119,17 +130,14 @@ def test_the_started_model_looks_as_it_was_found(tune: str) -> None:
     (result,) = session.results
     assert (result.name, result.seconds, result.selected) == ("find", 1.5, 0)
     np.testing.assert_array_equal(result.evaluations[0].labels, expected.argmax(1))
-    np.testing.assert_array_equal(result.assignments, found.assignments)
-    np.testing.assert_array_equal(result.proportions, found.proportions)
+    np.testing.assert_array_equal(result.assignments, clusters.assignments)
+    np.testing.assert_array_equal(result.proportions, clusters.proportions)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have(tune: str) -> None:
-    session = Session(Runtime(accelerator="cpu"), config(tune=tune, fitting_epochs=60))
-    data, backbone = blob_data(2), identity_backbone(6)
-    training = opened(session, backbone, data)
-    vectors = read_features(session, backbone, training, data, None)
-    start_model(session, "find", training, found_in(vectors), vectors)
+    session, data = opened(tune=tune, fitting_epochs=60), blob_data(2)
+    training, _, _ = built(session, identity_backbone(6), data)
     asked = (TRUTH + 1) % K
     targets = torch.eye(K)[torch.from_numpy(asked)]
     result = fit_assignments(session, "fit", training.trained, training.data, targets)
@@ -144,9 +152,9 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have(tune: str
 def test_mixing_takes_part_where_the_whole_encoder_learns(tune: str, terms: set[str], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.open({}, resume=False)
-    session = Session(Runtime(accelerator="cpu", folder=folder), config(tune=tune))
-    data, backbone = blob_data(), network()
-    training = opened(session, backbone, data)
+    session = Session(Runtime(accelerator="cpu", folder=folder), settings(tune=tune))
+    backbone = network()
+    training, _, _ = built(session, backbone, blob_data())
     before = [weight.detach().clone() for weight in backbone.module.parameters()]
     fit_assignments(session, "fit", training.trained, training.data, torch.eye(K)[torch.from_numpy(TRUTH)])
     session.close()
@@ -164,17 +172,16 @@ def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> Non
     for resume in (False, True):
         folder = RunFolder(tmp_path / "run")
         folder.open({}, resume=resume)
-        session = Session(Runtime(accelerator="cpu", folder=folder, seed=int(resume)), config())
+        session = Session(Runtime(accelerator="cpu", folder=folder, seed=int(resume)), settings())
         data, backbone = blob_data(), identity_backbone(6)
-        training = opened(session, backbone, data)
-        before = training.trained.prototypes.detach().clone()
-        session.restore(training.trained)
-        assert torch.equal(training.trained.prototypes, before) is not resume
-        if not resume:
-            vectors = read_features(session, backbone, training, data, None)
-            start_model(session, "find", training, found_in(vectors), vectors)
+        if resume:
+            features = compute_features(session, backbone, data, None)
+            training = rebuild_from_checkpoint(session, backbone, data, features, K)
+        else:
+            training, _, _ = built(session, backbone, data)
         models.append(training.model.state_dict())
         assert [result.name for result in session.results] == ["find"]
         session.close()
         folder.close()
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
+    assert models[0]["prototypes"].any()

@@ -18,12 +18,12 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
 from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.source.train import train_source
-from ucds.target.train import train_target
+from ucds.source.fit import fit_source
+from ucds.target.fit import fit_target
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-CONFIG = PCDSettings(
+SETTINGS = PCDSettings(
     batch_size=4,
     source_epochs=1,
     clustering_epochs=1,
@@ -51,16 +51,16 @@ def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Prec
     target_domain = images.domain_names.index("three")
     source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
     target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)
-    provider = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
-    client = Session(Runtime(accelerator="cpu", precision=precision), CONFIG)
+    provider = Session(Runtime(accelerator="cpu", precision=precision), SETTINGS)
+    client = Session(Runtime(accelerator="cpu", precision=precision), SETTINGS)
     answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")
     trained = (
-        train_source(provider, build_backbone("resnet18", weights="none"), source, 3),
-        train_target(client, build_backbone("resnet18", weights="none"), target, answers),
+        fit_source(provider, build_backbone("resnet18", weights="none"), source, 3),
+        fit_target(client, build_backbone("resnet18", weights="none"), target, 3, answers),
     )
     start = dict(build_backbone("resnet18", weights="none").module.named_parameters())
-    for model in trained:
-        for name, weight in model.encoder.backbone.named_parameters():
+    for found in trained:
+        for name, weight in found.model.encoder.backbone.named_parameters():
             assert torch.isfinite(weight).all(), name
             assert not torch.equal(weight, start[name]), f"{name} did not move"
     stages = [(result.name, result.evaluations[0].step) for result in [*provider.results, *client.results]]

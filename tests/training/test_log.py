@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ucds.training.log import RunLog
@@ -62,6 +65,7 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path: Path) ->
     with (tmp_path / "log.jsonl").open("ab") as file:
         file.write(b'{"stage": "third", "st')  # killed in the middle of a line
 
+    time.sleep(1.1)  # TensorBoard orders its files by the second in their names
     log = opened(tmp_path)
     log.cut(position, "second", 20)
     log.write("second", 40, "losses", {"a": 4.0})
@@ -84,3 +88,14 @@ def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     log.close()
     assert [line["a"] for line in lines(tmp_path / "log.jsonl")] == [1, 2]
     assert curve(tmp_path, "first", "a") == [(20, 1), (40, 2)]
+
+
+def test_without_tensorboard_there_are_lines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as where it is not installed
+    log = opened(tmp_path)
+    log.cut(0)
+    log.write("first", 20, "losses", {"a": 1.0})
+    assert log.position() > 0
+    log.close()
+    assert [line["a"] for line in lines(tmp_path / "log.jsonl")] == [1]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log.jsonl"]

@@ -93,8 +93,8 @@ def test_the_settings_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(objective, "solve_transport", solve)
     features, prototypes = batch(6)
-    config = PCDSettings(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
-    PrototypeTransport(1, 4, config, CPU).loss(features, prototypes, (6,), sample_weights((6,)))
+    settings = PCDSettings(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
+    PrototypeTransport(1, 4, settings, CPU).loss(features, prototypes, (6,), sample_weights((6,)))
     assert seen == {"epsilon": 0.07, "tolerance": 1e-4, "max_iterations": 31}
 
 
@@ -106,7 +106,7 @@ def test_state_survives() -> None:
     assert transport.tensors().keys() == {"proportions"}
 
 
-def stage(config: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]:
+def stage(settings: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]:
     seen: list[Tensor] = []
 
     def forward(inputs: Tensor) -> SimpleNamespace:
@@ -116,7 +116,7 @@ def stage(config: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]:
     def same(inputs: Tensor) -> Tensor:
         return inputs
 
-    return SimpleNamespace(config=config, forward=forward, pool=same, share=same), seen
+    return SimpleNamespace(settings=settings, forward=forward, pool=same, share=same), seen
 
 
 def test_mixing_by_hand() -> None:

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-SETTINGS = ("source_epochs=6", "clustering_epochs=8", "refinement_epochs=8", "evaluations_per_stage=4")
+SETTINGS = {
+    "source": ("source_epochs=6", "evaluations_per_stage=4"),
+    "target": ("clustering_epochs=8", "refinement_epochs=8", "evaluations_per_stage=4"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +45,14 @@ def embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(side: str, data: Path, out: Path) -> list[str]:
-    common = ["--out", str(out), "--recipe", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
-    for setting in SETTINGS:
+    common = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
+    for setting in SETTINGS[side]:
         common += ["--set", setting]
     if side == "source":
-        return [
-            sys.executable,
-            "-m",
-            "ucds",
-            "train-source",
-            str(data / "source.npz"),
-            "--clusters",
-            "5",
-            *common,
-        ]
-    labels = ["--labels", str(data / "labels.json")]
-    return [sys.executable, "-m", "ucds", "train-target", str(data / "target.npy"), *labels, *common]
+        arguments = ["train-source", str(data / "source.npz"), "--clusters", "5"]
+    else:
+        arguments = ["train-target", str(data / "target.npy"), "--labels", str(data / "labels.json")]
+    return [sys.executable, "-m", "ucds", *arguments, *common]
 
 
 def environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Builds a backbone by its name, with pre-trained weights, weights of a local file, or none on purpose."""
+"""Build a backbone by its name, with pre-trained weights, weights of a local file, or none on purpose."""
 
 from __future__ import annotations
 
@@ -20,58 +20,52 @@ from ucds.backbones.spec import (
     feature_width,
     identity_backbone,
 )
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError
 
 DEFAULT_WEIGHTS = "default"
 NO_WEIGHTS = "none"
 
 
 def build_backbone(
-    name: str,
-    *,
-    weights: str | Path | None = DEFAULT_WEIGHTS,
-    input_size: int | None = None,
-    seed: int = 0,
+    name: str, *, weights: str | Path | None = DEFAULT_WEIGHTS, input_size: int | None = None, seed: int = 0
 ) -> Backbone:
-    """Builds a network that maps images to features, without its classifier.
+    """Build a network that maps images to features, without its classifier.
 
     Args:
-        name: A timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``), a torchvision one
+        name: a timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``), a torchvision one
             (``"torchvision/squeezenet1_1"``) or one of PyTorch's hub
             (``"hub/facebookresearch/swav:resnet50"``).
         weights: ``"default"`` or ``None`` for pre-trained weights, from the cache or by download;
             ``"none"`` for a random start; else a local ``.safetensors`` file or state dict.
-        input_size: Side of the square crop in pixels, if it shall differ from the model's own.
-        seed: Seed of the random start. PyTorch's global generator is left as it was.
+        input_size: side of the square crop in pixels; the model's own if ``None``.
+        seed: seed of the random start. PyTorch's global generator is left as it was.
 
     Raises:
-        UserError: If the name is unknown, or the weights cannot be had or do not fit. A random start
+        InputError: the name is unknown, or the weights cannot be had or do not fit. A random start
             is never made in their place.
     """
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
     file = None if choice in (DEFAULT_WEIGHTS, NO_WEIGHTS) else Path(choice)
     if file is not None:
         require_file(file)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, download=True)
-    origin = network.origin
+    network = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
     if file is not None:
         origin = load_file(network.module, file, name, partial(timm_models.adapt, network.module))
-    return _finish(name, network, origin)
+        network = network._replace(origin=origin)
+    return _finish(name, network)
 
 
 def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
-    """Builds the architecture a checkpoint describes, for the checkpoint's own weights to be loaded into.
+    """Build the architecture that a checkpoint describes, for its own weights to be loaded into.
 
     Neither weights nor code are downloaded.
 
     Args:
-        spec: The description that was stored.
-        seed: Seed of the random start.
+        spec: stored description of the backbone.
+        seed: seed of the random start.
 
     Raises:
-        UserError: If the architecture was a module of the user's own, is unknown here, or comes out
+        InputError: the architecture was a module of the user's own, is unknown here, or comes out
             with another width than described.
     """
     if spec.name == IDENTITY:
@@ -81,10 +75,8 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = _create(spec.name, pretrained=False, input_size=spec.input_size, download=False)
-    backbone = _finish(spec.name, network, network.origin)
+    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=seed, download=False)
+    backbone = _finish(spec.name, network)
     if backbone.spec.width != spec.width:
         raise InputError(
             f"backbone '{spec.name}' returns {backbone.spec.width} features here, but {spec.width} where the "
@@ -93,30 +85,28 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
     return Backbone(backbone.module, spec, backbone.weights)
 
 
-def _create(name: str, *, pretrained: bool, input_size: int | None, download: bool) -> Network:
-    if name == oriented_edges.NAME:
-        return oriented_edges.create(input_size=input_size)
-    if name.startswith(hub_models.PREFIX):
-        return hub_models.create(name, pretrained=pretrained, input_size=input_size, download=download)
-    if name.startswith(torchvision_models.PREFIX):
-        if name not in torchvision_models.names():
-            raise _unknown(name)
-        return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
+def _create(
+    name: str, *, pretrained: bool, input_size: int | None, seed: int, download: bool = True
+) -> Network:
     if name in (IDENTITY, MODULE):
         raise InputError(f"'{name}' is no name to build from: use {name}_backbone(...)")
-    if not timm_models.is_known(name):
-        raise _unknown(name)
-    return timm_models.create(name, pretrained=pretrained, input_size=input_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name == oriented_edges.NAME:
+            return oriented_edges.create(input_size=input_size)
+        if name.startswith(hub_models.PREFIX):
+            return hub_models.create(name, pretrained=pretrained, input_size=input_size, download=download)
+        if name in torchvision_models.names():
+            return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
+        if timm_models.is_known(name):
+            return timm_models.create(name, pretrained=pretrained, input_size=input_size)
+    raise InputError(f"no backbone is named '{name}'; {_suggestion(name)}")
 
 
-def _finish(name: str, network: Network, origin: str) -> Backbone:
+def _finish(name: str, network: Network) -> Backbone:
     module, size = channels_last(network.module), network.input_size
     width = feature_width(module, torch.zeros(1, 3, size, size), name)
-    return Backbone(module, BackboneSpec(name, width, size, network.mean, network.std), origin)
-
-
-def _unknown(name: str) -> UserError:
-    return UserError(f"no backbone is named '{name}'; {_suggestion(name)}")
+    return Backbone(module, BackboneSpec(name, width, size, network.mean, network.std), network.origin)
 
 
 def _suggestion(name: str) -> str:

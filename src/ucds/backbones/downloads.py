@@ -1,7 +1,8 @@
-"""Asks quickly whether a download can work at all, so that an offline machine gets an answer, not a wait."""
+"""Downloads of weights, which tell an offline machine at once that they cannot work."""
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 import urllib.error
@@ -17,35 +18,32 @@ REMEDY = "give a local file with --weights FILE, or ask for a random start with 
 
 
 def require_reachable(url: str, wanted: str, remedy: str = REMEDY) -> None:
-    """Checks that the server of a download answers, whatever its answer.
+    """Make sure that the server of a download answers, whatever its answer.
 
     The model hubs' own clients retry for most of a minute before they give up, and print each try.
 
     Args:
-        url: The address of the download, or of its server.
-        wanted: What is to be downloaded, for the error.
-        remedy: What to do if it cannot be, for the error.
+        url: address of the download, or of its server.
+        wanted: name of what is to be downloaded, for the error.
+        remedy: advice for a user without it, for the error.
 
     Raises:
-        UserError: If the server does not answer within a few seconds.
+        InputError: the server does not answer within a few seconds.
     """
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
-    reason = _why_unreachable(server)
-    if reason is not None:
-        raise InputError(f"{wanted}: not in the cache, and {server} cannot be reached ({reason}); {remedy}")
-
-
-def _why_unreachable(server: str) -> str | None:
     outcome: list[str | None] = []
     # A thread, because neither name look-up nor a list of dead addresses honours a socket's timeout.
     probe = threading.Thread(target=lambda: outcome.append(_probe(server)), daemon=True)
     probe.start()
     probe.join(PROBE_SECONDS)
-    return outcome[0] if outcome else f"no answer in {PROBE_SECONDS:.0f} seconds"
+    reason = outcome[0] if outcome else f"no answer in {PROBE_SECONDS:.0f} seconds"
+    if reason is not None:
+        raise InputError(f"{wanted}: not in the cache, and {server} cannot be reached ({reason}); {remedy}")
 
 
 def _probe(server: str) -> str | None:
+    """Return the reason why a server does not answer, ``None`` if it does."""
     request = urllib.request.Request(server, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=PROBE_SECONDS):
@@ -61,17 +59,14 @@ def _probe(server: str) -> str | None:
 
 
 def download_state_dict(url: str, name: str) -> Path:
-    """Downloads a checkpoint into PyTorch's hub cache, unless it lies there already.
+    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path.
 
     Args:
-        url: The address of the file.
-        name: The backbone's name, for errors.
-
-    Returns:
-        The cached file.
+        url: address of the file.
+        name: name of the backbone, for errors.
 
     Raises:
-        UserError: If it is not cached and cannot be downloaded.
+        InputError: the file is not cached and cannot be downloaded.
     """
     import torch
 
@@ -80,17 +75,11 @@ def download_state_dict(url: str, name: str) -> Path:
         return path
     require_reachable(url, f"pre-trained weights of '{name}'")
     path.parent.mkdir(parents=True, exist_ok=True)
+    # PyTorch's file names carry the start of their SHA-256 after the last dash.
+    digest = re.search(r"-([0-9a-f]{8,})$", path.stem)
     try:
-        torch.hub.download_url_to_file(url, str(path), hash_prefix=_hash_prefix(path.stem), progress=False)
+        torch.hub.download_url_to_file(url, str(path), digest and digest[1], progress=False)
     except (OSError, RuntimeError) as error:
-        raise InputError(
-            f"cannot download the weights of '{name}' from {url}: {one_line(error)}; {REMEDY}"
-        ) from error
+        reason = f"cannot download the weights of '{name}' from {url}: {one_line(error)}"
+        raise InputError(f"{reason}; {REMEDY}") from error
     return path
-
-
-def _hash_prefix(stem: str) -> str | None:
-    """The start of the SHA-256 that PyTorch's file names carry after their last dash, if they do."""
-    _, dash, suffix = stem.rpartition("-")
-    is_hash = len(suffix) >= 8 and all(digit in "0123456789abcdef" for digit in suffix)
-    return suffix if dash and is_hash else None

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ucds.backbones import torchvision_models
 from ucds.backbones.downloads import REMEDY, require_reachable
-from ucds.backbones.spec import IMAGENET_MEAN, IMAGENET_STD, Network, one_line
-from ucds.backbones.torchvision_models import create_resnet50, without_classifier
+from ucds.backbones.spec import Network, one_line
 from ucds.errors import InputError
 
 PREFIX = "hub/"
@@ -19,39 +19,49 @@ PREFIX = "hub/"
 RESNET50_WEIGHTS = {
     "hub/facebookresearch/swav:resnet50": (
         "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar"
-    ),
+    )
 }
 
 _FORM = re.compile(r"hub/(?P<owner>[\w.-]+)/(?P<repo>[\w.-]+)(:(?P<ref>[\w./-]+))?:(?P<entry>\w+)")
 
 
 def create(name: str, *, pretrained: bool, input_size: int | None, download: bool = True) -> Network:
-    """Builds a hub model without its classifier.
+    """Build a hub model without its classifier.
 
     Unless the name is among ``RESNET50_WEIGHTS``, this runs Python code of the repository: naming it is the
     user's consent.
 
     Args:
         name: ``hub/OWNER/REPO:ENTRY``, or ``hub/OWNER/REPO:REF:ENTRY`` for a branch or tag.
-        pretrained: What to pass to the entry point as ``pretrained``.
-        input_size: Side of the crop in pixels; 224 if ``None``.
-        download: Whether the repository's code may be fetched; otherwise it must be in the cache.
+        pretrained: value of the entry point's argument ``pretrained``.
+        input_size: side of the crop in pixels; 224 if ``None``.
+        download: ``True`` if the repository's code may be fetched; otherwise it must be in the cache.
 
     Raises:
-        UserError: If the name is malformed, or the repository or its weights cannot be had.
+        InputError: the name is malformed, or the repository or its weights cannot be had.
     """
+    from torchvision.models import ResNet50_Weights
+
     if name in RESNET50_WEIGHTS:
-        return create_resnet50(name, RESNET50_WEIGHTS[name], pretrained=pretrained, input_size=input_size)
+        return torchvision_models.create(
+            name,
+            pretrained=pretrained,
+            input_size=input_size,
+            architecture="resnet50",
+            url=RESNET50_WEIGHTS[name],
+        )
     match = _FORM.fullmatch(name)
     if match is None:
         raise InputError(f"hub backbones are named hub/OWNER/REPO:ENTRY, not '{name}'")
     module = _load(_repository(match, name, download), match["entry"], name, pretrained)
     origin = f"hub: {name.removeprefix(PREFIX)}" if pretrained else "none (random)"
-    return Network(without_classifier(module), input_size or 224, IMAGENET_MEAN, IMAGENET_STD, origin)
+    usual = ResNet50_Weights.DEFAULT.transforms()  # the normalisation of ImageNet
+    stripped = torchvision_models.without_classifier(module)
+    return Network(stripped, input_size or 224, tuple(usual.mean), tuple(usual.std), origin)
 
 
 def _repository(match: re.Match[str], name: str, download: bool) -> str:
-    """The repository with its reference; with the cached one if the name leaves it open."""
+    """Return the repository with its reference; with the cached one if the name leaves it open."""
     repository = f"{match['owner']}/{match['repo']}"
     for ref in [match["ref"]] if match["ref"] else ["main", "master"]:
         folder = f"{match['owner']}_{match['repo']}_{ref}".replace("/", "_")

@@ -1,6 +1,6 @@
 """A fixed bank of edge filters: a backbone that needs no training, for demonstrations and tests.
 
-It stands where a pre-trained network would stand: the same features for everybody, computed once.
+It takes the place of a pre-trained network: it gives everybody the same features.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ class OrientedEdges(nn.Module):
 
 
 def create(*, input_size: int | None = None) -> Network:
-    """The filter bank as a backbone for pictures of 32 pixels, or of ``input_size``."""
+    """Build the filter bank as a backbone for pictures of 32 pixels, or of ``input_size``."""
     centre, spread = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
     return Network(OrientedEdges().eval(), input_size or 32, centre, spread, "none (fixed filters)")

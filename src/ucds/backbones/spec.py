@@ -1,4 +1,4 @@
-"""What a backbone is: a module, a description that rebuilds it, and the origin of its weights."""
+"""Backbones: a module, a description that rebuilds it, and the origin of its weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from ucds.errors import InputError
@@ -15,21 +16,23 @@ MODULE = "module"
 
 ChannelTriple = tuple[float, float, float]
 
-IMAGENET_MEAN: ChannelTriple = (0.485, 0.456, 0.406)
-IMAGENET_STD: ChannelTriple = (0.229, 0.224, 0.225)
-
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """Describes an architecture well enough to build it again without its weights.
+    """Description of an architecture that suffices to build it again, without its weights.
 
     Attributes:
-        name: The name ``build_backbone`` takes, or ``"identity"`` or ``"module"``.
-        width: Number of features per sample.
-        input_size: Side of the square crop in pixels; ``None`` when inputs are not images.
-        mean: Mean of each channel, of pixels in 0..1, that the weights expect; ``None`` for vectors.
-        std: Standard deviation of each channel, likewise.
+        name: name that ``build_backbone`` takes, or ``"identity"`` or ``"module"``.
+        width: number of features per sample.
+        input_size: side of the square crop in pixels; ``None`` when inputs are not images.
+        mean: mean of each channel, of pixels in 0..1, that the weights expect; ``None`` for vectors.
+        std: standard deviation of each channel, likewise.
+
+    Raises:
+        InputError: the width or the size is below 1.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     name: str
     width: int
@@ -49,10 +52,10 @@ class Backbone:
     """A network that maps inputs to features.
 
     Attributes:
-        module: Maps a batch of inputs to ``(n, width)`` floating-point features.
-        spec: How to build the same architecture again.
-        weights: What was loaded, for logs and records: ``"hub: ..."``, ``"file: ..."`` with the start of
-            its SHA-256, ``"none (random)"``, ``"none (identity)"`` or ``"given"``.
+        module: maps a batch of inputs to ``(n, width)`` floating-point features.
+        spec: description of the architecture.
+        weights: origin of the weights, for logs and records: ``"hub: ..."``, ``"file: ..."`` with the start
+            of its SHA-256, ``"none (random)"``, ``"none (identity)"`` or ``"given"``.
     """
 
     module: nn.Module
@@ -61,7 +64,7 @@ class Backbone:
 
 
 class Network(NamedTuple):
-    """What a model library hands over: a network without its classifier, and the inputs it expects."""
+    """A network without its classifier, as a model library gives it, and the inputs that it expects."""
 
     module: nn.Module
     input_size: int
@@ -71,7 +74,7 @@ class Network(NamedTuple):
 
 
 def identity_backbone(width: int) -> Backbone:
-    """A backbone for inputs that are features already: ``(n, width)`` in, the same out."""
+    """Make a backbone for inputs that are features already: ``(n, width)`` in, the same out."""
     return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width), "none (identity)")
 
 
@@ -84,18 +87,18 @@ def module_backbone(
     mean: ChannelTriple | None = None,
     std: ChannelTriple | None = None,
 ) -> Backbone:
-    """Uses any module that maps a batch of inputs to ``(n, width)`` features.
+    """Make a backbone of any module that maps a batch of inputs to ``(n, width)`` features.
 
     Args:
-        module: The network, with whatever weights it holds.
-        width: Number of features it returns; found by a dry run on ``example`` if ``None``.
-        example: A batch of at least one input, in the form the module takes.
-        input_size: Side of the crop in pixels, if inputs are images.
-        mean: Mean of each channel the module expects, if inputs are images.
-        std: Standard deviation of each channel, likewise.
+        module: network, with whatever weights it holds.
+        width: number of features that it returns; found by a run on ``example`` if ``None``.
+        example: batch of at least one input, in the form that the module takes.
+        input_size: side of the crop in pixels, if inputs are images.
+        mean: mean of each channel that the module expects, if inputs are images.
+        std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: If neither width nor example is given, if they disagree, or if the module does not
+        InputError: neither width nor example is given, they disagree, or the module does not
             return one row of floating-point features per input.
     """
     if example is not None:
@@ -109,7 +112,7 @@ def module_backbone(
 
 
 def channels_last(module: nn.Module) -> nn.Module:
-    """Lays the weights of convolutions out as their fast kernels want them, in place; values stay.
+    """Bring the weights of convolutions into the memory layout of their fast kernels, in place; values stay.
 
     What a convolution returns then has the same layout, so that inputs need not. On a CPU a training step
     takes about four fifths of its time so (``benchmarks/memory_format.md``).
@@ -122,17 +125,17 @@ def channels_last(module: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
-    """Runs a module once, in evaluation mode, to find how many features it returns.
+    """Run a module once, in evaluation mode, and return the number of its features.
 
     The mode of every submodule is restored, and running statistics stay as they are.
 
     Args:
-        module: The network.
-        example: A batch of inputs ``(n, ...)``.
-        name: What to call the network in an error.
+        module: network to run.
+        example: batch of inputs ``(n, ...)``.
+        name: name of the network, for errors.
 
     Raises:
-        InputError: If the module cannot take the example, or its output is not ``(n, width)`` floats.
+        InputError: the module cannot take the example, or its output is not ``(n, width)`` floats.
     """
     training = [(child, child.training) for child in module.modules()]
     module.eval()
@@ -140,9 +143,8 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
         features = module(example)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         shape = "x".join(str(size) for size in example.shape)
-        raise InputError(
-            f"backbone '{name}' cannot take inputs of shape {shape}: {one_line(error)}"
-        ) from error
+        reason = f"backbone '{name}' cannot take inputs of shape {shape}: {one_line(error)}"
+        raise InputError(reason) from error
     finally:
         for child, mode in training:
             child.training = mode
@@ -158,6 +160,6 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """The start of an error's message, on one line, to be quoted in another message."""
+    """Return the start of an error's message, on one line, to be quoted in another message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -14,14 +14,14 @@ from ucds.errors import InputError
 
 
 def names() -> list[str]:
-    """All names timm knows: architectures, and architectures with a tag of their pre-training."""
+    """List all names that timm knows: architectures, and architectures with a tag of their pre-training."""
     import timm
 
     return [*timm.list_models(), *timm.list_pretrained()]
 
 
 def is_known(name: str) -> bool:
-    """Whether timm has this architecture and, if the name carries one, this pre-training tag."""
+    """Tell whether timm has this architecture and, if the name carries one, this pre-training tag."""
     import timm
 
     if not timm.is_model(name):
@@ -34,15 +34,15 @@ def is_known(name: str) -> bool:
 
 
 def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
-    """Builds a timm model without its classifier, with global pooling.
+    """Build a timm model without its classifier, with global pooling.
 
     Args:
-        name: A name timm knows.
-        pretrained: Whether to load pre-trained weights, from the cache or the hub; random otherwise.
-        input_size: Side of the crop in pixels; the model's own if ``None``.
+        name: name that timm knows.
+        pretrained: ``True`` for pre-trained weights, from the cache or the hub; random otherwise.
+        input_size: side of the crop in pixels; the model's own if ``None``.
 
     Raises:
-        UserError: If pre-trained weights are asked for and cannot be had, or the size does not suit.
+        InputError: pre-trained weights are asked for and cannot be had, or the size does not suit.
     """
     import timm
     from timm.models import PretrainedCfg
@@ -60,46 +60,33 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
     except Exception as error:  # the hub's client raises its own errors besides OSError
         reason = f"cannot load pre-trained weights of '{name}'" if pretrained else f"cannot build '{name}'"
         raise InputError(f"{reason}: {one_line(error)}" + (f"; {REMEDY}" if pretrained else "")) from error
-    mean, std = config.mean, config.std
-    return Network(module, input_size or config.input_size[-1], _three(mean), _three(std), origin)
+    mean: Any = tuple(map(float, config.mean))
+    std: Any = tuple(map(float, config.std))
+    return Network(module, input_size or config.input_size[-1], mean, std, origin)
 
 
 def adapt(module: nn.Module, state: StateDict) -> StateDict:
-    """Converts the original authors' format of a model family to timm's, where timm knows how."""
+    """Convert the original authors' format of a model family to timm's, where timm knows how."""
     convert = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
     return state if convert is None else convert(state, module)
 
 
 def _weights_source(name: str, config: Any) -> dict[str, Any]:
-    """Points timm at the cached file if there is one; makes sure else that a download can work."""
+    """Return timm's option for the cached file if there is one; make sure else that a download can work."""
     if not config.has_weights:
         raise InputError(f"timm has no pre-trained weights for '{name}'; {REMEDY}")
     if not config.hf_hub_id:
         return {"file": str(download_state_dict(config.url, name))}
-    wanted = f"pre-trained weights of '{name}'"
-    cached = _cached_file(config)
-    if cached is not None:
-        return {"file": cached}
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        raise InputError(f"{wanted}: not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
-    require_reachable(constants.ENDPOINT, wanted)
-    return {}
-
-
-def _cached_file(config: Any) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import constants, try_to_load_from_cache
 
     repository, _, revision = config.hf_hub_id.partition("@")
     own = [config.hf_hub_filename] if config.hf_hub_filename else []
     for filename in own or ["model.safetensors", "pytorch_model.bin"]:
         path = try_to_load_from_cache(repository, filename, revision=revision or None)
         if isinstance(path, str):
-            return path
-    return None
-
-
-def _three(values: tuple[float, ...]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
+            return {"file": path}
+    wanted = f"pre-trained weights of '{name}'"
+    if constants.HF_HUB_OFFLINE:
+        raise InputError(f"{wanted}: not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
+    require_reachable(constants.ENDPOINT, wanted)
+    return {}

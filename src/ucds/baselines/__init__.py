@@ -1,1 +1,1 @@
-"""Other people's methods, made of the same pieces, each with its own paper's loss and protocol."""
+"""Published methods to compare with, each with the loss and the protocol of its own paper."""

@@ -1,6 +1,6 @@
 """ACIDS: IIC over several source domains, aligned by batch normalisation, and then on the target.
 
-Unlike PCD it hands the source weights to the target, and needs batch normalisation. Source: Menapace,
+Unlike PCD it gives the source weights to the client, and it needs batch normalisation. Source: Menapace,
 Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
 """
 
@@ -28,7 +28,7 @@ from ucds.baselines.sub_heads import (
     Networks,
     conclude,
     in_pairs,
-    optimise,
+    make_optimiser,
     pair_probabilities,
     prepare_networks,
 )
@@ -39,18 +39,18 @@ from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 HEADS = (True, False)
-"""Each epoch passes over the samples with the over-clustering head, and then with the other."""
+"""Whether an epoch uses the over-clustering head: it does in its first pass, and not in its second."""
 
 
 @dataclass(frozen=True, eq=False)
 class AcidsModel:
-    """What the source owner hands over: a network with all its weights.
+    """The source model, with all the weights that the provider gives away.
 
     Attributes:
-        backbone: the encoder without the layers above it.
-        networks: with one batch normalisation a source domain.
-        seconds: of the training; frozen features are not counted.
-        images_seen: samples that went through the network in it, every view counted.
+        backbone: encoder without the layers above it.
+        networks: networks with one batch normalisation for each source domain.
+        seconds: seconds of training; frozen features are not counted.
+        images_seen: number of samples that passed through the network in training, every view counted.
     """
 
     backbone: Backbone
@@ -72,12 +72,12 @@ def learn_acids(
     Args:
         session: the run; with ``tune = "head"`` the backbone stays frozen.
         backbone: encoder; the original starts from random weights.
-        source_data: samples of several domains. Images are cropped as the settings say.
-        n_clusters: the paper's ``C``.
-        cache: folder for frozen features; ``None`` keeps them in memory.
+        source_data: samples of several domains; images are cropped as the settings say.
+        n_clusters: number of clusters, the paper's ``C``.
+        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
-        UserError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
+        InputError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
             or the loss is no longer finite.
     """
     name = "acids-source"
@@ -87,7 +87,7 @@ def learn_acids(
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
     split_norms(heads.encoder, sampler.counts)
     total = 2 * settings.source_epochs * sampler.steps_per_epoch
-    loop = Loop(session, name, heads, optimise(heads, settings), pairs, total)
+    loop = Loop(session, name, heads, make_optimiser(heads, settings), pairs, total)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     domain_joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     for epoch in range(settings.source_epochs):
@@ -118,15 +118,15 @@ def adapt_acids(
 
     Args:
         session: the run, with the same ``tune`` as the source's.
-        model: from :func:`learn_acids`; it stays as it is.
+        model: source model of :func:`learn_acids`; it is not changed.
         target_data: samples of one domain.
-        cache: folder for frozen features; ``None`` keeps them in memory.
+        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Returns:
-        The clustering; what it cost includes the source model.
+        The clustering; its cost includes the source model.
 
     Raises:
-        UserError: there are fewer than 2 samples, or the loss is no longer finite.
+        InputError: there are fewer than 2 samples, or the loss is no longer finite.
     """
     name, runtime, settings = "acids-target", session.runtime, session.settings
     size = settings.prediction_batch_size
@@ -139,7 +139,7 @@ def adapt_acids(
         np.zeros(len(pairs.samples), dtype=np.int64), settings.batch_size, runtime.seed
     )
     total = 2 * settings.target_epochs * sampler.steps_per_epoch
-    loop = Loop(session, name, heads, optimise(heads, settings), pairs, total)
+    loop = Loop(session, name, heads, make_optimiser(heads, settings), pairs, total)
     order = numpy_generator(runtime.seed, name, "statistics")
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}

@@ -1,4 +1,4 @@
-"""What a trained baseline leaves behind."""
+"""The result of a baseline."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import nn
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """A clustering of the target's samples, and what it cost.
+    """A clustering of the target samples, and its cost.
 
     Attributes:
-        labels: ``(n,)`` cluster of each sample, in their order.
-        seconds: of the training and of the clustering; frozen features are not counted.
-        images_seen: samples that went through the network in training steps, every view counted.
-        model: the whole network, in evaluation mode.
+        labels: ``(n,)`` cluster of each sample.
+        seconds: seconds of training and clustering; frozen features are not counted.
+        images_seen: number of samples that passed through the network in training, every view counted.
+        model: whole network, in evaluation mode.
     """
 
     labels: NDArray[np.int64]

@@ -44,15 +44,15 @@ def cluster_by_deepcluster(
     Args:
         session: the run; with ``tune = "head"`` the backbone stays frozen.
         backbone: encoder; the original starts from random weights.
-        data: samples, whose domains are ignored. Images are cropped as the settings say.
-        n_clusters: ``k`` of k-means.
-        cache: folder for frozen features; ``None`` keeps them in memory.
+        data: samples, whose domains are ignored; images are cropped as the settings say.
+        n_clusters: number of clusters, ``k`` of k-means.
+        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Returns:
-        The clusters of the last features; the model's own predictions are those of the epoch before.
+        The clustering of the last features; the model's own predictions are those of the epoch before.
 
     Raises:
-        UserError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
+        InputError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
             finite.
     """
     settings = session.settings
@@ -62,10 +62,10 @@ def cluster_by_deepcluster(
     model, view = training.trained, resized_view(backbone.spec, training.data.view, settings.crop)
     own = Dataset(training.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))
-    loop = Loop(session, _NAME, model, _optimise(model, settings), own, settings.epochs * steps)
+    loop = Loop(session, _NAME, model, make_optimiser(model, settings), own, settings.epochs * steps)
     for epoch in range(settings.epochs):
         labels = _cluster(session, model, own, epoch)
-        _forget_prototypes(model, session.runtime.seed, epoch)
+        _reset_prototypes(model, session.runtime.seed, epoch)
         # Each batch holds equally many samples of every cluster that is not empty.
         filled = np.unique(labels, return_inverse=True)[1]
         sampler = DomainBalancedSampler(filled, settings.batch_size, session.runtime.seed)
@@ -81,7 +81,7 @@ def cluster_by_deepcluster(
 def _cluster(
     session: Session[DeepClusterSettings], model: ClusteringModel, data: Dataset, epoch: int
 ) -> NDArray[np.int64]:
-    """Cluster the current features, from a start of this epoch's own."""
+    """Cluster the current features by k-means, from a random start of this epoch."""
     runtime, settings = session.runtime, session.settings
     features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
     points = functional.normalize(whiten(features, settings.principal_components))
@@ -91,14 +91,14 @@ def _cluster(
 
 
 @torch.no_grad()
-def _forget_prototypes(model: ClusteringModel, seed: int, epoch: int) -> None:
-    """Start the last layer anew, for the clusters of two epochs have nothing to do with each other."""
+def _reset_prototypes(model: ClusteringModel, seed: int, epoch: int) -> None:
+    """Re-initialise the last layer, because the clusters of two epochs are numbered differently."""
     generator = torch_generator(seed, _NAME, "prototypes", epoch)
     model.prototypes.copy_(torch.empty(model.prototypes.shape).normal_(0, 0.01, generator=generator))
 
 
-def _optimise(model: ClusteringModel, settings: DeepClusterSettings) -> torch.optim.Optimizer:
-    """SGD; without momentum for the last layer, which would remember what is to be forgotten."""
+def make_optimiser(model: ClusteringModel, settings: DeepClusterSettings) -> torch.optim.Optimizer:
+    """Make SGD with momentum for all layers but the last one, which is re-initialised at every epoch."""
     body = [weight for weight in model.parameters() if weight is not model.prototypes]
     groups: list[dict[str, Any]] = [
         {"params": body, "momentum": settings.momentum},

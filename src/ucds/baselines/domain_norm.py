@@ -1,7 +1,7 @@
 """Batch normalisation by domain: each domain has its own statistics, all share scale and shift.
 
-It brings the features of every domain to the same mean and variance, so that what follows cannot tell
-domains apart by them. A new domain is aligned by estimating its statistics, without any training.
+It brings the features of every domain to the same mean and variance, so that later layers cannot tell domains
+apart by them. A new domain is aligned by estimating its statistics, without any training.
 Source: Menapace et al., ECCV 2020, after Li et al., Revisiting batch normalization, 2016.
 """
 
@@ -27,11 +27,11 @@ class DomainNorm(nn.Module):
     """Several batch normalisations with shared scale and shift, for batches grouped by domain.
 
     Args:
-        norm: the one whose place it takes; whatever else its class does after normalising is kept.
-        counts: rows of each domain in every batch.
+        norm: batch normalisation to replace; other operations of its class, such as activations, are kept.
+        counts: number of rows of each domain in every batch.
 
     Attributes:
-        norms: one a domain.
+        norms: batch normalisation of each domain.
     """
 
     def __init__(self, norm: _BatchNorm, counts: Sequence[int]) -> None:
@@ -49,10 +49,10 @@ class DomainNorm(nn.Module):
 
 
 def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
-    """Give every batch normalisation below ``module`` statistics of each domain, in place.
+    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place.
 
     Raises:
-        UserError: there is none, or a domain has a single row in a batch.
+        InputError: there is no batch normalisation, or a domain has a single row in a batch.
     """
     if min(counts) < 2:
         raise InputError(
@@ -66,7 +66,7 @@ def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
 
 
 def merge_norms(module: nn.Module) -> None:
-    """Undo :func:`split_norms`, keeping scale and shift; the statistics are those of domain 0."""
+    """Undo :func:`split_norms` in place; scale and shift stay, the statistics are those of domain 0."""
     for parent, name, split in list(_children(module, DomainNorm)):
         setattr(parent, name, split.norms[0])
 
@@ -74,9 +74,9 @@ def merge_norms(module: nn.Module) -> None:
 def estimate_statistics(
     module: nn.Module, data: Dataset, runtime: Runtime, batch_size: int, generator: np.random.Generator
 ) -> None:
-    """Replace the statistics of batch normalisation by those of ``data``, seen in its test view.
+    """Replace the statistics of batch normalisation by those of ``data`` in its test view, in place.
 
-    Each is the mean over batches of samples in random order; no weight changes.
+    Each statistic is the mean over batches of samples in random order; no weight changes.
     """
     norms = [child for child in module.modules() if isinstance(child, _BatchNorm)]
     momenta = [norm.momentum for norm in norms]
@@ -86,7 +86,7 @@ def estimate_statistics(
     module.train()
     order = generator.permutation(len(data.samples))
     with torch.no_grad(), runtime.autocast():
-        # None of the batches is smaller than asked, so that none is too small to have a variance.
+        # No batch is smaller than asked, so every batch has a variance.
         for index in np.array_split(order, max(1, len(order) // max(2, batch_size))):
             module(data.view.test(data.samples.read(index).to(runtime.device)))
     for norm, momentum in zip(norms, momenta, strict=True):

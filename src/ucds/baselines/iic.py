@@ -1,4 +1,4 @@
-"""IIC: cluster so that two views of a sample tell as much as possible about each other.
+"""IIC: clusters samples so that two views of a sample have the largest mutual information.
 
 Source: Ji, Henriques and Vedaldi, Invariant information clustering, ICCV 2019.
 """
@@ -14,13 +14,7 @@ from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
 from ucds.baselines.loop import Loop
 from ucds.baselines.settings import IICSettings
-from ucds.baselines.sub_heads import (
-    conclude,
-    in_pairs,
-    optimise,
-    pair_probabilities,
-    prepare_networks,
-)
+from ucds.baselines.sub_heads import conclude, in_pairs, make_optimiser, pair_probabilities, prepare_networks
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.training.session import Session
@@ -39,12 +33,12 @@ def cluster_by_iic(
     Args:
         session: the run; with ``tune = "head"`` the backbone stays frozen.
         backbone: encoder; the original starts from random weights.
-        data: samples, whose domains are ignored. Images are cropped as the settings say.
-        n_clusters: the paper's ``C``.
-        cache: folder for frozen features; ``None`` keeps them in memory.
+        data: samples, whose domains are ignored; images are cropped as the settings say.
+        n_clusters: number of clusters, the paper's ``C``.
+        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
-        UserError: there are fewer than 2 samples, or the loss is no longer finite.
+        InputError: there are fewer than 2 samples, or the loss is no longer finite.
     """
     settings = session.settings
     networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic", cache=cache)
@@ -52,7 +46,7 @@ def cluster_by_iic(
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
     sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.runtime.seed)
     total = 2 * settings.epochs * sampler.steps_per_epoch
-    loop = Loop(session, "iic", networks.heads, optimise(networks.heads, settings), pairs, total)
+    loop = Loop(session, "iic", networks.heads, make_optimiser(networks.heads, settings), pairs, total)
     for _ in range(settings.epochs):
         for over in (True, False):
             for batch in loop.epoch(sampler):

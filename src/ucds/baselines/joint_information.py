@@ -17,16 +17,16 @@ from ucds.math.precision import at_least_single
 
 
 def view_joint(first: Tensor, second: Tensor) -> Tensor:
-    """Estimate how often two views of a sample fall into clusters ``k`` and ``l``.
+    """Estimate the joint distribution of the clusters of two views of a sample.
 
-    Which view is called the first is of no meaning, so the estimate is made symmetric.
+    The order of the two views has no meaning, so the estimate is made symmetric.
 
     Args:
         first: ``(..., n, K)`` cluster probabilities of one view of each sample.
-        second: ``(..., n, K)`` of another view, in the same order.
+        second: ``(..., n, K)`` cluster probabilities of another view of each sample.
 
     Returns:
-        ``(..., K, K)``, symmetric, sums to one.
+        ``(..., K, K)`` probabilities, symmetric, with sum 1.
     """
     first, second = at_least_single(first), at_least_single(second)
     joint = first.mT @ second / first.shape[-2]
@@ -34,48 +34,48 @@ def view_joint(first: Tensor, second: Tensor) -> Tensor:
 
 
 def domain_joint(probabilities: Tensor, counts: Sequence[int]) -> Tensor:
-    """Estimate how often a sample of the batch is of domain ``d`` and falls into cluster ``k``.
+    """Estimate the joint distribution of domain and cluster of a sample.
 
     Args:
         probabilities: ``(..., n, K)`` cluster probabilities, grouped by domain.
-        counts: samples of each of the ``D`` domains; they add up to ``n``.
+        counts: number of samples of each of the ``D`` domains, with sum ``n``.
 
     Returns:
-        ``(..., D, K)``, sums to one.
+        ``(..., D, K)`` probabilities, with sum 1.
     """
     parts = torch.split(at_least_single(probabilities), list(counts), dim=-2)
     return torch.stack([part.sum(-2) for part in parts], dim=-2) / sum(counts)
 
 
 def mutual_information(joint: Tensor) -> Tensor:
-    """Information that either variable gives about the other, in nats.
+    """Compute the mutual information of two variables, in nats.
 
-    ``sum_kl P_kl (log P_kl - log P_k - log P_l)``: zero when the variables are independent, ``log K``
-    when each of K equally frequent values of one goes with one value of the other.
+    ``sum_kl P_kl (log P_kl - log P_k - log P_l)`` is zero for independent variables, and ``log K`` if each of
+    K equally frequent values of one belongs to one value of the other.
 
     Args:
-        joint: ``(..., R, C)``, sums to one; zeros are allowed.
+        joint: ``(..., R, C)`` joint distribution, with sum 1; zeros are allowed.
 
     Returns:
-        ``(...)``.
+        ``(...)`` mutual information.
     """
     rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
     return (joint * (_log(joint) - _log(rows) - _log(columns))).sum((-2, -1))
 
 
 def harden(probabilities: Tensor, confidence: float) -> Tensor:
-    """Make rows of ``(..., K)`` certain, as constants, whose largest probability reaches ``confidence``."""
+    """Replace rows of ``(..., K)`` by one-hot constants where the largest entry reaches ``confidence``."""
     certain = functional.one_hot(probabilities.argmax(-1), probabilities.shape[-1]).to(probabilities)
     return torch.where(probabilities.amax(-1, keepdim=True) >= confidence, certain, probabilities)
 
 
 class RunningJoint:
-    """Averages the joint distributions of successive batches, which alone are too small to fill one.
+    """Averages the joint distributions of successive batches, each of which is too small for an estimate.
 
     ``P <- alpha P_batch + (1 - alpha) P``, from a uniform start; the gradient flows through the batch only.
 
     Args:
-        weight: of the latest batch, the paper's ``alpha``.
+        weight: weight of the latest batch, the paper's ``alpha``.
     """
 
     def __init__(self, weight: float) -> None:
@@ -83,7 +83,7 @@ class RunningJoint:
         self._past: Tensor | None = None
 
     def __call__(self, joint: Tensor) -> Tensor:
-        """Take in the joint distribution ``(..., R, C)`` of a batch, and return the average."""
+        """Return the average after adding the joint distribution ``(..., R, C)`` of a batch."""
         if self._past is None:
             self._past = torch.full_like(joint, 1 / (joint.shape[-2] * joint.shape[-1]))
         average = torch.lerp(self._past, joint, self._weight)
@@ -92,5 +92,5 @@ class RunningJoint:
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    # p log p has limit 0 at 0, but log has none.
+    # p log p has the limit 0 at p = 0, where log p has none.
     return probabilities.clamp_min(1e-30).log()

@@ -1,4 +1,4 @@
-"""The baseline that the paper never prints: k-means on frozen features of the target alone."""
+"""K-means on frozen features of the target alone: the baseline that every table shows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ucds.data.samples import Samples
 
 
 def frozen_kmeans(features: Samples, n_clusters: int, seed: int, *, restarts: int = 5) -> NDArray[np.int64]:
-    """Cluster L2-normalised vectors by k-means, the best of several starts by its own objective.
+    """Cluster L2-normalised vectors by k-means, and keep the start with the best objective.
 
     Args:
         features: vectors ``(n, d)``.
-        n_clusters: the paper's ``K``.
-        seed: of the starts.
-        restarts: how many.
+        n_clusters: number of clusters, K.
+        seed: seed of the random starts; equal seeds give equal starts.
+        restarts: number of starts.
 
     Returns:
         ``(n,)`` cluster of each sample.

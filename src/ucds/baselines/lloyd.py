@@ -11,21 +11,21 @@ from torch import Tensor
 from torch.nn import functional
 
 _REFILL = 1e-3
-"""Distance, as a share of their length, between a centre and the copy of it that an empty cluster gets."""
+"""Distance between a centre and its copy for an empty cluster, as a share of the centre's length."""
 
 _RANK = 1e-10
-"""Directions with less than this share of the largest variance count as having none."""
+"""Directions with less than this share of the largest variance count as having no variance."""
 
 
 def whiten(features: Tensor, n_components: int) -> Tensor:
     """Project features on their principal components and bring each to variance one.
 
     Args:
-        features: ``(n, d)``.
-        n_components: at most so many components are kept; directions without variance are not.
+        features: ``(n, d)`` features.
+        n_components: largest number of components to keep; directions without variance are dropped.
 
     Returns:
-        ``(n, c)`` fp64, by falling variance; the sign of a component is of no meaning.
+        ``(n, c)`` components in fp64, by falling variance; their signs are arbitrary.
     """
     centred = features.double() - features.double().mean(0)
     variances, directions = torch.linalg.eigh(centred.mT @ centred / max(1, len(centred) - 1))
@@ -36,29 +36,25 @@ def whiten(features: Tensor, n_components: int) -> Tensor:
 
 
 def kmeans(points: Tensor, n_clusters: int, rng: np.random.Generator, iterations: int) -> Tensor:
-    """Lloyd's algorithm from random samples; see :func:`lloyd`.
-
-    Returns:
-        ``(n,)`` int64 cluster of each point.
-    """
+    """Cluster points by Lloyd's algorithm, with random points as first centres; see :func:`lloyd`."""
     start = torch.from_numpy(rng.choice(len(points), n_clusters, replace=False))
     return lloyd(points, points[start.to(points.device)], rng, iterations)
 
 
 def lloyd(points: Tensor, centres: Tensor, rng: np.random.Generator, iterations: int) -> Tensor:
-    """Move centres to the means of the points that are nearest to them, until no point changes sides.
+    """Move centres to the means of their nearest points, until no point changes its cluster.
 
-    A cluster that becomes empty gets a slightly displaced copy of another one's centre, chosen at random:
-    the two then share that one's points.
+    A cluster that becomes empty gets a slightly displaced copy of another centre, chosen at random; the two
+    then share the points of that cluster.
 
     Args:
-        points: ``(n, c)``.
-        centres: ``(K, c)`` to start from.
-        rng: chooses what empty clusters get.
-        iterations: at most.
+        points: ``(n, c)`` points.
+        centres: ``(K, c)`` first centres.
+        rng: generator of the centres of empty clusters.
+        iterations: largest number of iterations.
 
     Returns:
-        ``(n,)`` int64 cluster of each point. Fewer than K are in use only when points coincide or the
+        ``(n,)`` int64 cluster of each point. Fewer than K clusters are in use only if points coincide or the
         last iteration emptied one.
     """
     labels = torch.cdist(points, centres).argmin(1)

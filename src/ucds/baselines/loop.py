@@ -1,7 +1,7 @@
 """The training loop of a baseline: epochs of steps, updates, progress.
 
-The originals train for a given number of epochs and take the last model. So, unlike a
-:class:`ucds.training.stage.Stage`, a loop neither evaluates and selects on the way nor can be resumed.
+The originals train for a given number of epochs and take the last model. So a loop, unlike a
+:class:`ucds.training.stage.Stage`, does not evaluate and select on the way, and cannot be resumed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Loop:
         return time.monotonic() - self._begun
 
     def epoch(self, sampler: DomainBalancedSampler) -> Iterator[Batch]:
-        """Yield the batches of one epoch; the loop's body is to end with :meth:`update`.
+        """Yield the batches of one epoch; the caller ends every step with :meth:`update`.
 
         Raises:
             Interrupted: the run was asked to stop.
@@ -99,7 +99,7 @@ class Loop:
         self._steps.update(**terms)
 
     def finish(self, probabilities: Tensor) -> NDArray[np.int64]:
-        """Sum up what the trained network says of all samples.
+        """Log the final predictions, and warn of a collapse.
 
         Args:
             probabilities: ``(n, K)`` cluster probabilities of every sample.
@@ -122,7 +122,7 @@ class Loop:
 
 @contextmanager
 def _denormals_as_zero() -> Iterator[None]:
-    """Sure predictions leave gradients too small for normal floats, with which a CPU is ten times as slow."""
+    """Treat denormal floats as zero: sure predictions leave such gradients, which slow a CPU down tenfold."""
     torch.set_flush_denormal(True)
     try:
         yield

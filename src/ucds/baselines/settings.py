@@ -1,4 +1,4 @@
-"""Settings of the baselines, apart from their code, so that a benchmark can be read without it."""
+"""The settings of the baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The originals' encoder: a ResNet with random weights that sees edges only, two channels of them."""
+"""The encoder of the baselines' own papers: a ResNet with random weights on two channels of edges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ucds.baselines.views import LUMA
 from ucds.errors import InputError
 
 _SMALL = 128
-"""Inputs below this size get IIC's stem for small pictures, in place of ResNet's for 224 pixels."""
+"""Inputs below this size in pixels get IIC's stem for small pictures in place of ResNet's."""
 
 
 class Sobel(nn.Module):
-    """The horizontal and the vertical brightness gradient of each pixel, without colours."""
+    """Computes the horizontal and the vertical brightness gradient of each pixel, without colours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Sobel(nn.Module):
         self.luma: Tensor
 
     def forward(self, images: Tensor) -> Tensor:
-        """Turn images ``(n, 3, h, w)`` into gradients ``(n, 2, h, w)``; outside, all is black."""
+        """Return the gradients ``(n, 2, h, w)`` of images ``(n, 3, h, w)``, which are padded with black."""
         grey = (images * self.luma).sum(1, keepdim=True)
         return functional.conv2d(grey, self.filters, padding=1)
 
@@ -35,16 +35,16 @@ class Sobel(nn.Module):
 def sobel_backbone(name: str = "resnet18", size: int = 64, *, seed: int = 0) -> Backbone:
     """Build the encoder that IIC, ACIDS and DeepCluster train from scratch.
 
-    It takes RGB pixels between 0 and 1, so samples and views stay as they are for other backbones. Below
-    128 pixels the stem is IIC's: a 3 x 3 convolution of stride 1 and a 2 x 2 pooling.
+    It takes RGB pixels between 0 and 1, as other backbones do. Below 128 pixels the stem is IIC's: a 3 x 3
+    convolution of stride 1 and a 2 x 2 pooling.
 
     Args:
-        name: a ResNet of torchvision.
+        name: name of a ResNet of torchvision.
         size: side of the inputs in pixels.
-        seed: of the weights; PyTorch's global generator is left as it was.
+        seed: seed of the random weights; PyTorch's global generator is left as it was.
 
     Raises:
-        UserError: there is no such ResNet.
+        InputError: there is no such ResNet.
     """
     from torchvision import models
 

@@ -1,7 +1,7 @@
-"""What IIC and ACIDS have in common: pairs of views, two heads of several sub-heads each, and a choice.
+"""Parts that IIC and ACIDS share: pairs of views, two heads of several sub-heads, and the final choice.
 
-One head has more outputs than there are clusters; it only helps the encoder to learn. Each head is a
-number of linear sub-heads with the same loss, of which the one with the lowest is taken in the end.
+The over-clustering head has more outputs than there are clusters, and only helps the encoder to learn. Each
+head consists of linear sub-heads with the same loss, of which the one with the lowest is taken in the end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ucds.training.session import Session
 
 
 class TwoHeads(nn.Module):
-    """An encoder under two heads of several sub-heads.
+    """An encoder with two heads of ``H`` sub-heads each.
 
     Attributes:
-        encoder: maps inputs to ``(n, d)`` features.
+        encoder: encoder from inputs to ``(n, d)`` features.
         over: over-clustering head, ``(H, d, K')``.
-        clusters: the head whose outputs are the clusters, ``(H, d, K)``.
+        clusters: head whose outputs are the clusters, ``(H, d, K)``.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class TwoHeads(nn.Module):
         self.clusters = head(n_clusters)
 
     def forward(self, inputs: Tensor, over: bool) -> Tensor:
-        """Logits ``(H, n, K)``, or ``(H, n, K')`` of the over-clustering head."""
+        """Compute logits ``(H, n, K)``, or ``(H, n, K')`` with the over-clustering head."""
         logits: Tensor = self.encoder(inputs) @ (self.over if over else self.clusters)
         return logits
 
 
 @dataclass(frozen=True)
 class Networks:
-    """A model in the making; the three share their encoder.
+    """The networks of a baseline, which share their encoder.
 
     Attributes:
-        whole: the model as it will be used.
-        trained: the same, or its head where the backbone stays frozen.
-        heads: what is trained.
+        whole: model as it is used after training.
+        trained: the same model, or its head if the backbone stays frozen.
+        heads: network that is trained.
     """
 
     whole: ClusteringModel
@@ -86,7 +86,7 @@ def prepare_networks(
     name: str,
     cache: Path | None,
 ) -> tuple[Networks, Dataset]:
-    """Build the networks of a baseline, and the samples as they take them, in their usual view."""
+    """Build the networks of a baseline, and the data that they take, in its usual view."""
     training = prepare(session, backbone, data, n_clusters, side=name, cache=cache)
     trained, device = training.trained, session.runtime.device
     settings = session.settings
@@ -99,7 +99,7 @@ def prepare_networks(
 
 
 def in_pairs(backbone: Backbone, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
-    """Samples seen in pairs: images in the size of the backbone, whatever their usual view."""
+    """Return data whose views are pairs, with images in the size that the backbone takes."""
     view = paired_view(backbone.spec, data.view, settings.crop, settings.feature_dropout, repeats)
     return Dataset(data.samples, view)
 
@@ -107,18 +107,18 @@ def in_pairs(backbone: Backbone, data: Dataset, settings: PairSettings, repeats:
 def pair_probabilities(
     forward: Callable[[Tensor, bool], Tensor], views: Tensor, over: bool
 ) -> tuple[Tensor, Tensor]:
-    """Cluster probabilities of both halves of all pairs of a batch.
+    """Compute the cluster probabilities of both views of all pairs of a batch.
 
-    The plain views pass through the network once, and the changed ones in a pass of their own, so that
-    each have their own statistics in batch normalisation.
+    Plain and changed views pass through the network separately, so that each have their own statistics in
+    batch normalisation.
 
     Args:
-        forward: gives logits ``(H, m, K)`` of ``m`` inputs.
-        views: ``(n, 1 + R, ...)``, the plain view of each sample and ``R`` changed ones.
-        over: whether to ask the over-clustering head.
+        forward: function that returns the logits ``(H, m, K)`` of ``m`` inputs.
+        views: ``(n, 1 + R, ...)`` views: the plain view of each sample and ``R`` changed ones.
+        over: whether to use the over-clustering head.
 
     Returns:
-        Two of ``(H, R n, K)``: pair ``r n + i`` is the plain and the ``r``-th changed view of sample ``i``.
+        Two tensors ``(H, R n, K)``; row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
     """
     repeats = views.shape[1] - 1
     plain = forward(views[:, 0], over)
@@ -127,15 +127,15 @@ def pair_probabilities(
     return first.repeat(1, repeats, 1), second
 
 
-def optimise(heads: TwoHeads, settings: PairSettings) -> torch.optim.Optimizer:
-    """The originals' optimiser: Adam, without decay of weights or rate."""
+def make_optimiser(heads: TwoHeads, settings: PairSettings) -> torch.optim.Optimizer:
+    """Make the originals' optimiser: Adam, without decay of weights or rate."""
     return torch.optim.Adam(heads.parameters(), lr=settings.learning_rate)
 
 
 def conclude(
     session: Session[PairSettings], loop: Loop, networks: Networks, data: Dataset, *, name: str
 ) -> Clustering:
-    """Take the sub-head with the lowest loss over all samples, without labels, and cluster them with it."""
+    """Cluster all samples by the sub-head with the lowest loss over them; labels are not used."""
     size = session.settings.prediction_batch_size
     best = _information(session, networks.heads, data, name, size).argmax()
     with torch.no_grad():
@@ -148,7 +148,7 @@ def conclude(
 def _information(
     session: Session[PairSettings], heads: TwoHeads, data: Dataset, name: str, size: int
 ) -> Tensor:
-    """Mutual information ``(H,)`` of the views of all samples, for each sub-head that makes clusters."""
+    """Compute the mutual information ``(H,)`` of the views of all samples for each sub-head."""
     n, runtime = len(data.samples), session.runtime
     generator = torch_generator(runtime.seed, name, "choice")
     joint = torch.zeros((), device=runtime.device)

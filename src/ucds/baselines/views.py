@@ -1,6 +1,6 @@
-"""The views on which DeepCluster, IIC and ACIDS train: crops brought to size, in pairs where asked.
+"""The views on which DeepCluster, IIC and ACIDS train: resized crops, single or in pairs.
 
-Random numbers are drawn on the CPU, and applied where the samples are, a batch at a time.
+Random numbers are drawn on the CPU, and applied on the device of the samples, a batch at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ucds.backbones import BackboneSpec
 from ucds.data.views import ImageView, VectorView, View
 
 _JITTER, _HUE = 0.4, 0.125
-"""Strength of the originals' colour changes: brightness, contrast and saturation; and share of a turn."""
+"""Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""
 
 _TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
 _FROM_YIQ = torch.linalg.inv(_TO_YIQ)
@@ -25,13 +25,13 @@ LUMA = _TO_YIQ[0]
 
 
 class ResizedImageView:
-    """A square crop of a given share of the image, brought to the network's size; flipped half the time.
+    """A square crop of the image, resized to the network's input, and flipped half the time.
 
     Args:
         size: side of the network's input in pixels.
         crop: side of the crop, as a share of the image's side.
-        mean: per colour, of pixel values between 0 and 1.
-        std: per colour, likewise.
+        mean: mean of each colour, of pixel values between 0 and 1.
+        std: standard deviation of each colour, likewise.
     """
 
     def __init__(self, size: int, crop: float, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -40,19 +40,19 @@ class ResizedImageView:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """`(3, size, size)`."""
+        """Shape of a view, `(3, size, size)`."""
         return 3, self.size, self.size
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """`(n, 3)` uniform in [0, 1): the crop's place and the flip."""
+        """Draw `(n, 3)` uniform numbers in [0, 1): place of the crop, and flip."""
         return torch.rand(n, 3, generator=generator)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Crops `(b, 3, size, size)` of `(b, 3, S, S)` uint8 images, each its own way."""
+        """Return crops `(b, 3, size, size)` of `(b, 3, S, S)` uint8 images."""
         return self._normalise(self._resize(self._crops(raw).train(raw, draws)))
 
     def test(self, raw: Tensor) -> Tensor:
-        """The centre crop of each image, brought to size."""
+        """Return the resized centre crop of each image."""
         return self._normalise(self._resize(self._crops(raw).test(raw)))
 
     def _crops(self, raw: Tensor) -> ImageView:
@@ -69,14 +69,14 @@ class ResizedImageView:
 
 
 class PairedImageView(ResizedImageView):
-    """A plain crop of each image, and others that are flipped half the time and changed in colour.
+    """A plain crop of each image, and further crops that are flipped half the time and changed in colour.
 
     Args:
         size: side of the network's input in pixels.
         crop: side of the crops, as a share of the image's side.
-        mean: per colour, of pixel values between 0 and 1.
-        std: per colour, likewise.
-        repeats: changed crops of each image.
+        mean: mean of each colour, of pixel values between 0 and 1.
+        std: standard deviation of each colour, likewise.
+        repeats: number of changed crops of each image.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class PairedImageView(ResizedImageView):
         self.repeats = repeats
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """`(n, 2 + 7 repeats)`: the plain crop's place; place, flip and four colour changes of the others."""
+        """Draw `(n, 2 + 7 repeats)`: place of the plain crop; place, flip and 4 colours of the others."""
         return torch.rand(n, 2 + 7 * self.repeats, generator=generator)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Views `(b, 1 + repeats, 3, size, size)` of `(b, 3, S, S)` uint8 images, the plain one first."""
+        """Return views `(b, 1 + repeats, 3, size, size)` of uint8 images `(b, 3, S, S)`, plain ones first."""
         crops = self._crops(raw)
         unflipped = functional.pad(draws[:, :2], (0, 1), value=1.0)
         views = [self._resize(crops.train(raw, unflipped))]
@@ -101,23 +101,23 @@ class PairedImageView(ResizedImageView):
 
 
 class PairedVectorView(VectorView):
-    """Vectors as they are, and others with features dropped: for networks on frozen features.
+    """Each vector as it is, and copies of it with features dropped, for networks on frozen features.
 
     Args:
         width: length of the vectors.
         dropout: share of the features that is dropped.
-        repeats: changed views of each vector.
+        repeats: number of changed copies of each vector.
     """
 
     def __init__(self, width: int, dropout: float, repeats: int = 1) -> None:
         self.width, self.dropout, self.repeats = width, dropout, repeats
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """`(n, repeats * width)` uniform in [0, 1)."""
+        """Draw `(n, repeats * width)` uniform numbers in [0, 1)."""
         return torch.rand(n, self.repeats * self.width, generator=generator)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Views `(b, 1 + repeats, width)` of vectors `(b, width)`; the first is the vector itself."""
+        """Return views `(b, 1 + repeats, width)` of vectors `(b, width)`, the vector itself first."""
         plain = raw.float().unsqueeze(1)
         draws = draws.to(raw.device).view(len(raw), self.repeats, self.width)
         return torch.cat([plain, drop_features(plain, draws, self.dropout)], dim=1)
@@ -129,8 +129,8 @@ def change_colours(images: Tensor, draws: Tensor) -> Tensor:
     Saturation and hue are a scaling and a rotation of the colour plane of YIQ, which keep the grey value.
 
     Args:
-        images: `(n, 3, h, w)` between 0 and 1.
-        draws: `(n, 4)` uniform in [0, 1): one half changes nothing.
+        images: `(n, 3, h, w)` images between 0 and 1.
+        draws: `(n, 4)` uniform numbers in [0, 1); 0.5 changes nothing.
 
     Returns:
         Images of the same shape, between 0 and 1.
@@ -152,19 +152,19 @@ def change_colours(images: Tensor, draws: Tensor) -> Tensor:
 
 
 def drop_features(vectors: Tensor, draws: Tensor, share: float) -> Tensor:
-    """Set each feature whose draw lies below ``share`` to zero, and scale the others up in return."""
+    """Set each feature whose draw is below ``share`` to zero, and scale the others by 1 / (1 - share)."""
     return vectors * (draws >= share) / (1 - share)
 
 
 def resized_view(spec: BackboneSpec, view: View, crop: float) -> View:
-    """What a backbone sees of samples whose usual view is ``view``: vectors as they are, images resized."""
+    """Return a view for samples whose usual view is ``view``: vectors as they are, images resized."""
     if len(view.input_shape) == 1:
         return view
     return ResizedImageView(*_inputs_of(spec, view, crop))
 
 
 def paired_view(spec: BackboneSpec, view: View, crop: float, dropout: float, repeats: int) -> View:
-    """Pairs of what a backbone sees of samples whose usual view is ``view``."""
+    """Return a view in pairs for samples whose usual view is ``view``."""
     if len(view.input_shape) == 1:
         return PairedVectorView(spec.width, dropout, repeats)
     return PairedImageView(*_inputs_of(spec, view, crop), repeats)

@@ -1,10 +1,10 @@
-"""The command line. Each command imports its own side of the wall, and only when it is called."""
+"""The command line. Each command imports the code of its own side, and only when it is called."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import typer
 
@@ -18,7 +18,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of a
 
 
 def main() -> None:
-    """Run the command line; what a user can cause ends in one line and exit status 2."""
+    """Run the command line; an error that a user can cause is printed as one line, with exit status 2."""
     warnings.showwarning = _show_warning
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
@@ -37,19 +37,12 @@ def main() -> None:
     sys.exit(status)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
     """Print our own warnings as one line; those of libraries keep their place in the code."""
     if issubclass(category, UcdsWarning):
         say(f"warning: {message}")
     else:
-        _show_library_warning(message, category, filename, lineno, file, line)
+        _show_library_warning(message, category, *place, **named)
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,22 +1,19 @@
-"""The application that the commands belong to."""
+"""The application to which the command modules add their commands."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    name="ucds",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="ucds", no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"ucds {version('ucds')}")
+        from ucds import __version__
+
+        print(f"ucds {__version__}")
         raise typer.Exit
 
 

@@ -1,13 +1,19 @@
-"""Options that several commands share, and what is made of them."""
+"""Options that several commands share, in groups, and the objects that the commands make from them.
+
+A command takes a whole group as one parameter; :func:`expand` shows each field of the group as an option.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -20,131 +26,178 @@ if TYPE_CHECKING:
     from ucds.training.progress import Reporter
     from ucds.training.run import RunOptions, TrainedRun
 
+PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
+"""Panels of ``ucds --help``."""
+
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
     Path, typer.Argument(help="Folder of images at any depth, or embeddings (.npy, .npz).")
 ]
-BackboneOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME.", show_default="resnet18"
-    ),
-]
-WeightsOption = Annotated[
-    str, typer.Option(help="File of weights; 'default' for published ones; 'none' for a random start.")
-]
-ImageSizeOption = Annotated[
-    int | None,
-    typer.Option(min=16, help="Side of the square crop in pixels.", show_default="the encoder's own"),
-]
-TuneOption = Annotated[
-    Tune | None,
-    typer.Option(
-        help="'full' trains everything, 'head' only the new layers on cached features.",
-        show_default="head; full with pcd",
-    ),
-]
-MethodOption = Annotated[
-    Method,
-    typer.Option(help="'pcd' is the paper's method, 'consensus' the better one (docs/consensus.md)."),
-]
-ConfigOption = Annotated[Path | None, typer.Option(help="TOML file of settings.", show_default=False)]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="One setting, NAME=VALUE; may be repeated. See `ucds settings`.", show_default=False
-    ),
-]
+RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
+LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")]
-AcceleratorOption = Annotated[Accelerator, typer.Option(help="Device to compute on.")]
-DevicesOption = Annotated[int, typer.Option(min=1, help="Processes, one a device; they share every batch.")]
 PrecisionOption = Annotated[
     Precision, typer.Option(help="Precision of forward passes; the transport stays in fp32.")
 ]
-CheckpointOption = Annotated[float, typer.Option(min=0, help="Seconds of work that a crash may cost.")]
-CacheOption = Annotated[
-    Path | None, typer.Option(help="Folder of the cache.", show_default="the user's cache folder")
-]
-CacheLimitOption = Annotated[
-    float | None,
-    typer.Option(min=0, help="Bound on decoded images in the cache, in GB.", show_default="8.6"),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Options of the encoder."""
+
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME.", show_default="resnet18"
+        ),
+    ] = None
+    weights: Annotated[
+        str, typer.Option(help="File of weights; 'default' for published ones; 'none' for a random start.")
+    ] = "default"
+    image_size: Annotated[
+        int | None,
+        typer.Option(min=16, help="Side of the square crop in pixels.", show_default="the encoder's own"),
+    ] = None
+
+    def encoder(self) -> EncoderOptions:
+        """Return the encoder as training takes it."""
+        from ucds.training.inputs import EncoderOptions
+
+        return EncoderOptions(self.backbone, self.weights, self.image_size)
+
+
+@dataclass(frozen=True)
+class Training(Encoder):
+    """Options of a training run."""
+
+    method: Annotated[
+        Method,
+        typer.Option(help="'pcd' is the paper's method, 'consensus' the better one (docs/consensus.md)."),
+    ] = "consensus"
+    tune: Annotated[
+        Tune | None,
+        typer.Option(
+            help="'full' trains everything, 'head' only the new layers on cached features.",
+            show_default="head; full with pcd",
+        ),
+    ] = None
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.", show_default=False)] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="One setting, NAME=VALUE; may be repeated. See `ucds settings`.", show_default=False
+        ),
+    ] = None
+    seed: SeedOption = 0
+    resume: Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")] = False
+    devices: Annotated[int, typer.Option(min=1, help="Processes, one a device; they share every batch.")] = 1
+    precision: PrecisionOption = "32-true"
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds of work that a crash may cost.")
+    ] = 60.0
+
+    def method_settings(self, side: Role) -> MethodSettings:
+        """Read the method's settings for one side from the file and from single options."""
+        from ucds.config import read_settings
+
+        return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune)
+
+    def run_options(self, accelerator: Accelerator) -> RunOptions:
+        """Return the options of the run as training takes them."""
+        from ucds.training.run import RunOptions
+
+        how = (self.seed, self.resume, accelerator, self.devices, self.precision, self.checkpoint_seconds)
+        return RunOptions(*how)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Options of every command that computes on samples."""
+
+    accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of the cache.", show_default="the user's cache folder")
+    ] = None
+    cache_limit: Annotated[
+        float | None,
+        typer.Option(min=0, help="Bound on decoded images in the cache, in GB.", show_default="8.6"),
+    ] = None
+
+    def cache_options(self) -> CacheOptions:
+        """Return the options of the cache, with its bound in bytes."""
+        from ucds.training.inputs import CacheOptions
+
+        limit = None if self.cache_limit is None else int(self.cache_limit * 1e9)
+        return CacheOptions(self.cache, limit)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Options of what a command prints."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+
+    def reporter(self) -> Reporter:
+        """Make the receiver of progress messages: a bar, plain lines, or nothing."""
+        from ucds.training.progress import Quiet, terminal_reporter
+
+        return Quiet() if self.quiet else terminal_reporter()
+
+    def present(self, sentence: str, values: Mapping[str, Any]) -> None:
+        """Print a result: as JSON on standard output, or as a sentence on standard error."""
+        if self.as_json and _is_first_process():
+            print(json.dumps(values, indent=2))
+        elif not self.quiet:
+            say(sentence)
+
+    def present_run(self, run: TrainedRun) -> None:
+        """Print the result of a training command."""
+        done = f"{run.folder} is finished already"
+        self.present(
+            done if run.resumed_finished else f"{run.role} model written to {run.folder}", run.to_dict()
+        )
+
+    def present_labels(self, labels: ClusterLabels, out: Path) -> None:
+        """Print the result of a command that writes a label file."""
+        count, clusters = len(labels.ids), labels.n_clusters
+        values = {"samples": count, "n_clusters": clusters, "provider": labels.provider, "out": str(out)}
+        self.present(f"{count:,} labels of {clusters} clusters written to {out}", values)
+
+
+def expand(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that has each field of a group, a dataclass, as an option of its own."""
+    given = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)
+    }
+    options = [entry.replace(kind=entry.KEYWORD_ONLY) for name, entry in given.items() if name not in groups]
+    for group in groups.values():
+        hints = get_type_hints(group, include_extras=True)
+        options += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(group)
+        ]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return run
 
 
 def say(message: str) -> None:
-    """Print a message apart from a command's output; of several processes one does."""
+    """Print a message on standard error; of several processes only the first prints."""
     if _is_first_process():
         print(message, file=sys.stderr, flush=True)
-
-
-def present(sentence: str, values: Mapping[str, Any], *, quiet: bool, as_json: bool) -> None:
-    """Present a command's result: as JSON on standard output, or as a sentence beside it."""
-    if as_json and _is_first_process():
-        print(json.dumps(values, indent=2))
-    elif not quiet:
-        say(sentence)
-
-
-def present_run(run: TrainedRun, *, quiet: bool, as_json: bool) -> None:
-    """Present the result of a training command."""
-    sentence = f"{run.role} model written to {run.folder}"
-    if run.resumed_finished:
-        sentence = f"{run.folder} is finished already"
-    present(sentence, run.to_dict(), quiet=quiet, as_json=as_json)
-
-
-def present_labels(labels: ClusterLabels, out: Path, *, quiet: bool, as_json: bool) -> None:
-    """Present the result of a command that writes a label file."""
-    sentence = f"{len(labels.ids):,} labels of {labels.n_clusters} clusters written to {out}"
-    values = {"samples": len(labels.ids), "n_clusters": labels.n_clusters, "provider": labels.provider}
-    present(sentence, values | {"out": str(out)}, quiet=quiet, as_json=as_json)
-
-
-def make_reporter(quiet: bool) -> Reporter:
-    """Make the reporter of a command: a bar, plain lines, or nothing."""
-    from ucds.training.progress import Quiet, terminal_reporter
-
-    return Quiet() if quiet else terminal_reporter()
-
-
-def make_settings(
-    method: Method, side: Role, path: Path | None, given: list[str] | None, tune: Tune | None
-) -> MethodSettings:
-    """Read the method's settings from a file and from single options."""
-    from ucds.config import read_settings
-
-    return read_settings(method, side, path, given or (), tune=tune)
-
-
-def make_encoder_options(backbone: str | None, weights: str, image_size: int | None) -> EncoderOptions:
-    """Gather the encoder's options."""
-    from ucds.training.inputs import EncoderOptions
-
-    return EncoderOptions(backbone, weights, image_size)
-
-
-def make_run_options(
-    seed: int,
-    resume: bool,
-    accelerator: Accelerator,
-    devices: int,
-    precision: Precision,
-    checkpoint_seconds: float,
-) -> RunOptions:
-    """Gather the options of a run."""
-    from ucds.training.run import RunOptions
-
-    return RunOptions(seed, resume, accelerator, devices, precision, checkpoint_seconds)
-
-
-def make_cache_options(folder: Path | None, limit: float | None) -> CacheOptions:
-    """Gather the options of the cache; its bound is given in GB."""
-    from ucds.training.inputs import CacheOptions
-
-    return CacheOptions(folder, None if limit is None else int(limit * 1e9))
 
 
 def _is_first_process() -> bool:

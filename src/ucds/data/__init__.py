@@ -1,5 +1,5 @@
 """Unlabelled samples of several domains: scanning, decoding, caching, sampling and views.
 
-Nothing here but `ground_truth`, and what is built on it (`layouts`, `subsets`), reads a class
-folder; training sees samples by position only.
+Only ``ground_truth``, and ``subsets`` which is built on it, read class folders; training sees samples by
+position only.
 """

@@ -1,10 +1,12 @@
-"""Which samples make up the batch of a step: balanced over the domains, and a function of the step.
+"""Choose the samples of each training batch: balanced over the domains, and a function of the step alone.
 
-Nothing is remembered between steps, so that a run resumed at any step sees the batches it would
-have seen without the interruption.
+No state is kept between steps: a run that is resumed at any step sees the batches it would have seen without
+the interruption.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,22 +20,22 @@ class DomainBalancedSampler:
     Each domain is an endless row of random permutations of its samples, one permutation per pass,
     each derived from (seed, domain, pass) alone. The batch of step t takes the t-th piece of every
     domain's row; a piece may straddle two passes. A smaller domain is thus passed through more
-    often, and in one pass gives each of its samples exactly once. If a domain has fewer samples than
+    often, and one pass gives each of its samples exactly once. If a domain has fewer samples than
     its share of the batch, samples recur within a batch.
 
     Args:
-        domain: `(n,)` domain of each sample; every domain from 0 to the largest has a sample.
-        batch_size: reduced to n if larger; at least the number of domains.
-        seed: non-negative.
+        domain: ``(n,)`` domain of each sample; every domain from 0 to the largest has a sample.
+        batch_size: samples of a batch, at least one per domain; reduced to n if larger.
+        seed: non-negative seed of the permutations; equal seeds give equal batches.
 
     Attributes:
-        batch_size: the number of samples of each batch.
+        batch_size: number of samples of each batch.
         counts: samples of each domain in every batch; they differ by one at most.
-        steps_per_epoch: batches that hold n samples together, rounded up.
+        steps_per_epoch: number of batches that hold n samples together, rounded up.
 
     Raises:
         ValueError: a domain has no sample.
-        UserError: the batch is smaller than the number of domains.
+        InputError: the batch is smaller than the number of domains.
     """
 
     def __init__(self, domain: IntArray, batch_size: int, seed: int) -> None:
@@ -50,20 +52,23 @@ class DomainBalancedSampler:
         share, rest = divmod(self.batch_size, n_domains)
         self.counts = tuple(share + (d < rest) for d in range(n_domains))
         self.steps_per_epoch = -(-n // self.batch_size)
-        self._recent: list[dict[int, IntArray]] = [{} for _ in range(n_domains)]
+        self._permutation = lru_cache(2 * n_domains)(self._permute)
 
     def batch(self, step: int) -> IntArray:
-        """Positions of the samples of step `step` (from 0), grouped by domain in order.
+        """Return the positions of the samples of one step, grouped by domain in order.
+
+        Args:
+            step: number of the step, from 0.
 
         Returns:
-            `(batch_size,)` int64; the first `counts[0]` belong to domain 0, and so on.
+            ``(batch_size,)`` int64; the first ``counts[0]`` belong to domain 0, and so on.
         """
         if step < 0:
             raise ValueError(f"steps count from 0, not {step}")
         return np.concatenate([self._piece(d, step * c, c) for d, c in enumerate(self.counts)])
 
     def _piece(self, domain: int, start: int, count: int) -> IntArray:
-        """`count` positions of the domain's endless row of permutations, from `start` on."""
+        """Return ``count`` positions of the domain's endless row of permutations, from ``start`` on."""
         size = len(self._members[domain])
         pieces = []
         while count > 0:
@@ -72,13 +77,7 @@ class DomainBalancedSampler:
             start, count = start + len(pieces[-1]), count - len(pieces[-1])
         return np.concatenate(pieces)
 
-    def _permutation(self, domain: int, number: int) -> IntArray:
-        """The domain's samples in the order of pass `number`; the last two passes are remembered."""
-        recent = self._recent[domain]
-        if number not in recent:
-            source = np.random.SeedSequence(self.seed, spawn_key=(domain, number))
-            generator = np.random.Generator(np.random.Philox(source))
-            if len(recent) > 1:
-                del recent[next(iter(recent))]
-            recent[number] = generator.permutation(self._members[domain])
-        return recent[number]
+    def _permute(self, domain: int, number: int) -> IntArray:
+        """Return the domain's samples in the order of pass ``number``."""
+        source = np.random.SeedSequence(self.seed, spawn_key=(domain, number))
+        return np.random.Generator(np.random.Philox(source)).permutation(self._members[domain])

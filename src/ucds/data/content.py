@@ -15,14 +15,22 @@ KEY_BYTES = 16
 
 
 def content_key(data: bytes | memoryview) -> bytes:
-    """The 16-byte key of some content: equal for equal contents, whatever their names."""
+    """Compute the 16-byte key of some content: equal for equal contents, whatever their names."""
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 def fingerprint(
     keys: Sequence[bytes], ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], kind: str
 ) -> str:
-    """Hash of everything that defines a collection of samples; `kind` says how they are read."""
+    """Compute a hash of everything that defines a collection of samples.
+
+    Args:
+        keys: content key of each sample.
+        ids: id of each sample.
+        domain: ``(n,)`` positions in ``domain_names``.
+        domain_names: names of the domains.
+        kind: kind of the samples and the way of reading them, in words.
+    """
     digest = hashlib.sha256()
     for text in (kind, *domain_names, *ids):
         data = text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""A data set as a model takes it: samples, and the views of them to train on and to predict from."""
+"""A data set as a model takes it: samples, with the views to train on and to predict from."""
 
 from __future__ import annotations
 

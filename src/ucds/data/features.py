@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,11 +15,11 @@ class FeatureSamples:
     """The features of other samples, with the same ids, domains and keys.
 
     Args:
-        samples: what the features are of.
-        store: holds the features of every sample under its content key.
+        samples: samples that the features were computed from.
+        store: rows that hold the features of every sample under its content key.
 
     Raises:
-        UserError: the store lacks some of them.
+        InputError: the store lacks some of the features.
     """
 
     def __init__(self, samples: Samples, store: RowStore) -> None:
@@ -29,20 +27,15 @@ class FeatureSamples:
         self.domain = samples.domain
         self.domain_names = samples.domain_names
         self.keys = samples.keys
-        self._fingerprint = samples.fingerprint
+        self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
         self._store = store
         self._rows = store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Changes with the samples and with the backbone they are seen through."""
-        return f"{self._fingerprint}-{self._store.path.name}"
-
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, index: IntArray) -> Tensor:
-        """Features ``(b, width)`` fp32 of the samples at positions ``index``."""
+        """Read the features ``(b, width)`` float32 of the samples at positions ``index``."""
         return torch.from_numpy(self._store.read(self._rows[np.asarray(index, np.int64)]))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 
@@ -17,15 +15,12 @@ from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image, read_image_bytes
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp, stamp
-from ucds.errors import InputError
+from ucds.errors import NoSpaceError
 
 Progress = Callable[[int, int], None]
 
 _CHUNK = 32  # images decoded between two writes to the disk
 _WORTH_CLEARING = 0.1  # share of the wanted rows that clearing the store must make room for
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -43,14 +38,14 @@ class Filling:
     """One pass over the files that brings the store and the manifest up to date.
 
     Args:
-        scan: the files.
+        scan: files to decode.
         store: decoded images by content key.
         manifest: content keys of the files decoded before.
         size: side of the decoded images in pixels.
 
     Attributes:
-        keys: after `run`, the content key of each usable file, `None` for the others.
-        problems: why each of the others cannot be used, by position.
+        keys: after ``run``, the content key of each usable file, ``None`` for the others.
+        problems: reason why each of the others cannot be used, by position.
     """
 
     def __init__(self, scan: Scan, store: RowStore, manifest: Manifest, size: int) -> None:
@@ -60,17 +55,22 @@ class Filling:
         self.keys: list[bytes | None] = list(known)
 
     def run(self, workers: int, progress: Progress) -> None:
-        """Decode what is not there yet, on `workers` threads, reporting `(files done, files in all)`.
+        """Decode the images that the store lacks.
+
+        Args:
+            workers: number of threads.
+            progress: called as ``progress(files done, files in all)``.
 
         Raises:
-            UserError: the cache cannot be written.
+            NoSpaceError: the cache cannot be written.
         """
-        with ThreadPoolExecutor(workers) as pool, _quiet_decoders():
+        # The image library's own remarks are silenced: what matters of them becomes one warning of ours.
+        with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
             self._make_room(pool)
             todo = self._todo()
             done, total = len(self.scan) - len(todo), len(self.scan)
             progress(done, total)
-            results = _in_order(pool, self._load, todo, ahead=2 * _CHUNK)
+            results = self._load_ahead(pool, todo)
             while chunk := list(islice(results, _CHUNK)):
                 self._keep(chunk)
                 done += len(chunk)
@@ -80,11 +80,13 @@ class Filling:
         return max(0, self.store.capacity - len(self.store))
 
     def _todo(self) -> list[int]:
-        """Files never decoded so far, and files that have lost their row if there is room for it."""
+        """List files never decoded so far, and files that have lost their row if there is room for it."""
         rows = self.store.rows_of([key or b"" for key in self.keys])
         lost = [i for i, key in enumerate(self.keys) if key is not None and rows[i] < 0]
-        unknown = [i for i, key in enumerate(self.keys) if key is None]
-        return sorted(unknown + lost[: self._free()])
+        return sorted(self._unknown() + lost[: self._free()])
+
+    def _unknown(self) -> list[int]:
+        return [i for i, key in enumerate(self.keys) if key is None]
 
     def _make_room(self, pool: ThreadPoolExecutor) -> None:
         """Empty the store if rows of other data sets keep out a good part of this one's."""
@@ -92,9 +94,7 @@ class Filling:
         missing = int((self.store.rows_of([key or b"" for key in self.keys]) < 0).sum())
         if missing <= self._free() or self._free() == self.store.capacity:
             return
-        unknown = [i for i, key in enumerate(self.keys) if key is None]
-        keys = [key for key in self.keys if key is not None]
-        keys += [key for key in _in_order(pool, self._hash, unknown, ahead=2 * _CHUNK) if key is not None]
+        keys = [key for key in (*self.keys, *pool.map(self._hash, self._unknown())) if key is not None]
         present = int((self.store.rows_of(keys) >= 0).sum())
         if wanted - present - self._free() > _WORTH_CLEARING * wanted:
             self.store.clear()
@@ -104,6 +104,20 @@ class Filling:
             return content_key(read_image_bytes(self.scan.root / self.scan.paths[position]))
         except UnusableImageError:
             return None
+
+    def _load_ahead(self, pool: ThreadPoolExecutor, todo: Sequence[int]) -> Iterator[_Loaded]:
+        """Load files in order, at most two chunks ahead of their use, so that memory is bounded."""
+        waiting: list[Future[_Loaded]] = []
+        try:
+            for position in todo:
+                waiting.append(pool.submit(self._load, position))
+                if len(waiting) >= 2 * _CHUNK:
+                    yield waiting.pop(0).result()
+            while waiting:
+                yield waiting.pop(0).result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
     def _load(self, position: int) -> _Loaded:
         path = self.scan.root / self.scan.paths[position]
@@ -131,31 +145,5 @@ class Filling:
         try:
             self.manifest.add(entries)
         except OSError as error:
-            raise InputError(
-                f"The cache {self.manifest.path} cannot be written ({error.strerror})."
-            ) from None
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
-) -> Iterator[Result]:
-    """Like `map` on a pool of threads, with at most `ahead` results waiting, so that memory is bounded."""
-    waiting: list[Future[Result]] = []
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= ahead:
-                yield waiting.pop(0).result()
-        while waiting:
-            yield waiting.pop(0).result()
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-@contextmanager
-def _quiet_decoders() -> Iterator[None]:
-    """Silence the image library's remarks: what matters of them becomes one warning of ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+            reason = f"The cache {self.manifest.path} cannot be written ({error.strerror})."
+            raise NoSpaceError(reason) from None

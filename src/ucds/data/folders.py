@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from ucds.errors import InputError, UcdsWarning
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
 IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER))
+_ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,10 @@ class Scan:
     """The image files found below a root, not opened yet.
 
     Attributes:
-        root: the folder that was scanned.
+        root: folder that was scanned.
         paths: file paths relative to the root, sorted within each domain.
-        domain: `(n,)` int64, positions in `domain_names`.
-        domain_names: the domain folders' names, sorted.
+        domain: ``(n,)`` int64 positions in ``domain_names``.
+        domain_names: names of the domain folders, sorted.
     """
 
     root: Path
@@ -40,7 +41,7 @@ class Scan:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
+        """Paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
         return tuple(_readable(path.replace(os.sep, "/")) for path in self.paths)
 
     def __len__(self) -> int:
@@ -48,28 +49,30 @@ class Scan:
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
-    """Find the images of `root/<domain>/**`.
+    """Find the images of ``root/<domain>/**``.
 
-    If the root's only sub-folder is a wrapper (`PACS/kfold/<domain>/<class>/..`), the domains are the
+    If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
     folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
 
     Args:
-        root: the folder that has one folder per domain.
+        root: folder that has one folder per domain.
         domains: names of the domains to take, in any order; all when omitted.
 
     Raises:
-        UserError: no such folder, no domain folder, an unknown domain, or a domain without images.
+        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
-    folders = _subfolders(base)
+    folders, loose = _listing(base)
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
-    _warn_of_loose_images(base)
+    if loose:
+        message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
+        warnings.warn(message, UcdsWarning, stacklevel=2)
     found = {name: _images(root, base / name) for name in _selected(root, folders, domains)}
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
-        raise InputError(f"No images in {_listed(empty)} of {root} (accepted: {_suffixes()}).")
+        raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
         message = f"{base / name} holds no images and is not used as a domain."
         warnings.warn(message, UcdsWarning, stacklevel=2)
@@ -77,15 +80,15 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
 
 def scan_folder(root: str | Path) -> Scan:
-    """Find the images of `root/**` as one domain, named after the folder.
+    """Find the images of ``root/**`` as one domain, named after the folder.
 
     Raises:
-        UserError: no such folder, or no image in it.
+        InputError: there is no such folder, or no image in it.
     """
     root = _folder(root)
     paths = _images(root, root)
     if not paths:
-        raise InputError(f"No images in {root} (accepted: {_suffixes()}).")
+        raise InputError(f"No images in {root} {_ACCEPTED}.")
     return _scan(root, {root.resolve().name or "images": paths})
 
 
@@ -124,7 +127,7 @@ def _selected(root: Path, folders: list[str], domains: Sequence[str] | None) -> 
         return folders
     unknown = sorted(set(domains) - set(folders))
     if unknown or not domains:
-        raise InputError(f"{root} has no domain {_listed(unknown)}; it has {_listed(folders)}.")
+        raise InputError(f"{root} has no domain {_quoted(unknown)}; it has {_quoted(folders)}.")
     return sorted(set(domains))
 
 
@@ -134,77 +137,54 @@ def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
     A wrapper is told from a lone domain by its depth: folders of a wrapper hold class folders,
     folders of a domain hold images. Domains asked for by name settle it.
     """
-    inner = _subfolders(root)
+    inner, _ = _listing(root)
     if len(inner) != 1 or (domains is not None and inner[0] in domains):
         return root
     wrapper = root / inner[0]
-    candidates = _subfolders(wrapper)
+    candidates, _ = _listing(wrapper)
     if domains is not None:
         return wrapper if set(domains) <= set(candidates) else root
-    holds_classes = [_subfolders(wrapper / name) and not _has_images(wrapper / name) for name in candidates]
-    return wrapper if len(candidates) > 1 and all(holds_classes) else root
-
-
-def _warn_of_loose_images(base: Path) -> None:
-    loose = sum(1 for entry in _entries(base) if _is_image(entry) and not _is_dir(entry))
-    if loose:
-        message = f"{loose} images lie directly in {base}, in no domain folder, and are left out."
-        warnings.warn(message, UcdsWarning, stacklevel=3)
+    contents = [_listing(wrapper / name) for name in candidates]
+    holds_domains = all(classes and not images for classes, images in contents)
+    return wrapper if len(candidates) > 1 and holds_domains else root
 
 
 def _images(root: Path, folder: Path) -> list[str]:
-    return sorted(os.path.relpath(path, root) for path in _walk(folder))
+    """Return the sorted paths of all images below a folder, relative to the root.
 
-
-def _walk(folder: Path) -> Iterator[str]:
-    """Paths of all images below `folder`; each real folder is entered once, so that loops end."""
+    Each real folder is entered once, by its first path in the order of names, so that loops of links end.
+    """
+    found: list[str] = []
     seen: set[tuple[int, int]] = set()
-    waiting = [str(folder)]
-    while waiting:
-        current = waiting.pop()
-        try:
-            status = os.stat(current)  # noqa: PTH116  (os.scandir's strings: much faster on large trees)
-        except OSError:
-            continue
+    for place, folders, files in os.walk(folder, onerror=_warn_of_unreadable, followlinks=True):
+        status = os.stat(place)  # noqa: PTH116  (strings: much faster than paths on large trees)
         if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        inner = []
-        for entry in _entries(current):
-            if _is_dir(entry):
-                inner.append(entry.path)
-            elif _is_image(entry):
-                yield entry.path
-        waiting.extend(sorted(inner, reverse=True))
+        folders[:] = _visible(folders)
+        images = _visible(filter(_is_image, files))
+        found += [os.path.relpath(os.path.join(place, name), root) for name in images]  # noqa: PTH118
+    return sorted(found)
 
 
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name)
-    except OSError as error:
-        message = f"The folder {folder} cannot be read ({error.strerror}) and is left out."
-        warnings.warn(message, UcdsWarning, stacklevel=2)
-        return []
+def _listing(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the sub-folders and of the image files that lie directly in a folder, sorted."""
+    _, folders, files = next(os.walk(folder, onerror=_warn_of_unreadable), ("", [], []))
+    return _visible(folders), _visible(filter(_is_image, files))
 
 
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads round in a circle
-        return False
+def _visible(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("."))
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    return os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
 
 
-def _subfolders(folder: Path) -> list[str]:
-    return [entry.name for entry in _entries(folder) if _is_dir(entry)]
-
-
-def _has_images(folder: Path) -> bool:
-    return any(_is_image(entry) and not _is_dir(entry) for entry in _entries(folder))
+def _warn_of_unreadable(error: OSError) -> None:
+    message = f"The folder {error.filename} cannot be read ({error.strerror}) and is left out."
+    warnings.warn(message, UcdsWarning, stacklevel=2)
 
 
 def _readable(text: str) -> str:
@@ -213,9 +193,5 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _quoted(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names) or "of that name"
-
-
-def _suffixes() -> str:
-    return " ".join(sorted(IMAGE_SUFFIXES))

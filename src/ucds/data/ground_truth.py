@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import takewhile
 
 import numpy as np
 
 from ucds.data.content import IntArray
+from ucds.data.samples import Listing
 from ucds.errors import UcdsWarning
 
 
@@ -18,8 +19,8 @@ class GroundTruth:
     """The classes of samples.
 
     Attributes:
-        names: of the classes, sorted.
-        classes: `(n,)` int64, positions in `names`, in the order of the samples.
+        names: names of the classes, sorted.
+        classes: ``(n,)`` int64 positions in ``names``, in the order of the samples.
     """
 
     names: tuple[str, ...]
@@ -27,33 +28,23 @@ class GroundTruth:
 
     @property
     def n_classes(self) -> int:
-        """The number of classes."""
+        """Number of classes."""
         return len(self.names)
 
 
-class _Named(Protocol):
-    """What is needed of samples, or of a scan: no content."""
+def read_ground_truth(samples: Listing) -> GroundTruth | None:
+    """Read the class of each sample from its folder.
 
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-
-    @property
-    def domain(self) -> IntArray: ...
-
-    @property
-    def domain_names(self) -> tuple[str, ...]: ...
-
-
-def read_ground_truth(samples: _Named) -> GroundTruth | None:
-    """The class of each sample by its folder, or `None` when the folders name no classes.
-
-    The class is the first folder that not all files of the domain share: in `amazon/images/bike/x.jpg`
-    the folders `amazon` and `images` are shared, so the class is `bike`. If all files of a domain
+    The class is the first folder that not all files of the domain share: in ``amazon/images/bike/x.jpg``
+    the folders ``amazon`` and ``images`` are shared, so the class is ``bike``. If all files of a domain
     lie in one folder, that folder is their class, unless it is the domain's own. Ask with all
     samples of a data set: of a part with one class only, the class folder looks like a wrapper.
 
+    Args:
+        samples: samples, or the files of a scan.
+
     Returns:
-        `None` if there are fewer than two classes, or if a file lies outside the class folders
+        ``None`` if there are fewer than two classes, or if a file lies outside the class folders
         (then with a warning, if other files lie inside).
     """
     ids = samples.ids
@@ -63,32 +54,24 @@ def read_ground_truth(samples: _Named) -> GroundTruth | None:
         found = _classes_of_domain([ids[i] for i in positions], name)
         for position, folder in zip(positions, found, strict=True):
             folders[position] = folder
-    names = {folder for folder in folders if folder is not None}
-    outside = folders.count(None)
+    inside = [folder for folder in folders if folder is not None]
+    names = tuple(sorted(set(inside)))
     if len(names) < 2:
         return None
-    if outside:
-        message = (
-            f"{outside:,} of {len(folders):,} files lie outside the class folders: no ground truth is used."
-        )
+    if len(inside) < len(folders):
+        outside = f"{len(folders) - len(inside):,} of {len(folders):,} files"
+        message = f"{outside} lie outside the class folders: no ground truth is used."
         warnings.warn(message, UcdsWarning, stacklevel=2)
         return None
-    names_sorted = tuple(sorted(names))
-    number = {folder: k for k, folder in enumerate(names_sorted)}
-    labels = np.array([number[folder] for folder in folders if folder is not None], dtype=np.int64)
-    return GroundTruth(names_sorted, labels)
+    number = {folder: k for k, folder in enumerate(names)}
+    return GroundTruth(names, np.array([number[folder] for folder in inside], dtype=np.int64))
 
 
 def _classes_of_domain(ids: Sequence[str], domain_name: str) -> list[str | None]:
     folders = [sample.split("/")[:-1] for sample in ids]
-    shared = _common_start(folders)
+    pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
+    shared = [folder for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?
         own = bool(shared) and shared[-1] != domain_name
         return [shared[-1] if own else None] * len(ids)
     return [parts[len(shared)] if len(parts) > len(shared) else None for parts in folders]
-
-
-def _common_start(folders: Sequence[list[str]]) -> list[str]:
-    first, last = min(folders), max(folders)  # what these two share, all between them share
-    length = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
-    return first[:length]

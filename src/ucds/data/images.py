@@ -1,4 +1,4 @@
-"""Images as samples: decoded once into a row store, and read from there ever after."""
+"""Images as samples: decoded once into a row store, and read from there afterwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -27,28 +26,28 @@ DEFAULT_LIMIT_BYTES = 8 * 2**30
 _WARNINGS_SHOWN = 20
 
 
-@dataclass(frozen=True, eq=False)
 class ImageSamples:
-    """Images of one or several domains, `size` x `size` 8-bit RGB; made by `ImageSamples.open`.
+    """Images of one or several domains, ``size`` x ``size`` 8-bit RGB; made by :meth:`ImageSamples.open`.
 
     Attributes:
-        root: the folder that was scanned.
+        root: folder that was scanned.
         paths: file paths relative to the root.
         size: side of the decoded images in pixels.
-        skipped: the files that cannot be used, each with its reason.
+        skipped: files that cannot be used, each with its reason.
     """
 
-    root: Path
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
-    domain: IntArray
-    domain_names: tuple[str, ...]
-    keys: tuple[bytes, ...]
-    size: int
-    skipped: tuple[UnusableImageError, ...]
-    _store: RowStore
-    _rows: IntArray
-    _workers: int
+    def __init__(self, scan: Scan, filling: Filling, workers: int) -> None:
+        good = np.array([i for i in range(len(scan)) if i not in filling.problems], dtype=np.int64)
+        _check_domains(scan, good, filling.problems)
+        self.root = scan.root
+        self.paths = tuple(scan.paths[i] for i in good)
+        self.ids = tuple(scan.ids[i] for i in good)
+        self.domain = scan.domain[good]
+        self.domain_names = scan.domain_names
+        self.keys = tuple(filling.keys[i] or b"" for i in good)
+        self.size = filling.size
+        self.skipped = tuple(filling.problems[i] for i in sorted(filling.problems))
+        self._store, self._rows, self._workers = filling.store, filling.store.rows_of(self.keys), workers
 
     @classmethod
     def open(
@@ -68,15 +67,16 @@ class ImageSamples:
         when rows of other data sets fill it, it is emptied and begun anew.
 
         Args:
-            scan: the files, from `scan_domains` or `scan_folder`.
-            cache_dir: where caches lie; the user's cache folder when omitted.
+            scan: files found by :func:`scan_domains`, :func:`scan_folder` or :func:`scan_files`.
+            cache_dir: folder of all caches; the user's cache folder when omitted.
             size: side of the decoded images in pixels.
             limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
-            workers: threads that decode; one per processor when omitted.
-            progress: called as `progress(done, total)` with numbers of files.
+            workers: number of threads that decode; one per processor when omitted.
+            progress: called as ``progress(done, total)`` with numbers of files.
 
         Raises:
-            UserError: no file of a domain can be used, or the cache cannot be written.
+            InputError: no file of a domain can be used.
+            NoSpaceError: the cache cannot be written.
 
         Warns:
             UcdsWarning: for each file that cannot be used (20 at most are named) and in summary.
@@ -85,30 +85,15 @@ class ImageSamples:
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         capacity = limit // (3 * size * size)
         store = RowStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8, capacity)
+        workers = workers or _processors()
         filling = Filling(scan, store, Manifest(folder, scan.root, str(DECODER_VERSION)), size)
-        filling.run(workers or _processors(), progress or (lambda done, total: None))
+        filling.run(workers, progress or (lambda done, total: None))
         _warn_of_skipped(list(filling.problems.values()), len(scan))
-        good = np.array([i for i in range(len(scan)) if i not in filling.problems], dtype=np.int64)
-        _check_domains(scan, good, filling.problems)
-        keys = tuple(filling.keys[i] or b"" for i in good)
-        ids = scan.ids
-        return cls(
-            root=scan.root,
-            paths=tuple(scan.paths[i] for i in good),
-            ids=tuple(ids[i] for i in good),
-            domain=scan.domain[good],
-            domain_names=scan.domain_names,
-            keys=keys,
-            size=size,
-            skipped=tuple(filling.problems[i] for i in sorted(filling.problems)),
-            _store=store,
-            _rows=store.rows_of(keys),
-            _workers=workers or _processors(),
-        )
+        return cls(scan, filling, workers)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes if and only if the images, their ids, domains or the way of decoding change."""
+        """Hash of the images, their ids and domains, and of the way of decoding."""
         kind = f"images {self.size} {DECODER_VERSION}"
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
 
@@ -116,31 +101,26 @@ class ImageSamples:
         return len(self.paths)
 
     def read(self, index: IntArray) -> Tensor:
-        """The images at positions `index`: `(b, 3, size, size)` uint8.
+        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
 
         Raises:
-            UserError: a file that is not in the cache has vanished, changed or become unreadable.
+            InputError: a file that is not in the cache has vanished, changed or become unreadable.
+            DamagedFileError: the cache cannot be read.
         """
         index = np.asarray(index, dtype=np.int64)
         out = np.empty((len(index), 3, self.size, self.size), dtype=np.uint8)
         rows = self._rows[index]
-        cached = np.flatnonzero(rows >= 0)
-        if len(cached) == len(index):
+        cached, missing = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
+        if not len(missing):
             self._store.read(rows, out)
-        else:
-            out[cached] = self._store.read(rows[cached])
-            self._decode_again(index, np.flatnonzero(rows < 0), out)
+            return torch.from_numpy(out)
+        out[cached] = self._store.read(rows[cached])
+        with ThreadPoolExecutor(self._workers) as pool:
+            for place, image in zip(missing, pool.map(self._decode, index[missing].tolist()), strict=True):
+                out[place] = image
         return torch.from_numpy(out)
 
-    def _decode_again(self, index: IntArray, places: IntArray, out: ByteArray) -> None:
-        def decode(place: int) -> None:
-            out[place] = self._decode_one(int(index[place]))
-
-        with ThreadPoolExecutor(self._workers) as pool:
-            for _ in pool.map(decode, places.tolist()):
-                pass
-
-    def _decode_one(self, position: int) -> ByteArray:
+    def _decode(self, position: int) -> ByteArray:
         path = self.root / self.paths[position]
         try:
             data = read_image_bytes(path)
@@ -170,6 +150,4 @@ def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImage
 
 
 def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,19 +1,24 @@
-"""What is known of the usual data sets, to tell a complete copy from a damaged one."""
+"""Published counts of the usual data sets, to tell a complete copy from a damaged one."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from ucds.data.content import IntArray
+from ucds.data.samples import Listing
 from ucds.errors import UcdsWarning
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A published data set: images of each domain (under the usual folder name), and classes."""
+    """A published data set.
+
+    Attributes:
+        name: name of the data set.
+        counts: number of images of each domain, under the usual folder name.
+        n_classes: number of classes.
+    """
 
     name: str
     counts: Mapping[str, int]
@@ -26,37 +31,23 @@ PACS = Layout("PACS", {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sk
 LAYOUTS = (OFFICE_31, OFFICE_HOME, PACS)
 
 
-class Domains(Protocol):
-    """What is needed of samples, or of a scan: which domain each one belongs to."""
-
-    @property
-    def domain(self) -> IntArray:
-        """Positions in ``domain_names``, ``(n,)`` int64."""
-        ...
-
-    @property
-    def domain_names(self) -> tuple[str, ...]:
-        """Names of the domains."""
-        ...
-
-
 @dataclass(frozen=True)
 class LayoutReport:
-    """What was found in a known data set, against what is expected.
+    """Counts found in a copy of a published data set, against the published ones.
 
     Attributes:
         layout: the data set.
-        lines: one per domain and one for the classes, to be printed.
+        lines: one printable line per domain, and one for the classes if they were counted.
         mismatches: those of the lines that tell of a difference.
     """
 
     layout: Layout
     lines: tuple[str, ...]
-    mismatches: tuple[str, ...] = field(default=())
+    mismatches: tuple[str, ...]
 
 
 def recognise(domain_names: Sequence[str]) -> Layout | None:
-    """The known data set whose domains these are, all of them or at least two; `None` otherwise.
+    """Return the published data set that has all these domains, two at least; ``None`` otherwise.
 
     Case, spaces, hyphens and underscores in folder names do not matter.
     """
@@ -67,8 +58,8 @@ def recognise(domain_names: Sequence[str]) -> Layout | None:
     return None
 
 
-def check_layout(samples: Domains, n_classes: int | None = None) -> LayoutReport | None:
-    """Compare what was found with the published counts of the data set that it seems to be.
+def check_layout(samples: Listing, n_classes: int | None = None) -> LayoutReport | None:
+    """Compare a copy of a data set with the published counts.
 
     Args:
         samples: samples, or the files of a scan.
@@ -84,22 +75,22 @@ def check_layout(samples: Domains, n_classes: int | None = None) -> LayoutReport
     if layout is None:
         return None
     expected = {plain_name(name): count for name, count in layout.counts.items()}
-    lines, mismatches = [], []
+    compared = []
     for d, name in enumerate(samples.domain_names):
-        found, wanted = int((samples.domain == d).sum()), expected[plain_name(name)]
-        lines.append(f"{layout.name}: {name} {found:,} images, {_expected(found, wanted)}")
-        mismatches += lines[-1:] if found != wanted else []
+        found = int((samples.domain == d).sum())
+        compared.append((f"{name} {found:,} images", found, expected[plain_name(name)]))
     if n_classes is not None:
-        lines.append(f"{layout.name}: {n_classes} classes, {_expected(n_classes, layout.n_classes)}")
-        mismatches += lines[-1:] if n_classes != layout.n_classes else []
+        compared.append((f"{n_classes} classes", n_classes, layout.n_classes))
+    lines, mismatches = [], []
+    for words, found, wanted in compared:
+        outcome = "as expected" if found == wanted else f"but {wanted:,} expected"
+        lines.append(f"{layout.name}: {words}, {outcome}")
+        if found != wanted:
+            mismatches.append(lines[-1])
     if mismatches:
         message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
         warnings.warn(message, UcdsWarning, stacklevel=2)
     return LayoutReport(layout, tuple(lines), tuple(mismatches))
-
-
-def _expected(found: int, wanted: int) -> str:
-    return "as expected" if found == wanted else f"but {wanted:,} expected"
 
 
 def plain_name(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Remembers the content key of files that were decoded before, so that they need not be read again.
+"""Remember the content key of files that were decoded before, so that they need not be read again.
 
 A file is taken to be unchanged while its length, time of modification and time of status change
-are. The memory is only a short cut: a lost or torn line costs one more reading of one file.
+are. The manifest is only a short cut: a lost or torn line costs one more reading of one file.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+
+from ucds.errors import NoSpaceError
+from ucds.files import write_text_atomically
 
 Stamp = tuple[int, int, int]
 
 
 def stamp(path: str | Path) -> Stamp | None:
-    """Length in bytes and times in nanoseconds of a file, `None` if there is none."""
+    """Return the length in bytes and the times in nanoseconds of a file, ``None`` if there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -31,26 +35,31 @@ class Manifest:
     at any moment. The last line of a path counts.
 
     Args:
-        folder: where manifests lie; it must exist.
-        root: the folder whose files are remembered.
-        kind: part of the manifest's name: what kind of decoding the files have passed.
+        folder: folder of all manifests; it must exist.
+        root: folder of the files.
+        kind: name of the kind of decoding that the files have passed; part of the manifest's name.
     """
 
     def __init__(self, folder: Path, root: Path, kind: str) -> None:
         name = hashlib.sha256(f"{kind}|{root.resolve()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self.path = folder / f"{name}.jsonl"
         self._entries: dict[str, tuple[Stamp, bytes]] = {}
-        lines = self._load()
-        if lines > 2 * len(self._entries) + 1000:
-            self._rewrite()
+        if self._load() > 2 * len(self._entries) + 1000:
+            # Drop outdated lines; a line that another process adds meanwhile may get lost, harmlessly.
+            lines = (_line(path, current, key) for path, (current, key) in self._entries.items())
+            with suppress(OSError, NoSpaceError):
+                write_text_atomically(self.path, "".join(lines))
 
     def key(self, path: str, current: Stamp | None) -> bytes | None:
-        """The content key of a file that has not changed since it was remembered."""
+        """Return the content key of a file that has not changed since it was remembered."""
         known = self._entries.get(path)
         return known[1] if known is not None and known[0] == current else None
 
     def add(self, entries: Iterable[tuple[str, Stamp, bytes]]) -> None:
         """Remember files that have been decoded without fault.
+
+        Args:
+            entries: path relative to the root, stamp and content key of each file.
 
         Raises:
             OSError: the disk is full or fails.
@@ -60,37 +69,21 @@ class Manifest:
             self._entries[path] = current, key
             lines.append(_line(path, current, key))
         if lines:
-            # The leading line break ends a line that a killed process left torn.
-            data = ("\n" + "".join(lines)).encode()
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
+            with self.path.open("ab", buffering=0) as file:  # unbuffered: one write
+                # The leading line break ends a line that a killed process left torn.
+                file.write(("\n" + "".join(lines)).encode())
 
     def _load(self) -> int:
+        """Read the entries and return the number of lines."""
         try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return 0
-        lines = text.splitlines()
         for line in lines:
-            try:
+            with suppress(ValueError, TypeError):
                 path, size, modified, changed, key = json.loads(line)
                 self._entries[path] = (size, modified, changed), bytes.fromhex(key)
-            except (ValueError, TypeError):
-                continue
         return len(lines)
-
-    def _rewrite(self) -> None:
-        """Drop outdated lines; a line that another process adds meanwhile may get lost, harmlessly."""
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        lines = (_line(path, current, key) for path, (current, key) in self._entries.items())
-        try:
-            temporary.write_text("".join(lines), encoding="utf-8")
-            temporary.replace(self.path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
 
 
 def _line(path: str, current: Stamp, key: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Images that are in memory already as samples: PIL images, arrays of pixels."""
+"""Images that are in memory already, as samples: PIL images, arrays of pixels."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from ucds.errors import InputError
 
 
 class MemoryImages:
-    """Images in memory, brought to squares of 8-bit RGB like decoded files.
+    """Images in memory, brought to squares of 8-bit RGB like decoded files; the given ones stay as they are.
 
     Args:
-        images: PIL images, or arrays ``(h, w)`` or ``(h, w, 3)`` of uint8.
+        images: PIL images, or arrays ``(h, w)``, ``(h, w, 3)`` or ``(h, w, 4)`` (with transparency) of uint8.
         size: side of the squares in pixels.
 
     Raises:
         InputError: there is no image, or one of them is of another kind.
+        UnusableImageError: an image is damaged or too large.
     """
 
     domain_names = ("images",)
@@ -38,12 +39,12 @@ class MemoryImages:
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
-        """The content key of each image."""
+        """Content key of each image."""
         return tuple(content_key(square.tobytes()) for square in self._array)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes if and only if the images change."""
+        """Hash of the images in their order."""
         kind = f"memory {self._array.shape[-1]}"
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
 
@@ -51,12 +52,17 @@ class MemoryImages:
         return len(self._array)
 
     def read(self, index: IntArray) -> Tensor:
-        """The images at positions ``index``: ``(b, 3, size, size)`` uint8, a copy."""
+        """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
         return torch.from_numpy(self._array[np.asarray(index, np.int64)])
 
 
 def _square(image: object, size: int, position: int) -> ByteArray:
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
+    if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim >= 2
+        and image.shape[2:] in ((), (3,), (4,))
+    ):
         image = Image.fromarray(image)
     if not isinstance(image, Image.Image):
         raise InputError(f"image {position} is neither a PIL image nor an array (h, w, 3) of uint8")

@@ -1,7 +1,7 @@
 """Unlabelled samples, addressed by position: all that a training stage may see of the data.
 
 A sample has an id, a domain and a content key, and never a class. Ground truth is read from the
-ids by `ucds.data.ground_truth`, after training.
+ids by ``ucds.data.ground_truth``, after training.
 """
 
 from __future__ import annotations
@@ -21,21 +21,17 @@ from ucds.data.content import fingerprint
 from ucds.errors import InputError
 
 
-@runtime_checkable
-class Samples(Protocol):
-    """Unlabelled samples of one or several domains.
+class Listing(Protocol):
+    """Ids and domains of samples without their contents; a scan of folders is one.
 
     Attributes:
-        ids: a stable id of each sample: the path below the root, or "0", "1", .. for arrays.
-        domain: `(n,)` int64, positions in `domain_names`.
-        domain_names: the domains; each has at least one sample.
-        keys: a 16-byte content key of each sample, equal for equal contents. Whatever is computed
-            from a sample (its features, say) can be stored under it.
-        fingerprint: hexadecimal hash of keys, ids and domains: it changes if and only if they do.
+        ids: stable id of each sample: the path below the root, or "0", "1", .. for arrays.
+        domain: ``(n,)`` int64 positions in ``domain_names``.
+        domain_names: names of the domains; each has at least one sample.
     """
 
     @property
-    def ids(self) -> tuple[str, ...]:  # noqa: D102  (described above)
+    def ids(self) -> tuple[str, ...]:  # noqa: D102  (described above, here and below)
         ...
 
     @property
@@ -45,6 +41,17 @@ class Samples(Protocol):
     @property
     def domain_names(self) -> tuple[str, ...]:  # noqa: D102
         ...
+
+
+@runtime_checkable
+class Samples(Listing, Protocol):
+    """Unlabelled samples of one or several domains.
+
+    Attributes:
+        keys: 16-byte content key of each sample, equal for equal contents; whatever is computed
+            from a sample (its features, say) can be stored under it.
+        fingerprint: hexadecimal hash of keys, ids and domains.
+    """
 
     @property
     def keys(self) -> tuple[bytes, ...]:  # noqa: D102
@@ -57,17 +64,17 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: IntArray) -> Tensor:
-        """The samples at positions `index`, in that order.
+        """Read the samples at positions ``index``, in that order.
 
         Returns:
-            `(b, 3, S, S)` uint8 images or `(b, d)` float32 vectors, in memory of their own.
+            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetSamples:
-    """Some samples of another collection, by position; use `subset` to make one."""
+    """Some samples of another collection, by position; :func:`subset` makes one."""
 
     parent: Samples
     index: IntArray
@@ -76,19 +83,19 @@ class SubsetSamples:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The parent's ids of the chosen samples."""
+        """Ids of the chosen samples, as the parent has them."""
         ids = self.parent.ids
         return tuple(ids[i] for i in self.index)
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
-        """The parent's content keys of the chosen samples."""
+        """Content keys of the chosen samples."""
         keys = self.parent.keys
         return tuple(keys[i] for i in self.index)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes if and only if the chosen samples change."""
+        """Hash of the chosen samples."""
         row = self.parent.read(self.index[:1])[0]
         kind = f"subset {tuple(row.shape)} {row.dtype}"
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
@@ -97,17 +104,17 @@ class SubsetSamples:
         return len(self.index)
 
     def read(self, index: IntArray) -> Tensor:
-        """The samples at positions `index` of this subset."""
+        """Read the samples at positions ``index`` of this subset."""
         return self.parent.read(self.index[np.asarray(index, np.int64)])
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:
-    """The samples at positions `index`, in that order, without copying any.
+    """Choose samples by position, in the order given, without copying any.
 
     Args:
-        samples: the collection to choose from.
-        index: `(m,)` positions, at least one.
-        keep_domains: keep the domain numbering even if a domain has no sample left; otherwise the
+        samples: collection to choose from.
+        index: ``(m,)`` positions, at least one.
+        keep_domains: ``True`` keeps the domain numbering even if a domain has no sample left; otherwise the
             domains that remain are numbered anew.
 
     Raises:
@@ -129,21 +136,21 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
 def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[SubsetSamples, SubsetSamples]:
     """Set a random part of each domain aside, the same for the same seed.
 
-    A domain of n samples gives `round(fraction * n)` of them, but at least one and never its last:
+    A domain of n samples gives ``round(fraction * n)`` of them, but at least one and never its last:
     a domain with a single sample stays wholly in training. Both parts keep the order and the
-    domain numbering of `samples`.
+    domain numbering of ``samples``.
 
     Args:
-        samples: the collection to split.
+        samples: collection to split.
         fraction: share of the samples set aside, between 0 and 1, both excluded.
-        seed: non-negative.
+        seed: non-negative seed of the choice; equal seeds give equal parts.
 
     Returns:
-        `(train, validation)`.
+        Samples to train on, and samples to validate with.
 
     Raises:
         ValueError: the fraction is out of range.
-        UserError: every domain has one sample only, so nothing can be set aside.
+        InputError: every domain has one sample only, so nothing can be set aside.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the validation fraction must lie between 0 and 1, not {fraction}")

@@ -1,7 +1,6 @@
 """Subsets of a data set for benchmarks: the paper's imbalanced one, a long tail, and a small one.
 
-No training command uses them: they make data sets, some from labels that a user of the method does not
-have.
+No training command uses them: they make data sets, some from labels that a user of the method does not have.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from ucds.data.ground_truth import GroundTruth
 
 
 def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, seed: int = 0) -> IntArray:
-    """Positions of the samples that are left when half of the classes become rare.
+    """Choose the samples that are left when half of the classes become rare.
 
-    Of K classes in alphabetical order, the first `K // 2` keep `int(keep * n)` of their n samples in
+    Of K classes in alphabetical order, the first ``K // 2`` keep ``int(keep * n)`` of their n samples in
     each domain, chosen at random; the others keep all. The same subset serves for training and
     testing. Each domain's choice depends on the seed and that domain alone, so that it does not
     matter which other domains are loaded.
 
     Args:
-        truth: the classes of all samples.
-        domain: `(n,)` domain of each sample.
+        truth: classes of all samples.
+        domain: ``(n,)`` domain of each sample.
         keep: share of the samples of a rare class that is kept.
-        seed: of the random choice; the authors' earlier code has 0.
+        seed: seed of the random choice; the authors' earlier code has 0.
 
     Returns:
-        `(m,)` positions, ascending.
+        ``(m,)`` positions, ascending.
     """
     kept = np.ones(len(domain), dtype=bool)
     for d in np.unique(domain):
@@ -39,25 +38,24 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, s
 
 
 def long_tail_subset(truth: GroundTruth, domain: IntArray, ratio: float = 10.0, seed: int = 0) -> IntArray:
-    """Positions of the samples that are left when class sizes fall off geometrically.
+    """Choose the samples that are left when class sizes fall off geometrically.
 
     The classes come in random order; the r-th of K keeps the share ``ratio ** (-r / (K - 1))`` of its
     samples in each domain, but at least two where it has them.
 
     Args:
-        truth: the classes of all samples.
-        domain: `(n,)` domain of each sample.
-        ratio: of the largest share to the smallest.
-        seed: of the order of the classes and of the samples kept.
+        truth: classes of all samples.
+        domain: ``(n,)`` domain of each sample.
+        ratio: quotient of the largest share and the smallest.
+        seed: seed of the order of the classes and of the samples kept.
 
     Returns:
-        `(m,)` positions, ascending.
+        ``(m,)`` positions, ascending.
     """
     kept = []
     for d in np.unique(domain):
         generator = np.random.default_rng(seed)
-        order = generator.permutation(truth.n_classes)
-        for rank, k in enumerate(order):
+        for rank, k in enumerate(generator.permutation(truth.n_classes)):
             members = generator.permutation(np.flatnonzero((domain == d) & (truth.classes == k)))
             share = ratio ** (-rank / max(truth.n_classes - 1, 1))
             kept.append(members[: max(2, int(share * len(members)))])
@@ -65,6 +63,5 @@ def long_tail_subset(truth: GroundTruth, domain: IntArray, ratio: float = 10.0, 
 
 
 def small_subset(positions: IntArray, size: int = 100, seed: int = 0) -> IntArray:
-    """A random part of some positions, ascending; all of them if there are no more."""
-    generator = np.random.default_rng(seed)
-    return np.sort(generator.permutation(positions)[:size])
+    """Choose ``size`` of some positions at random, ascending; all of them if there are no more."""
+    return np.sort(np.random.default_rng(seed).permutation(positions)[:size])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,43 +20,47 @@ VECTOR_SUFFIXES = (".npy", ".npz")
 _CHUNK_BYTES = 32 * 2**20
 
 
-@dataclass(frozen=True, eq=False)
 class VectorSamples:
     """Vectors (embeddings, tabular rows) as samples, kept without a copy.
 
     Args:
-        array: `(n, d)` float32, possibly memory-mapped; other real types are converted (a copy).
-        domain: `(n,)` positions in `domain_names`; all samples in the first domain when omitted.
+        array: ``(n, d)`` float32, possibly memory-mapped; other real types are converted (a copy).
+        domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
         domain_names: one name per domain.
-        ids: one per row; "0", "1", .. when omitted.
+        ids: one id per row; "0", "1", .. when omitted.
 
     Raises:
-        UserError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
+        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
             ids are not unique, or domains and names do not fit.
     """
 
-    array: FloatArray
-    domain: IntArray = None  # type: ignore[assignment]  # filled in below
-    domain_names: tuple[str, ...] = ("data",)
-    ids: tuple[str, ...] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        array = _as_float32(self.array)
-        n = len(array)
-        domain = np.zeros(n, np.int64) if self.domain is None else np.asarray(self.domain, np.int64)
-        ids = tuple(str(i) for i in range(n)) if self.ids is None else tuple(self.ids)
-        if domain.shape != (n,) or len(ids) != n:
-            raise InputError(f"{n} vectors need {n} domains and {n} ids, not {domain.shape} and {len(ids)}.")
-        if len(set(ids)) != n:
+    def __init__(
+        self,
+        array: npt.ArrayLike,
+        domain: IntArray | None = None,
+        domain_names: Sequence[str] = ("data",),
+        ids: Sequence[str] | None = None,
+    ) -> None:
+        self.array = _as_float32(array)
+        n = len(self.array)
+        self.domain = np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64)
+        self.domain_names = tuple(domain_names)
+        self.ids = tuple(str(i) for i in range(n)) if ids is None else tuple(ids)
+        if self.domain.shape != (n,) or len(self.ids) != n:
+            raise InputError(
+                f"{n} vectors need {n} domains and {n} ids, not {self.domain.shape} and {len(self.ids)}."
+            )
+        if len(set(self.ids)) != n:
             raise InputError("The ids of vectors must all be different.")
-        _check_domains(domain, self.domain_names)
-        for name, value in {"array": array, "domain": domain, "ids": ids}.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "domain_names", tuple(self.domain_names))
+        if isinstance(domain_names, str) or len(set(domain_names)) != len(self.domain_names):
+            raise InputError(f"Domain names must be a list of different names, not {domain_names!r}.")
+        if set(np.unique(self.domain).tolist()) != set(range(len(self.domain_names))):
+            names = f"{len(self.domain_names)} domains ({', '.join(self.domain_names)})"
+            raise InputError(f"Each of the {names} needs at least one sample.")
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
-        """One domain per entry, in alphabetical order; all arrays `(n_d, d)` with the same d."""
+        """Join arrays ``(n_d, d)``, one domain each, in alphabetical order of the names."""
         if not arrays:
             raise InputError("There are no arrays; give one array of vectors for each domain.")
         names = tuple(sorted(arrays))
@@ -72,12 +75,12 @@ class VectorSamples:
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
-        """The content key of each row."""
+        """Content key of each row."""
         return tuple(content_key(np.ascontiguousarray(row).data.cast("B")) for row in self.array)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes if and only if the vectors, ids or domains change."""
+        """Hash of the vectors, ids and domains."""
         kind = f"vectors {self.array.shape[1]}"
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
 
@@ -85,18 +88,18 @@ class VectorSamples:
         return len(self.array)
 
     def read(self, index: IntArray) -> Tensor:
-        """The vectors at positions `index`: `(b, d)` float32, a copy."""
+        """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
         return torch.from_numpy(np.asarray(self.array[np.asarray(index, np.int64)]))
 
 
 def load_vectors(path: str | Path) -> VectorSamples:
-    """Load an `(n, d)` array from `.npy`, or one array per domain from `.npz`.
+    """Load an ``(n, d)`` array from ``.npy``, or one array per domain from ``.npz``.
 
-    A `.npy` file of float32 values is memory-mapped, not loaded; its domain is the file's name.
+    A ``.npy`` file of float32 values is memory-mapped, not loaded; its domain is the file's name.
 
     Raises:
-        UserError: no such file, not NumPy's format, Python objects inside, or values that
-            `VectorSamples` refuses.
+        InputError: there is no such file, it is not in NumPy's format, or it holds Python objects or values
+            that :class:`VectorSamples` refuses.
     """
     path = Path(path)
     if not path.is_file():
@@ -106,7 +109,9 @@ def load_vectors(path: str | Path) -> VectorSamples:
             with np.load(path, allow_pickle=False) as archive:
                 return VectorSamples.from_arrays({name: archive[name] for name in archive.files})
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return VectorSamples.from_arrays({path.stem: _plain(array)})
+        if not isinstance(array, np.ndarray):
+            raise InputError("this is an archive of arrays; give it the suffix .npz")
+        return VectorSamples.from_arrays({path.stem: array})
     except UserError as error:
         raise InputError(f"{path}: {error}") from None
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
@@ -114,13 +119,6 @@ def load_vectors(path: str | Path) -> VectorSamples:
         raise InputError(
             f"{path} is not a readable .npy or .npz file of numbers ({reason}); write it with numpy.save."
         ) from None
-
-
-def _plain(array: Any) -> npt.NDArray[Any]:
-    """The array itself, even if the file was an archive under the name of a single array."""
-    if not isinstance(array, np.ndarray):
-        raise InputError("this is an archive of arrays; give it the suffix .npz")
-    return array
 
 
 def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
@@ -139,10 +137,3 @@ def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
             row = start + int(bad.argmax())
             raise InputError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
     return array
-
-
-def _check_domains(domain: IntArray, names: Sequence[str]) -> None:
-    if isinstance(names, str) or len(set(names)) != len(names):
-        raise InputError(f"Domain names must be a list of different names, not {names!r}.")
-    if set(np.unique(domain).tolist()) != set(range(len(names))):
-        raise InputError(f"Each of the {len(names)} domains ({', '.join(names)}) needs at least one sample.")

@@ -1,4 +1,4 @@
-"""What a model sees of a sample: a random view in training, the same view every time in testing.
+"""Views of samples for a model: random ones in training, always the same one in testing.
 
 Random numbers are drawn on the CPU, apart from their application: several processes draw the same
 parameters for a pooled batch and apply only their own rows of them.
@@ -28,15 +28,15 @@ class View(Protocol):
         ...
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """Random parameters of n training views: `(n, p)` on the CPU, one row per sample."""
+        """Draw the random parameters of n training views: ``(n, p)`` on the CPU, one row per sample."""
         ...
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Training views `(b, *input_shape)` float32 of `raw`, on its device; row i uses `draws[i]`."""
+        """Make training views ``(b, *input_shape)`` float32 on ``raw``'s device; row i uses ``draws[i]``."""
         ...
 
     def test(self, raw: Tensor) -> Tensor:
-        """Test views `(b, *input_shape)` float32 of `raw`, on its device, without randomness."""
+        """Make test views ``(b, *input_shape)`` float32 on ``raw``'s device, without randomness."""
         ...
 
 
@@ -45,8 +45,8 @@ class ImageView:
 
     Args:
         crop: side of the crop in pixels, at most the side of the raw images.
-        mean: per colour, of pixel values between 0 and 1.
-        std: per colour, likewise.
+        mean: mean of each colour, of pixel values between 0 and 1; ImageNet's by default.
+        std: standard deviation of each colour, likewise.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class ImageView:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """`(3, crop, crop)`."""
+        """Shape of a view: ``(3, crop, crop)``."""
         return 3, self.crop, self.crop
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """`(n, 3)` uniform in [0, 1): the crop's vertical and horizontal place, and the flip."""
+        """Draw ``(n, 3)`` numbers in [0, 1): the crop's vertical and horizontal place, and the flip."""
         return torch.rand(n, 3, generator=generator)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Crop and flip each of `(b, 3, S, S)` uint8 images its own way, and normalise.
+        """Crop and flip each of ``(b, 3, S, S)`` uint8 images its own way, and normalise.
 
-        Place u of a crop becomes offset `floor(u * (S - crop + 1))`; flipped below one half.
+        Place u of a crop becomes offset ``floor(u * (S - crop + 1))``; an image is flipped below one half.
 
         Raises:
-            ValueError: the images are smaller than the crop, or not one row of draws per image.
+            ValueError: the images are smaller than the crop, or there is not one row of draws per image.
         """
         self._check(raw)
         if len(draws) != len(raw):
@@ -85,7 +85,7 @@ class ImageView:
         return self._normalise(crops)
 
     def test(self, raw: Tensor) -> Tensor:
-        """The centre `(b, 3, crop, crop)` of `(b, 3, S, S)` uint8 images, normalised.
+        """Cut out the centre ``(b, 3, crop, crop)`` of ``(b, 3, S, S)`` uint8 images, and normalise.
 
         Raises:
             ValueError: the images are smaller than the crop.
@@ -96,14 +96,12 @@ class ImageView:
 
     def _check(self, raw: Tensor) -> None:
         if raw.ndim != 4 or raw.shape[1] != 3 or min(raw.shape[2:]) < self.crop:
-            shape = tuple(raw.shape)
-            raise ValueError(f"images of shape {shape} cannot be cropped to {self.input_shape}")
+            raise ValueError(f"images of shape {tuple(raw.shape)} cannot be cropped to {self.input_shape}")
 
     def _normalise(self, images: Tensor) -> Tensor:
-        scale = torch.tensor([1 / (255 * s) for s in self.std], device=images.device).view(3, 1, 1)
-        shift = torch.tensor(
-            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=images.device
-        ).view(3, 1, 1)
+        scales = [1 / (255 * s) for s in self.std]
+        shifts = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        scale, shift = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (scales, shifts))
         return images.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
 
@@ -112,17 +110,17 @@ class VectorView:
 
     @property
     def input_shape(self) -> tuple[int]:
-        """`(-1,)`: vectors of any length."""
+        """Shape of a view: ``(-1,)``, a vector of any length."""
         return (-1,)
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """`(n, 0)`: nothing is random."""
+        """Return an empty ``(n, 0)``: nothing is random."""
         return torch.empty(n, 0)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """The vectors themselves, `(b, d)` float32."""
+        """Return the vectors themselves, ``(b, d)`` float32."""
         return raw.float()
 
     def test(self, raw: Tensor) -> Tensor:
-        """The vectors themselves, `(b, d)` float32."""
+        """Return the vectors themselves, ``(b, d)`` float32."""
         return raw.float()

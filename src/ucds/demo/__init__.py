@@ -1,1 +1,1 @@
-"""The demonstration: both sides of the method on handwritten digits that need no download."""
+"""The whole story on embedded data, see :mod:`~ucds.demo.story`; it needs neither download nor GPU."""

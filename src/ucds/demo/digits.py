@@ -1,9 +1,8 @@
 """Four handwriting styles of real digits: a small multi-domain data set that needs no download.
 
 The 1,797 handwritten digits that scikit-learn ships (8 x 8 grey pixels, by 43 writers; Alpaydin and
-Kaynak, UCI 1998) are dealt out at random into four domains of about 449, and each domain is drawn in
-a style of its own. No digit occurs in two domains, and classes play no part in the dealing, so
-each domain also has proportions of its own, as chance has it.
+Kaynak, UCI 1998) are split at random into four domains of about 449, and each domain is drawn in a style of
+its own. No digit occurs in two domains. The split ignores classes, so class proportions differ by chance.
 
     paper       black ink on white paper
     chalk       thick pale strokes on a dark board, blurred, with dust
@@ -23,7 +22,7 @@ from scipy import ndimage
 from sklearn.datasets import load_digits
 
 SIDE = 36
-"""Pixels of a drawn digit; a crop of 32 is what a model sees."""
+"""Side of a drawn digit in pixels; a model sees a crop of 32."""
 
 Grey = NDArray[np.float64]
 Picture = NDArray[np.uint8]
@@ -43,7 +42,7 @@ def write_digits(root: Path) -> None:
 
 
 def _enlarge(digit: Grey) -> Grey:
-    """Stroke intensity in 0..1 on ``(SIDE, SIDE)``, the digit in the middle of a margin."""
+    """Return the stroke intensity in 0..1 on ``(SIDE, SIDE)``, with a margin around the digit."""
     zoomed = ndimage.zoom(np.pad(digit, 1), SIDE / 10, order=3, mode="grid-constant", grid_mode=True)
     return np.asarray(np.clip(zoomed, 0.0, 1.0))
 
@@ -92,4 +91,4 @@ STYLES: dict[str, Callable[[Grey, np.random.Generator], Picture]] = {
     "blueprint": _blueprint,
     "neon": _neon,
 }
-"""How each domain is drawn."""
+"""Drawing function of each domain."""

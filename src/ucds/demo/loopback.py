@@ -1,4 +1,4 @@
-"""A label service in a process of its own, on this machine: the wall as it stands in real use."""
+"""Runs a label service in a process of its own, on this machine, and asks it over HTTP."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-from ucds.errors import InputError
+from ucds.errors import ServiceUnavailableError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import query_labels
@@ -21,14 +20,14 @@ _READY = "listening on "
 
 @dataclass(frozen=True)
 class Loopback:
-    """A running service and a key to it."""
+    """Address of a running service, and a key for it."""
 
     url: str
     key: str = field(repr=False)
 
 
 def make_key(run: Path, holder: str, budget: int) -> str:
-    """Let somebody ask about ``budget`` samples, and return the key."""
+    """Make a key that pays for the labels of ``budget`` samples."""
     from ucds.serving.ledger import Ledger
 
     ledger = Ledger(str(run), create=True)
@@ -43,7 +42,7 @@ def label_service(run: Path, key: str) -> Iterator[Loopback]:
     """Serve a source run on a free loopback port for as long as the context lasts.
 
     Raises:
-        UserError: the service did not start; what it said is part of the message.
+        ServiceUnavailableError: the service did not start; its last line of output is part of the message.
     """
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -59,7 +58,7 @@ def label_service(run: Path, key: str) -> Iterator[Loopback]:
 
 
 def ask(service: Loopback, images: Path, out: Path) -> ClusterLabels:
-    """Ask a service about a folder of images, as ``ucds query`` does."""
+    """Have a service label a folder of images, as ``ucds query`` does."""
     with LabelClient(service.url, service.key) as client:
         return query_labels(client, open_questions(images), out)
 
@@ -70,8 +69,5 @@ def _wait_for_address(process: subprocess.Popen[str]) -> str:
         if line.startswith(_READY):
             return line.removeprefix(_READY).strip()
     assert process.stderr is not None
-    raise InputError(f"the label service did not start: {_last_line(process.stderr)}")
-
-
-def _last_line(stream: IO[str]) -> str:
-    return (stream.read().strip().splitlines() or ["it said nothing"])[-1]
+    lines = process.stderr.read().strip().splitlines() or ["it wrote nothing"]
+    raise ServiceUnavailableError(f"the label service did not start: {lines[-1]}")

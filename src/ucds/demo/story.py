@@ -1,7 +1,7 @@
-"""The whole story on embedded data: three styles of handwriting teach a model to sort a fourth.
+"""The demo: three styles of handwriting help to cluster a fourth, with the methods of the package.
 
-Provider and client stand on two sides of a real wall: the provider's model is served by a process of
-its own over HTTP on loopback, and the client holds a key with a budget.
+The provider's model is served over HTTP on loopback by a process of its own. The client sees labels only, and
+pays for them with a key that has a budget.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ucds.experiments.pipeline import Outcome, Task, TaskOptions
 from ucds.files import write_text_atomically
 from ucds.math.metrics import match_clusters, proportions_by_class, score
 from ucds.reports import figures, tsne
+from ucds.reports.canvas import require_matplotlib
 from ucds.serving.ledger import Ledger
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, save_model
@@ -55,7 +56,7 @@ NAMES = {
     "to": "TO   target only",
     "ao": "AO   adaptation only",
     "pcd": "PCD  all three stages",
-    "consensus-alone": "consensus, asking nobody",
+    "consensus-alone": "consensus, no provider",
     "consensus": "consensus",
 }
 
@@ -74,26 +75,34 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
         A table for the terminal.
 
     Raises:
-        UserError: ``out`` is no folder of ours to write to.
+        InputError: ``out`` holds other things than a demo, or matplotlib is not installed.
     """
-    _check_folder(out)
+    check_folder(out)
+    require_matplotlib()
     write_digits(out / "digits")
     data = open_digits(out)
     task = demo_task(data)
     options = TaskOptions(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
     outcomes = list(run_methods(task, options, DEMO_METHODS, ask=partial(_ask_service, out, task)))
-    # Only here, when every method has given its answer, are the classes read.
+    # The classes are read only here, after every method has given its clustering.
     truth = read_ground_truth(data.samples)
     assert truth is not None
     classes = truth.classes[_is_target(data.samples)]
-    metrics = _metrics(outcomes, classes, seed)
+    metrics = compute_metrics(outcomes, classes, seed)
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     reporter.say("drawing figures")
     _draw(out / "figures", data.samples, outcomes, classes, truth, seed)
-    return "\n".join([*_table(metrics), "", *_ledger(out), f"Pictures, figures and metrics are in {out}."])
+    return "\n".join(
+        [*format_table(metrics), "", *_ledger(out), f"Pictures, figures and metrics are in {out}."]
+    )
 
 
-def _check_folder(out: Path) -> None:
+def check_folder(out: Path) -> None:
+    """Make sure that a folder is new, is empty, or holds an earlier demo.
+
+    Raises:
+        InputError: it holds something else, or is a file.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: choose another --out")
     ours = {"digits", "cache", "metrics.json", "figures", PROVIDER, LABELS}
@@ -109,7 +118,7 @@ def open_digits(out: Path) -> Dataset:
 
 
 def demo_task(data: Dataset) -> Task:
-    """The three other styles as sources, ``neon`` as target."""
+    """Make the task with ``neon`` as target and the other styles as sources."""
     is_target = _is_target(data.samples)
     return Task(
         source=Dataset(subset(data.samples, np.flatnonzero(~is_target)), data.view),
@@ -125,7 +134,7 @@ def _is_target(samples: Samples) -> NDArray[np.bool_]:
 
 
 def _ask_service(out: Path, task: Task, found: TrainedModel, backbone: Backbone) -> NDArray[np.int64]:
-    """Serve the provider's model, and ask about each of the client's pictures over HTTP."""
+    """Serve the provider's model, and have it label each of the client's pictures over HTTP."""
     run, answers = out / PROVIDER, out / LABELS
     shutil.rmtree(run, ignore_errors=True)
     answers.unlink(missing_ok=True)
@@ -138,7 +147,8 @@ def _ask_service(out: Path, task: Task, found: TrainedModel, backbone: Backbone)
     return labels.align(asked).labels
 
 
-def _metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int) -> dict[str, Any]:
+def compute_metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int) -> dict[str, Any]:
+    """Score the outcomes of all methods of the demo against the classes ``(n,)`` of the target samples."""
     methods = {}
     for outcome in outcomes:
         found = score(outcome.labels, classes)
@@ -200,7 +210,8 @@ def _some_of_each(samples: Samples, count: int = 12) -> dict[str, NDArray[np.uin
     return rows
 
 
-def _table(metrics: dict[str, Any]) -> list[str]:
+def format_table(metrics: dict[str, Any]) -> list[str]:
+    """Write the metrics of a demo as lines for the terminal."""
     sources = [style for style in STYLES if style != TARGET]
     lines = [
         f"Sorting {TARGET} digits into {N_CLUSTERS} clusters with help from {', '.join(sources)}, "
@@ -223,7 +234,7 @@ def _against_kmeans(method: str, accuracy: dict[str, float]) -> str:
 
 
 def _ledger(out: Path) -> list[str]:
-    """What the provider's books say of the client's questions."""
+    """Sum up in one line what the provider's ledger holds about the client's queries."""
     ledger = Ledger(str(out / PROVIDER))
     try:
         (holder,), verdict = ledger.list_keys(), ledger.verify()

@@ -1,25 +1,21 @@
-"""The baselines in a benchmark: which part of a task each one sees, and from which encoder it starts.
-
-Code of a baseline is imported when it is run, so that the paper's methods need none of it.
-"""
+"""The baselines in a benchmark: the part of a task that each sees, and the encoder that it starts from."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torch import nn
 
 from ucds.backbones import Backbone
+from ucds.baselines.acids import adapt_acids, learn_acids
+from ucds.baselines.clustering import Clustering
 from ucds.baselines.kmeans import frozen_kmeans
-from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, KMeansSettings
+from ucds.baselines.settings import ACIDSSettings, KMeansSettings
+from ucds.baselines.sobel import sobel_backbone
 from ucds.config import ModelSettings
 from ucds.experiments.pipeline import Outcome, Pipeline
-
-if TYPE_CHECKING:
-    from ucds.baselines.clustering import Clustering
 
 S = TypeVar("S", bound=ModelSettings)
 
@@ -32,52 +28,41 @@ def kmeans(pipeline: Pipeline) -> Outcome:
     return Outcome("kmeans", labels, time.monotonic() - start, (), None, features)
 
 
-def deepcluster(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
-    """Make DeepCluster on the target alone, from a pre-trained encoder or, as in its paper, from scratch."""
+def on_target(
+    method: str, kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
+) -> Callable[[Pipeline], Outcome]:
+    """Make the method that clusters the target alone by a baseline.
+
+    Args:
+        method: name of the method.
+        kind: class of its settings.
+        cluster: function of the baseline, such as :func:`ucds.baselines.iic.cluster_by_iic`.
+        from_scratch: start from a random encoder, as in the baseline's paper, in place of the client's.
+    """
 
     def run(pipeline: Pipeline) -> Outcome:
-        from ucds.baselines.deepcluster import cluster_by_deepcluster
-
         task, options = pipeline.task, pipeline.options
-        backbone, settings = _start(pipeline, DeepClusterSettings, task.backbone, from_scratch)
+        backbone, settings = _start(pipeline, kind, task.backbone, from_scratch)
         session = options.session(settings)
-        found = cluster_by_deepcluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
-        return _outcome("deepcluster", from_scratch, found, pipeline)
+        found = cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+        return _outcome(method, found, found.model, pipeline)
 
     return run
 
 
-def iic(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
-    """Make IIC on the target alone, from a pre-trained encoder or, as in its paper, from scratch."""
+def acids(method: str, *, from_scratch: bool = False) -> Callable[[Pipeline], Outcome]:
+    """Make ACIDS, whose target model starts from the source model; see :func:`on_target`."""
 
     def run(pipeline: Pipeline) -> Outcome:
-        from ucds.baselines.iic import cluster_by_iic
-
-        task, options = pipeline.task, pipeline.options
-        backbone, settings = _start(pipeline, IICSettings, task.backbone, from_scratch)
-        session = options.session(settings)
-        found = cluster_by_iic(session, backbone, task.target, task.n_clusters, cache=options.cache)
-        return _outcome("iic", from_scratch, found, pipeline)
-
-    return run
-
-
-def acids(from_scratch: bool) -> Callable[[Pipeline], Outcome]:
-    """Make ACIDS, whose target model starts from the source model; see :func:`deepcluster`."""
-
-    def run(pipeline: Pipeline) -> Outcome:
-        from ucds.baselines.acids import adapt_acids, learn_acids
-
         task, options = pipeline.task, pipeline.options
         backbone, settings = _start(pipeline, ACIDSSettings, task.make_source_backbone, from_scratch)
-        source = learn_acids(
-            options.session(settings), backbone, task.source, task.n_clusters, cache=options.cache
-        )
-        # As trained: of its two heads of several sub-heads, one sub-head is left in the end.
+        session = options.session(settings)
+        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
         trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
         target = task.target if from_scratch else task.seen_by_source
         found = adapt_acids(options.session(settings), source, target, cache=options.cache)
-        return replace(_outcome("acids", from_scratch, found, pipeline), parameters=_count(trained))
+        return _outcome(method, found, trained, pipeline)
 
     return run
 
@@ -89,16 +74,10 @@ def _start(
     settings = pipeline.options.settings_of(kind)
     if not from_scratch:
         return make_backbone(), settings
-    from ucds.baselines.sobel import sobel_backbone
-
     return sobel_backbone(seed=pipeline.options.seed), settings.model_copy(update={"tune": "full"})
 
 
-def _outcome(name: str, from_scratch: bool, found: Clustering, pipeline: Pipeline) -> Outcome:
-    method = f"{name}-original" if from_scratch else name
-    data, parameters = pipeline.task.target, _count(found.model)
+def _outcome(method: str, found: Clustering, trained: nn.Module, pipeline: Pipeline) -> Outcome:
+    parameters = sum(weight.numel() for weight in trained.parameters())
+    data = pipeline.task.target
     return Outcome(method, found.labels, found.seconds, (), None, data, parameters, found.images_seen)
-
-
-def _count(network: nn.Module) -> int:
-    return sum(weight.numel() for weight in network.parameters())

@@ -1,4 +1,7 @@
-"""Runs the cells of one task with one seed, in a process of its own, and makes their records."""
+"""Runs cells of a grid: opens their data, runs their methods, and makes the record of each.
+
+Cells of one target and seed that share a source model are one group, which runs in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,10 @@ from ucds.training.progress import Quiet
 IntArray = NDArray[np.int64]
 
 POINTS = "points"
-"""Folder, beside the records, of the points of figures."""
+"""Name of the folder of the points of figures, beside the records."""
 
 UNFINISHED = "unfinished"
-"""Folder, beside the records, of the state of stages that were killed."""
+"""Name of the folder of the state of unfinished stages, beside the records."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class CellGroup:
     """Cells of one target and seed that may share a source model.
 
     Attributes:
-        cells: in the order of the grid.
-        drawn: those of which points for a figure are kept too.
+        cells: cells in the order of the grid.
+        drawn: cells of which points for a figure are kept too.
     """
 
     cells: tuple[Cell, ...]
@@ -57,7 +60,7 @@ class CellGroup:
 
 
 def group_cells(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[CellGroup]:
-    """Put together the cells that share a target, a seed and stage 1, in the order of the first of each."""
+    """Group the cells that share data set, target, seed and source model, in the order of the grid."""
     groups: dict[object, list[Cell]] = defaultdict(list)
     for cell in cells:
         groups[cell.dataset, cell.target, cell.seed, source_of(cell)].append(cell)
@@ -65,36 +68,31 @@ def group_cells(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[CellGroup
 
 
 def source_of(cell: Cell) -> tuple[object, ...]:
-    """All of a cell's condition that stage 1, and its answers, depend on."""
+    """Return the part of a cell's condition that the source model and its labels depend on."""
     condition = cell.condition
     settings = tuple(for_source(given) for given in condition.settings if isinstance(given, MethodSettings))
     return settings, condition.source, condition.pooled_source, condition.subset, condition.source_clusters
 
 
-def run_group(
-    machine: Machine,
-    survey: Survey,
-    folder: Path,
-    group: CellGroup,
-) -> Iterator[dict[str, Any]]:
-    """Run the cells of a job and yield the record of each as soon as it is finished.
+def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) -> Iterator[dict[str, Any]]:
+    """Run the cells of a group, and yield the record of each as soon as it is finished.
 
     Args:
-        machine: what of the machine to use.
-        survey: where data and weights were found.
-        folder: of the records; points of figures and the state of unfinished stages go there too.
+        machine: device and caches.
+        survey: places of data and weights.
+        folder: folder of the records; points of figures and the state of unfinished stages go there too.
         group: cells to run.
     """
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
-        threadpool_limits(machine.threads)  # of NumPy and scikit-learn
+        threadpool_limits(machine.threads)  # for NumPy and scikit-learn
     unfinished = _checkpoints(folder / UNFINISHED, group, survey)
     sources = Sources(checkpoints=unfinished)
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)
     for cell in group.cells:
         by_condition[cell.condition].append(cell)
     with warnings.catch_warnings():
-        # A record says how many clusters are in use; a terminal shared by several tasks need not.
+        # Records give the number of clusters in use, so a terminal shared by several groups need not.
         warnings.simplefilter("ignore", UcdsWarning)
         for condition, cells in by_condition.items():
             opened = _open(cells[0], survey.located[cells[0].dataset], machine)
@@ -110,7 +108,9 @@ def run_group(
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(opened.task, options, list(named), sources=sources):
                 cell = named[outcome.method]
-                record = _circumstances(cell, machine, survey)
+                values = provenance(cell.settings, machine.accelerator, machine.precision)
+                values |= {"variant": cell.variant} | describe(cell)
+                record = json.loads(json.dumps(values)) | survey.origin(cell)
                 record |= measure(outcome, opened.classes, opened.names)
                 record["source_scores"] = source_scores(
                     outcome.stages,
@@ -129,9 +129,9 @@ def run_group(
 
 
 def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
-    """Where a job keeps the state of unfinished stages, so that a killed one continues.
+    """Return the folder of the state of unfinished stages, from which a killed group continues.
 
-    Stages on frozen features take seconds, and are not worth it.
+    Groups whose stages all train on frozen features keep none: they take seconds.
     """
     first = group.cells[0]
     if not any(isinstance(c.settings, ModelSettings) and c.settings.tune == "full" for c in group.cells):
@@ -141,15 +141,8 @@ def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
 
 
 def digest(value: object) -> str:
-    """Sixteen hexadecimal digits of what a value says of itself."""
+    """Return sixteen hexadecimal digits of a value's ``repr``."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
-
-
-def _circumstances(cell: Cell, machine: Machine, survey: Survey) -> dict[str, Any]:
-    """All that a record says besides what was found."""
-    values = provenance(cell.settings, machine.accelerator, machine.precision)
-    values |= {"variant": cell.variant} | describe(cell)
-    return json.loads(json.dumps(values)) | survey.origin(cell)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -161,14 +154,12 @@ class _Opened:
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
-    """Open a task. K is the number of classes, as in the paper.
+    """Open the task of a cell, and the classes that score it. K is the number of classes, as in the paper.
 
-    The classes themselves are held against the labels of a method when it has given them all. The
-    subsets that depend on classes read them earlier, to make the data sets that they are.
+    Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
     """
     condition = cell.condition
-    data = open_inputs(located, condition.target, machine, Quiet())
-    seen = data
+    data = seen = open_inputs(located, condition.target, machine, Quiet())
     if condition.source != condition.target:
         seen = open_inputs(located, condition.source, machine, Quiet())
     truth = read_ground_truth(data.samples)
@@ -193,7 +184,7 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
 
 
 def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]) -> IntArray:
-    """Positions of the target samples that a method trains on and is scored with."""
+    """Return the positions of the target samples that a method trains on and is scored with."""
     match cell.condition.subset:
         case "full":
             return np.flatnonzero(is_target)
@@ -207,5 +198,5 @@ def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: ND
 
 
 def _pooled(samples: Samples, positions: IntArray) -> SubsetSamples:
-    """All source domains as one."""
+    """Select samples of all source domains as samples of one domain."""
     return SubsetSamples(samples, positions, np.zeros(len(positions), dtype=np.int64), ("pooled",))

@@ -1,4 +1,4 @@
-"""What a table can show of a record besides accuracy by target."""
+"""The columns that a table can show besides accuracy by target."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a record.
+    """A number that a record gives.
 
     Attributes:
         title: name in tables.
-        of: function that gives the figure, or ``None`` where the record has none.
+        of: function from a record to the number; ``None`` where the record has none.
         digits: number of digits after the point.
     """
 
@@ -29,7 +29,7 @@ def _entry(key: str, scale: float = 1.0) -> Callable[[Record], float | None]:
 
 
 def _seconds_per_batch(record: Record) -> float | None:
-    """Seconds for 64 images in training: the paper's step, whatever the method's own batch is."""
+    """Return the seconds for 64 images in training: the paper's step, whatever the method's batch is."""
     rate = record.get("images_per_second")
     return 64 / rate if rate else None
 
@@ -48,4 +48,4 @@ COLUMNS = {
     "peak_memory_mib": Column("peak MiB", _entry("peak_memory_mib"), 0),
     "peak_device_memory_mib": Column("peak MiB of the GPU", _entry("peak_device_memory_mib"), 0),
 }
-"""By the name that benchmarks use."""
+"""Columns by the name that benchmarks use."""

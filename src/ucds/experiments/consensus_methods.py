@@ -1,4 +1,4 @@
-"""The consensus method in a benchmark: the provider's answers, the client alone, and both together."""
+"""The consensus method in a benchmark: the provider's labels, the client alone, and both together."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def _cluster_target(method: str, pipeline: Pipeline, source: LearnedSource | Non
         labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
     before = None if source is None else source.learned
-    return pipeline.outcome(method, pipeline.extended(before, found, session, found.data))
+    return pipeline.outcome(method, pipeline.extended(before, found, session))

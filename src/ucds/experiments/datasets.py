@@ -1,4 +1,4 @@
-"""Finds the data sets of a benchmark below ``--data``, under the names their publishers gave them."""
+"""Finds the data sets of a benchmark below ``--data``, under the folder names that publishers gave them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ucds.errors import InputError
 
 @dataclass(frozen=True)
 class Known:
-    """A data set of the paper: what it consists of, and what its folder is usually called."""
+    """A data set of the paper: its domains, the usual names of its folder, and the form of its paths."""
 
     layout: Layout
     folders: tuple[str, ...]
@@ -32,10 +32,9 @@ class Located:
     """A data set on this machine.
 
     Attributes:
-        path: its folder.
-        folders: name of each domain's folder, by the name that the benchmark uses; unknown data sets may
-            have further ones, which take part too.
-        whole: whether these are all that take part.
+        path: folder of the data set.
+        folders: name of each domain's folder, by the name that the benchmark uses.
+        whole: whether these domains alone take part; of an unknown data set all folders do.
     """
 
     path: Path
@@ -44,23 +43,23 @@ class Located:
 
     @property
     def domains(self) -> list[str] | None:
-        """Folders of the domains that take part; all if ``None``."""
+        """Folders of the domains that take part; ``None`` stands for all."""
         return sorted(self.folders.values()) if self.whole else None
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
-    """Find a data set: ``data`` itself, or a folder of its name in there.
+    """Find a data set: ``data`` itself, or a folder of the data set's name in it.
 
     Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
     must be there, for all take part; folders of other names are left alone.
 
     Args:
-        data: what the user gave.
-        name: of the data set; ``""`` for the one that ``data`` is.
-        targets: its domains that the benchmark asks for.
+        data: folder of one data set or of several.
+        name: name of the data set; ``""`` for the one that ``data`` is.
+        targets: domains of the data set that the benchmark asks for.
 
     Raises:
-        UserError: it is not there, or not whole; the message says what to put where.
+        InputError: a domain is not there; the message says what to put where.
     """
     known = KNOWN.get(name)
     wanted = tuple(known.layout.counts) if known is not None else tuple(targets)
@@ -85,7 +84,7 @@ def _named(data: Path, name: str, known: Known | None) -> list[Path]:
 
 
 def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
-    """The folder that holds the domains: the place, or its only sub-folder (``PACS/kfold``)."""
+    """Return the folder that holds the domains: the place, or its only sub-folder (``PACS/kfold``)."""
     inner = _folders(place)
     if len(inner) == 1 and not _matching(place, wanted) and _matching(place / inner[0], wanted):
         return place / inner[0]

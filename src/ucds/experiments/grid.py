@@ -1,4 +1,7 @@
-"""What a benchmark consists of, as read from a TOML file: data sets, targets, seeds and rows."""
+"""Reads a benchmark from its TOML file: the grid of data sets, targets, seeds and methods, and its variants.
+
+A cell is one run: a method on a target with a seed, under a condition (settings, encoders, subset).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]
 """A figure of the paper: its mean, or mean and standard deviation."""
 PublishedRows = dict[str, dict[str, Published]]
-"""By method, then by target (or by measure, in a table of costs)."""
+"""Figures of the paper by method, then by target (or by measure, in a table of costs)."""
 
 _CLOSED = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,18 +34,18 @@ _CLOSED = ConfigDict(frozen=True, extra="forbid")
 class Grid(BaseModel):
     """The cells of a benchmark: every target with every seed and every method.
 
-    ``targets`` is a list of domains of the one data set, or a table of such lists by data set. The other
-    domains of a data set are the sources.
+    In the file, ``targets`` is a list of domains of the one data set, or a table of such lists by data set.
+    All other domains of a data set are its sources.
     """
 
     model_config = _CLOSED
 
     dataset: str = Field("", description="name, so that --data may hold several data sets")
-    targets: dict[str, tuple[str, ...]] = Field(description="by data set")
+    targets: dict[str, tuple[str, ...]] = Field(description="target domains by data set")
     methods: tuple[str, ...] = PAPER_METHODS
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)
     subset: Subset = "full"
-    backbone: str | None = Field(None, description="encoder of both sides; without one, only variants run")
+    backbone: str | None = Field(None, description="encoder of both sides; without it, only variants run")
     image_size: int | None = Field(
         None, ge=16, description="side of the square crop in pixels; the encoder's own if left out"
     )
@@ -62,27 +65,27 @@ class Grid(BaseModel):
 
 
 class Variant(BaseModel):
-    """A way to run methods that differs from the grid's in what it names.
+    """A way to run methods: what the variant names replaces what the grid says.
 
-    A variant without a name of its own, which no file can make, is the grid as it stands.
+    The grid as it stands is the variant with the empty name, which no file can define.
     """
 
     model_config = _CLOSED
 
     name: str = Field(min_length=1)
-    methods: tuple[str, ...] | None = Field(None, description="the grid's if left out")
+    methods: tuple[str, ...] | None = Field(None, description="names of methods; the grid's if left out")
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="for every method that has them, or by family"
+        default_factory=dict, description="settings for all methods, and tables of settings by family"
     )
     pooled_source: bool = Field(False, description="all source domains as one, D = 1")
     source_clusters: int | None = Field(
-        None, ge=2, description="the provider's K, where it is another; for the consensus method"
+        None, ge=2, description="the provider's K if it differs; for the consensus method"
     )
-    start: Start = Field("pre-trained", description="what the target's model starts from")
+    start: Start = Field("pre-trained", description="start of the target's model")
     backbone: str | None = None
     source_backbone: str | None = None
     target_backbone: str | None = None
-    weights: Literal["default", "none"] = Field("default", description="'none' for a random start")
+    weights: Literal["default", "none"] = Field("default", description="'none' starts from random weights")
     subset: Subset | None = Field(None, description="the grid's if left out")
     paper: PublishedRows = Field(default_factory=dict)
 
@@ -96,35 +99,35 @@ class Sweep(BaseModel):
     values: tuple[float, ...] = Field(min_length=1)
 
     def name_of(self, value: float) -> str:
-        """The name of the variant with this value."""
+        """Return the name of the variant with this value."""
         return f"{self.setting} = {value:g}"
 
 
 class Choice(BaseModel):
-    """A variant that chooses, in every run, among what others do always: how good are its choices?"""
+    """A variant that chooses in every run between what other variants always do, to be compared with them."""
 
     model_config = _CLOSED
 
     name: str = Field(min_length=1)
     method: str
-    chooser: str = Field(description="name of a variant")
-    options: tuple[str, ...] = Field(min_length=2, description="variants; the first needs no choice")
+    chooser: str = Field(description="name of the variant that chooses")
+    options: tuple[str, ...] = Field(min_length=2, description="names of the variants to choose from")
 
 
 class Figure(BaseModel):
-    """A picture to derive from the records."""
+    """A figure to draw from the records."""
 
     model_config = _CLOSED
 
     kind: Literal["proportions", "tsne", "sensitivity"]
-    name: str = Field("", description="of its files; the kind if left out")
-    target: str = Field("", description="the first of the grid if left out")
-    seed: int = Field(0, ge=0, description="whose run is drawn")
+    name: str = Field("", description="name of its files; the kind if left out")
+    target: str = Field("", description="target domain; the first of the grid if left out")
+    seed: int = Field(0, ge=0, description="seed of the run that is drawn")
     methods: tuple[str, ...] = Field(("pcd",), min_length=1)
 
     @property
     def file_name(self) -> str:
-        """Name of its files, without suffix."""
+        """Name of the figure's files, without suffix."""
         return self.name or self.kind
 
 
@@ -134,7 +137,7 @@ class EncoderChoice:
 
     Attributes:
         name: name that :func:`ucds.backbones.build_backbone` takes.
-        random: whether it starts from random weights on purpose.
+        random: whether the encoder starts from random weights on purpose.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
     """
 
@@ -143,17 +146,17 @@ class EncoderChoice:
     image_size: int | None = None
 
     def weights(self, given: Mapping[str, str]) -> str:
-        """Where its weights come from, of those ``given`` by name of encoder (``""`` for all others)."""
+        """Choose its weights among those ``given`` by name of encoder (``""`` for all others)."""
         return NO_WEIGHTS if self.random else given.get(self.name, given.get("", DEFAULT_WEIGHTS))
 
     def options(self, weights: str) -> EncoderOptions:
-        """Return the options that open inputs for it, or build it with some weights."""
+        """Return the options that build it with these weights, or that open inputs for it."""
         return EncoderOptions(self.name, weights, self.image_size)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """All that tells one way of running methods from another, once data set and variant are fixed.
+    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method.
 
     Attributes:
         settings: settings of the methods, one entry for each settings class.
@@ -161,7 +164,7 @@ class Condition:
         target: the client's encoder.
         pooled_source: whether all source domains count as one.
         start: start of the target's model.
-        subset: part of the target samples that takes part.
+        subset: part of the samples that takes part.
         source_clusters: the provider's number of clusters; the number of classes if ``None``.
     """
 
@@ -200,23 +203,25 @@ class Benchmark(BaseModel):
     title: str
     grid: Grid
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="for every method that has them, or by family"
+        default_factory=dict, description="settings for all methods, and tables of settings by family"
     )
-    dataset_settings: dict[str, dict[str, Any]] = Field(default_factory=dict, description="by data set")
+    dataset_settings: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="likewise, by data set"
+    )
     variants: tuple[Variant, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     choices: tuple[Choice, ...] = ()
     figures: tuple[Figure, ...] = ()
-    reference: str = Field("", description="row that the others are compared with; PCD, or the first")
-    measures: tuple[str, ...] = Field(
-        (), description="columns of the table, if they are not accuracy by target"
+    reference: str = Field(
+        "", description="title of the row that others are compared with; PCD or the first if left out"
     )
-    note: str = Field("", description="a paragraph below the title of the page")
-    paper: PublishedRows = Field(default_factory=dict, description="in percent, by method and target")
+    measures: tuple[str, ...] = Field((), description="columns of the table; accuracy by target if left out")
+    note: str = Field("", description="paragraph below the title of the page")
+    paper: PublishedRows = Field(default_factory=dict, description="percent, by method and target")
 
     @property
     def all_variants(self) -> tuple[Variant, ...]:
-        """The grid as it stands, where it has a backbone, then variants and sweeps."""
+        """The grid as it stands, if it has a backbone, then variants and sweeps."""
         base = Variant.model_construct(name="", paper=self.paper)
         swept = tuple(
             Variant(name=sweep.name_of(value), settings={sweep.setting: value})
@@ -225,13 +230,8 @@ class Benchmark(BaseModel):
         )
         return (*([base] if self.grid.backbone else []), *self.variants, *swept)
 
-    @property
-    def only_dataset(self) -> str:
-        """The data set, if there is only one: records that name none are of this one."""
-        return next(iter(self.grid.targets)) if len(self.grid.targets) == 1 else ""
-
     def is_drawn(self, cell: Cell) -> bool:
-        """Whether a figure shows the features of a cell, so that its points must be kept."""
+        """Return whether a figure shows the features of a cell, so that their points must be kept."""
         dataset, (first, *_) = next(iter(self.grid.targets.items()))
         return cell.variant == self.all_variants[0].name and any(
             figure.kind == "tsne"
@@ -242,14 +242,14 @@ class Benchmark(BaseModel):
         )
 
     def methods_of(self, variant: Variant) -> tuple[str, ...]:
-        """Names of the methods that a variant runs."""
+        """Return the names of the methods that a variant runs."""
         return self.grid.methods if variant.methods is None else variant.methods
 
     def condition(self, variant: Variant, dataset: str) -> Condition:
-        """What a variant amounts to on a data set.
+        """Return the condition of a variant's cells on a data set.
 
         Raises:
-            UserError: a setting is bad, or an encoder is missing or impossible.
+            InputError: a setting is unknown or impossible, or an encoder is missing or does not fit.
         """
         both = variant.backbone or self.grid.backbone
         source, target = variant.source_backbone or both, variant.target_backbone or both
@@ -274,7 +274,7 @@ class Benchmark(BaseModel):
         )
 
     def _settings_of(self, variant: Variant, dataset: str) -> tuple[Settings, ...]:
-        """The settings of all methods that a variant runs; later layers win over earlier ones."""
+        """Build the settings of a variant's methods: the variant's win over the data set's and the grid's."""
         layers = (self.settings, self.dataset_settings.get(dataset, {}), variant.settings)
         families = self._families_of(variant)
         everywhere = {family for other in self.all_variants for family in self._families_of(other)}
@@ -293,7 +293,7 @@ class Benchmark(BaseModel):
         return {family for family in found if family is not None}
 
     def cells(self) -> Iterator[Cell]:
-        """All cells, those of one seed together: an unfinished grid then has whole tables of few seeds."""
+        """Yield all cells, seed by seed, so that an unfinished grid has whole tables of few seeds."""
         for seed in self.grid.seeds:
             for dataset, targets in self.grid.targets.items():
                 for target in targets:
@@ -304,22 +304,22 @@ class Benchmark(BaseModel):
 
 
 def _of_family(layer: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """The values of a layer for one family: those that are meant for all who have them, then its own."""
+    """Select the settings of a layer for one family: the common ones that it has, then its own section."""
     fields = FAMILIES[family].model_fields
     common = {name: value for name, value in layer.items() if name in fields and name not in FAMILIES}
     return common | dict(layer.get(family, {}))
 
 
 def _check_names(layer: Mapping[str, Any], families: set[str]) -> None:
-    """Make sure that some method looks at each setting of a layer."""
+    """Make sure that a method of these families looks at each setting of a layer."""
     for name, value in layer.items():
         if name in FAMILIES:
-            if name not in families or not isinstance(value, dict):
+            if not isinstance(value, dict):
+                raise InputError(f"bad settings: [settings.{name}] is a table, not {value!r}")
+            if name not in families:
                 raise InputError(f"settings of '{name}' are given, but no method of that family runs")
-        elif not any(name in FAMILIES[family].model_fields for family in families):
-            close = difflib.get_close_matches(
-                name, [field for family in families for field in FAMILIES[family].model_fields], n=1
-            )
+        elif name not in (known := [field for family in families for field in FAMILIES[family].model_fields]):
+            close = difflib.get_close_matches(name, known, n=1)
             hint = f", did you mean '{close[0]}'?" if close else ""
             raise InputError(f"bad settings: unknown setting '{name}' of these methods{hint}")
 
@@ -328,7 +328,7 @@ def read_benchmark(path: Path) -> Benchmark:
     """Read a benchmark's TOML file.
 
     Raises:
-        UserError: it cannot be read, or asks for something unknown.
+        InputError: the file cannot be read, or names something unknown.
     """
     try:
         benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8")))
@@ -348,7 +348,7 @@ def read_benchmark(path: Path) -> Benchmark:
 
 
 def _check(benchmark: Benchmark) -> None:
-    """Make sure that every name in a benchmark means something."""
+    """Make sure that every name in a benchmark is known."""
     variants = benchmark.all_variants
     if not variants:
         raise InputError("there is nothing to run: give [grid] a backbone, or add [[variants]]")

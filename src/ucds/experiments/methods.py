@@ -1,23 +1,27 @@
-"""The methods by name: the paper's, which are lists of stages, ours, and the baselines.
+"""The methods by name: the paper's, which are lists of stages, the consensus method, and the baselines.
 
-A method is a function of a :class:`ucds.experiments.pipeline.Pipeline`. A benchmark runs methods of its
-owner's too: ``module:name`` in the TOML file, or an entry point of the group ``ucds.methods``. Such a name
-stands for a function, or for a :class:`Method`.
+A method is a function that makes an :class:`~ucds.experiments.pipeline.Outcome` of a
+:class:`~ucds.experiments.pipeline.Pipeline`. A benchmark also runs methods from outside this package, without
+an edit of it: the TOML file names them ``module:name``, or an installed package declares them as entry points
+of the group ``ucds.methods``. Such a name stands for a function, or for a :class:`Method`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
+from ucds.baselines.deepcluster import cluster_by_deepcluster
+from ucds.baselines.iic import cluster_by_iic
 from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, KMeansSettings
 from ucds.config import ConsensusSettings, PCDSettings, Settings
 from ucds.errors import InputError
-from ucds.experiments import baseline_methods, consensus_methods
+from ucds.experiments.baseline_methods import acids, kmeans, on_target
+from ucds.experiments.consensus_methods import provider_labels, with_provider, without_provider
 from ucds.experiments.pipeline import Ask, Outcome, Pipeline, Sources, Task, TaskOptions
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
@@ -41,9 +45,9 @@ class Method:
 
     Attributes:
         title: name in tables.
-        run: function that does it; ground truth has no part in it.
-        settings: class of its settings; ``None`` if it has none.
-        encoders: side whose pre-trained encoder it needs.
+        run: function that clusters the target; ground truth has no part in it.
+        settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
+        encoders: sides whose pre-trained encoder it needs.
     """
 
     title: str
@@ -72,14 +76,14 @@ def method_named(name: str) -> Method:
 @cache
 def _foreign_method(name: str) -> Method | None:
     found: Any = None
-    for entry in entry_points(group="ucds.methods", name=name):
-        found = entry.load()
     module, colon, attribute = name.partition(":")
-    if found is None and colon:
-        try:
+    try:
+        for entry in entry_points(group="ucds.methods", name=name):
+            found = entry.load()
+        if found is None and colon:
             found = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise InputError(f"method {name} cannot be imported: {error}") from None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"method {name} cannot be imported: {error} (is it on PYTHONPATH?)") from None
     if found is None or isinstance(found, Method):
         return found
     if not callable(found):
@@ -94,16 +98,14 @@ def run_methods(
     ask: Ask | None = None,
     sources: Sources | None = None,
 ) -> Iterator[Outcome]:
-    """Run methods on a task, and yield the outcome of each as soon as it is known.
-
-    Ground truth has no part in it: who wants scores holds the labels against it afterwards.
+    """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
     Args:
-        task: the data.
-        options: how to run.
+        task: data and encoders.
+        options: settings, seed and device.
         methods: names of methods, the paper's if ``None``; known ones come in the order of :data:`METHODS`.
         ask: way in which the client gets its labels; straight from the model if ``None``.
-        sources: source models to share with other tasks of the same source.
+        sources: source models to share with other runs of the same source.
 
     Raises:
         InputError: a method is unknown.
@@ -111,32 +113,32 @@ def run_methods(
     asked = PAPER_METHODS if methods is None else methods
     found = {name: method_named(name) for name in asked}
     pipeline = Pipeline(task, options, ask, sources)
-    for name in (*METHODS, *(name for name in asked if name not in METHODS)):
+    for name in (*METHODS, *(name for name in found if name not in METHODS)):
         if name in found:
-            yield found[name].run(pipeline)
+            yield replace(found[name].run(pipeline), method=name)
 
 
 def _pretrained_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings))
     training = pipeline.new_target(session)
-    return pipeline.outcome("po", pipeline.extended(None, training, session, training.data))
+    return pipeline.outcome("po", pipeline.extended(None, training, session))
 
 
 def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
-    """PO with the source's encoder, which the paper prints beside the target's where the two differ."""
+    """Run PO with the source's encoder, which the paper prints beside the target's where the two differ."""
     task, options = pipeline.task, pipeline.options
     session, backbone = options.session(options.settings_of(PCDSettings)), task.make_source_backbone()
     training = prepare(
         session, backbone, task.seen_by_source, task.n_clusters, side="target", cache=options.cache
     )
-    return pipeline.outcome("po-source", pipeline.extended(None, training, session, training.data))
+    return pipeline.outcome("po-source", pipeline.extended(None, training, session))
 
 
 def _target_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "target-only")
     training = pipeline.new_target(session)
     refine_target(session, training.trained, training.data)
-    return pipeline.outcome("to", pipeline.extended(None, training, session, training.data))
+    return pipeline.outcome("to", pipeline.extended(None, training, session))
 
 
 def _source_only(pipeline: Pipeline) -> Outcome:
@@ -151,34 +153,44 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     before = pipeline.adapted.copied()
     refine_target(session, before.training.trained, before.training.data)
-    return pipeline.outcome("pcd", pipeline.extended(before, before.training, session, before.training.data))
+    return pipeline.outcome("pcd", pipeline.extended(before, before.training, session))
 
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 """k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 METHODS: dict[str, Method] = {
-    "kmeans": Method("frozen k-means", baseline_methods.kmeans, KMeansSettings),
-    "deepcluster": Method("DeepCluster", baseline_methods.deepcluster(False), DeepClusterSettings),
-    "iic": Method("IIC", baseline_methods.iic(False), IICSettings),
-    "acids": Method("ACIDS", baseline_methods.acids(False), ACIDSSettings, "source"),
-    "deepcluster-original": Method(
-        "DeepCluster, from scratch", baseline_methods.deepcluster(True), DeepClusterSettings, "none"
+    "kmeans": Method("frozen k-means", kmeans, KMeansSettings),
+    "deepcluster": Method(
+        "DeepCluster",
+        on_target("deepcluster", DeepClusterSettings, cluster_by_deepcluster),
+        DeepClusterSettings,
     ),
-    "iic-original": Method("IIC, from scratch", baseline_methods.iic(True), IICSettings, "none"),
-    "acids-original": Method("ACIDS, from scratch", baseline_methods.acids(True), ACIDSSettings, "none"),
+    "iic": Method("IIC", on_target("iic", IICSettings, cluster_by_iic), IICSettings),
+    "acids": Method("ACIDS", acids("acids"), ACIDSSettings, "source"),
+    "deepcluster-original": Method(
+        "DeepCluster, from scratch",
+        on_target("deepcluster-original", DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
+        DeepClusterSettings,
+        "none",
+    ),
+    "iic-original": Method(
+        "IIC, from scratch",
+        on_target("iic-original", IICSettings, cluster_by_iic, from_scratch=True),
+        IICSettings,
+        "none",
+    ),
+    "acids-original": Method(
+        "ACIDS, from scratch", acids("acids-original", from_scratch=True), ACIDSSettings, "none"
+    ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
     "so": Method("SO", _source_only, encoders="source"),
     "to": Method("TO", _target_only),
     "ao": Method("AO", _adaptation_only, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
-    "consensus-source": Method(
-        "consensus, provider's labels", consensus_methods.provider_labels, ConsensusSettings, "source"
-    ),
-    "consensus-alone": Method(
-        "consensus, without a provider", consensus_methods.without_provider, ConsensusSettings
-    ),
-    "consensus": Method("consensus", consensus_methods.with_provider, ConsensusSettings, "both"),
+    "consensus-source": Method("consensus, provider's labels", provider_labels, ConsensusSettings, "source"),
+    "consensus-alone": Method("consensus, without a provider", without_provider, ConsensusSettings),
+    "consensus": Method("consensus", with_provider, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

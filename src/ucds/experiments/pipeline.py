@@ -1,6 +1,6 @@
-"""What methods are made of: a task, how to run it, and the stages that several methods share.
+"""The parts that methods are made of: a task, its options, and the stages that several methods share.
 
-A stage is a function of its inputs and the seed, so that sharing its computation changes no result.
+A stage is a function of its inputs and the seed, so that sharing its result changes no other result.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
 Start = Literal["pre-trained", "source weights"]
-"""Start of the target's model: a pre-trained encoder, or (no model privacy) the source model."""
+"""Start of the target's model: a pre-trained encoder, or (without model privacy) the source model."""
 
 Ask = Callable[[TrainedModel, Backbone], NDArray[np.int64]]
-"""Gives the source model's labels of the target samples ``(n,)``, in their order."""
+"""A function that returns the source model's labels of the target samples, ``(n,)``, in their order."""
 
 FEATURE_BATCH = 64
-"""Samples whose frozen features are computed at a time."""
+"""Number of samples whose features or predictions are computed at a time."""
 
 S = TypeVar("S", bound=ModelSettings)
 Kind = TypeVar("Kind", bound=Settings)
@@ -60,10 +60,10 @@ class Task:
     Attributes:
         source: samples and views of the provider.
         target: samples and views of the client, one domain.
-        backbone: makes the client's pre-trained encoder, anew at every call.
+        backbone: function that makes the client's pre-trained encoder, anew at every call.
         n_clusters: number of clusters, K.
         source_clusters: number of clusters of the provider's consensus; ``n_clusters`` if ``None``.
-        source_backbone: makes the provider's encoder; the client's if ``None``.
+        source_backbone: function that makes the provider's encoder; ``backbone`` if ``None``.
         queries: target samples as the provider's encoder takes them; ``target`` if ``None``.
     """
 
@@ -77,17 +77,17 @@ class Task:
 
     @property
     def seen_by_source(self) -> Dataset:
-        """The target's samples as the source's encoder takes them."""
+        """Target samples as the source's encoder takes them."""
         return self.queries or self.target
 
     def make_source_backbone(self) -> Backbone:
-        """The source's pre-trained encoder, anew."""
+        """Make the source's pre-trained encoder, anew at every call."""
         return (self.source_backbone or self.backbone)()
 
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """How to run a task.
+    """Settings, seed and device of a run.
 
     Attributes:
         settings: settings of the methods to run, one entry for each settings class.
@@ -97,8 +97,7 @@ class TaskOptions:
         cache: folder of frozen features.
         reporter: receives progress messages.
         start: start of the target's model.
-        checkpoints: folder of the state of unfinished stages; ``None`` keeps none, and a run that is killed
-            starts anew.
+        checkpoints: folder of the state of unfinished stages; ``None`` keeps no state.
     """
 
     settings: tuple[Settings, ...]
@@ -115,7 +114,7 @@ class TaskOptions:
         return next((given for given in self.settings if type(given) is kind), None) or kind()
 
     def runtime(self, folder: RunFolder | None = None) -> Runtime:
-        """Make a runtime."""
+        """Make the runtime of a session, with a run folder if its state is kept."""
         return Runtime(
             accelerator=self.accelerator,
             precision=self.precision,
@@ -125,7 +124,7 @@ class TaskOptions:
         )
 
     def session(self, settings: S, unfinished: str | None = None) -> Session[S]:
-        """Make a session; it keeps its state, if any is kept, under the name ``unfinished``."""
+        """Make a session; if checkpoints are kept, its state goes into the folder ``unfinished``."""
         folder = None
         if self.checkpoints is not None and unfinished is not None:
             folder = RunFolder(self.checkpoints / unfinished)
@@ -135,17 +134,17 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method makes of the target.
+    """The result of a method: a clustering of the target samples.
 
     Attributes:
         method: name of the method.
         labels: ``(n,)`` cluster of each target sample.
         seconds: time spent in its stages, or in the clustering; cached features are not counted.
         stages: results of its stages, if it is made of ours.
-        model: network that was trained, as it was then; ``None`` for k-means and for baselines.
+        model: trained network; ``None`` for k-means and for baselines.
         data: inputs that ``model`` takes.
         parameters: number of parameters of the whole network, its frozen part included.
-        images: number of images passed through training, each as often as it was; 0 if nobody counted.
+        images: number of images passed through training, every pass counted; 0 if unknown.
     """
 
     method: str
@@ -160,14 +159,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Learned:
-    """Stages done so far: the model they ended with, their results, and the images that they saw."""
+    """The stages done so far: their model, their results, and the number of images that they saw."""
 
-    training: Training
+    training: Training | TrainedModel
     stages: tuple[StageResult, ...]
     images: int
 
     def copied(self) -> Learned:
-        """Copy the model, to train the copy further without touching this one."""
+        """Copy the model, so that the copy can be trained further."""
         model = copy.deepcopy(self.training.model)
         frozen = self.training.trained is not self.training.model
         training = Training(model, model.head() if frozen else model, self.training.data)
@@ -176,7 +175,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class LearnedSource:
-    """The provider's model, and its answers about the target's samples ``(n,)``."""
+    """The provider's model, and its labels of the target samples, ``(n,)``."""
 
     learned: Learned
     answers: NDArray[np.int64]
@@ -184,11 +183,11 @@ class LearnedSource:
 
 @dataclass(frozen=True)
 class Sources:
-    """Source models that several pipelines share; who shares them answers for the same source data.
+    """Source models that several pipelines share; all of them must have the same source data.
 
     Attributes:
         learned: source models by method and by the settings that the source looks at.
-        checkpoints: folder of the state of unfinished ones, if it is kept.
+        checkpoints: folder of the state of unfinished ones; ``None`` keeps no state.
     """
 
     learned: dict[str, LearnedSource] = field(default_factory=dict)
@@ -196,30 +195,24 @@ class Sources:
 
 
 class Pipeline:
-    """Gives methods the stages they are made of, each computed once, when it is first asked for.
+    """Gives methods the stages they are made of; each stage is computed once, at its first use.
 
     Args:
-        task: the data.
-        options: how to run.
+        task: data and encoders.
+        options: settings, seed and device.
         ask: way in which the client gets its labels; straight from the model if ``None``.
         sources: source models to share; stage 1 is taken from there, or put there.
     """
 
     def __init__(
-        self,
-        task: Task,
-        options: TaskOptions,
-        ask: Ask | None = None,
-        sources: Sources | None = None,
+        self, task: Task, options: TaskOptions, ask: Ask | None = None, sources: Sources | None = None
     ) -> None:
-        self.task = task
-        self.options = options
-        self._ask = ask
+        self.task, self.options, self._ask = task, options, ask
         self._sources = sources or Sources(checkpoints=options.checkpoints)
 
     @property
     def source(self) -> LearnedSource:
-        """PCD's stage 1: the source model."""
+        """PCD's source model, of stage 1."""
         return self._learn_source("learn-source", PCDSettings, self.task.n_clusters)
 
     @property
@@ -230,7 +223,7 @@ class Pipeline:
 
     @cached_property
     def adapted(self) -> Learned:
-        """PCD's stage 2: a target model that has learned from the source model's answers."""
+        """PCD's target model after stage 2, which learns from the source model's labels."""
         session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
         source, training = self.source, self.new_target(session)
         if self.options.start == "source weights":
@@ -238,7 +231,7 @@ class Pipeline:
         ids = training.data.samples.ids
         labels = ClusterLabels(ids, source.answers, self.task.n_clusters, "source")
         cluster_target(session, training.trained, training.data, labels)
-        return self.extended(source.learned, training, session, training.data)
+        return self.extended(source.learned, training, session)
 
     def new_target(self, session: Session[ModelSettings]) -> Training:
         """Make a fresh model of the client."""
@@ -246,26 +239,20 @@ class Pipeline:
         return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=cache)
 
     def extended(
-        self,
-        before: Learned | None,
-        training: Training | TrainedModel,
-        session: Session[TrainingSettings],
-        trained_on: Dataset,
+        self, before: Learned | None, training: Training | TrainedModel, session: Session[TrainingSettings]
     ) -> Learned:
-        """Put the stages of a session behind what was learned before."""
-        n = min(session.settings.batch_size, len(trained_on.samples))
+        """Append the stages of a session to those done before."""
+        n = min(session.settings.batch_size, len(training.data.samples))
         images = sum(stage.evaluations[-1].step * n for stage in session.results)
         earlier, earlier_images = (before.stages, before.images) if before is not None else ((), 0)
-        if isinstance(training, TrainedModel):
-            training = Training(training.model, training.trained, training.data)
         return Learned(training, (*earlier, *session.results), earlier_images + images)
 
     def target_vectors(self) -> Dataset:
-        """The target's samples as vectors: themselves, or their features under the frozen encoder."""
+        """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
         return self._vectors(self.task.target, self.task.backbone)
 
     def outcome(self, method: str, learned: Learned, labels: NDArray[np.int64] | None = None) -> Outcome:
-        """Make the outcome of a method from the model of the latest stage and its data."""
+        """Make the outcome of a method from the latest stage; the labels are its model's unless given."""
         training = learned.training
         return Outcome(
             method,
@@ -290,9 +277,8 @@ class Pipeline:
             queries = task.seen_by_source
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
-            seen = Training(found.model, found.trained, queries)
-            learned = self.extended(None, seen, session, task.source)
-            answers = self._predict(seen) if self._ask is None else self._ask(found, backbone)
+            learned = replace(self.extended(None, found, session), training=replace(found, data=queries))
+            answers = self._predict(learned.training) if self._ask is None else self._ask(found, backbone)
             self._sources.learned[key] = LearnedSource(learned, answers)
         return self._sources.learned[key]
 
@@ -303,7 +289,7 @@ class Pipeline:
         backbone.module.to(runtime.device)
         return frozen_features(backbone, data, runtime, self.options.cache, batch_size=FEATURE_BATCH)
 
-    def _predict(self, training: Training) -> NDArray[np.int64]:
+    def _predict(self, training: Training | TrainedModel) -> NDArray[np.int64]:
         runtime, data = self.options.runtime(), training.data
         found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
         labels: NDArray[np.int64] = found.argmax(-1).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Keeps the points of a figure beside the records, so that drawing it needs neither data nor model."""
+"""Keeps the points of a t-SNE figure beside the records, so that drawing needs neither data nor model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.pipeline import Outcome
 from ucds.files import write_atomically
@@ -21,20 +21,20 @@ from ucds.training.runtime import Runtime
 def save_points(
     folder: Path, cell: Cell, outcome: Outcome, runtime: Runtime, classes: NDArray[np.int64]
 ) -> str:
-    """Embed the encoder's outputs and the prototypes of an outcome in the plane, and keep the points.
+    """Embed the encoder's outputs and the prototypes of an outcome in the plane, and write the points.
 
     Args:
-        folder: to write to.
-        cell: what was run; it names the file.
-        outcome: what came out.
-        runtime: where to compute.
+        folder: folder of the points of figures.
+        cell: cell that was run; it names the file.
+        outcome: outcome of the cell.
+        runtime: device to compute on.
         classes: ``(n,)`` class of each target sample.
 
     Returns:
-        The name of the file.
+        Name of the file.
 
     Raises:
-        UserError: the method has no encoder to show.
+        InputError: the method keeps no encoder.
     """
     if outcome.model is None:
         raise InputError(f"a figure of features cannot show {cell.method}: it keeps no encoder")
@@ -59,7 +59,7 @@ def read_points(folder: Path, name: str) -> PlanePoints:
     """Read what :func:`save_points` wrote.
 
     Raises:
-        UserError: the file is missing or damaged.
+        DamagedFileError: the file is missing or damaged.
     """
     try:
         with np.load(folder / name, allow_pickle=False) as stored:
@@ -70,4 +70,4 @@ def read_points(folder: Path, name: str) -> PlanePoints:
                 int(stored["total"]),
             )
     except (OSError, ValueError, KeyError, EOFError):
-        raise InputError(f"{folder / name} is missing or damaged: run the benchmark again") from None
+        raise DamagedFileError(f"{folder / name} is missing or damaged: run the benchmark again") from None

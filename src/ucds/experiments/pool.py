@@ -1,7 +1,7 @@
-"""Runs jobs in processes of their own, some at a time, and hands on what each has to say as it comes.
+"""Runs jobs in processes of their own, several at a time, and passes on each result as soon as it is there.
 
-Unlike a pool of the standard library it outlives the death of a worker, gives every worker a device of
-its own, and leaves no worker behind: one whose parent is gone ends at once, whatever it is doing.
+Unlike a pool of the standard library, it goes on when a worker dies, gives every worker a device of its own,
+and leaves no worker behind: a worker whose parent is gone ends at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
-class News(Generic[J, R]):
-    """Something a job has to say.
+class JobReport(Generic[J, R]):
+    """One result of a job, or the reason of its failure.
 
     Attributes:
-        job: that says it.
-        result: one of its results, in the order in which they came; ``None`` with a failure.
-        failure: why the job ended before it was done.
+        job: job that the report is about.
+        result: one of the job's results, in the order in which they came; ``None`` with a failure.
+        failure: reason why the job ended before it was done.
     """
 
     job: J
@@ -45,14 +45,14 @@ def run_jobs(
     jobs: Sequence[J],
     count: int,
     devices: Sequence[str] = (),
-) -> Iterator[News[J, R]]:
+) -> Iterator[JobReport[J, R]]:
     """Run jobs, each in a process of its own, so that its peak of memory is its own.
 
     Args:
-        work: does a job and yields its results; an importable function, or a partial of one.
-        jobs: started in this order.
-        count: at a time.
-        devices: of which every worker sees one, in turn; all see all if there are none.
+        work: function that does a job and yields its results; importable, or a partial of such a function.
+        jobs: jobs in the order of their start.
+        count: number of jobs at a time.
+        devices: GPUs, one for each worker in turn; without any, every worker sees all.
 
     Yields:
         Every result as soon as it is there, and one failure for each job that fails.
@@ -69,15 +69,13 @@ def run_jobs(
             for connection in wait(list(running)):
                 assert isinstance(connection, Connection)
                 worker = running[connection]
-                news = _hear(worker)
-                if news is not None:
-                    yield news
-                    continue
-                del running[connection]
-                slots.append(worker.slot)
-                failure = _end(worker)
-                if failure is not None:
-                    yield News(worker.job, failure=failure)
+                report = _receive(worker)
+                if report is None:
+                    del running[connection]
+                    slots.append(worker.slot)
+                    report = _close(worker)
+                if report is not None:
+                    yield report
     finally:
         for worker in running.values():
             worker.process.kill()
@@ -96,57 +94,56 @@ class _Worker(Generic[J]):
 def _start(work: Callable[[J], Iterable[Any]], job: J, slot: int, device: str | None) -> _Worker[J]:
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(theirs, work, job, device))
+    process = context.Process(target=_run_job, args=(theirs, work, job, device))
     process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return _Worker(process, ours, job, slot)
 
 
-def _hear(worker: _Worker[J]) -> News[J, Any] | None:
-    """The next message of a worker, or ``None`` when there will be no more."""
+def _receive(worker: _Worker[J]) -> JobReport[J, Any] | None:
+    """Return the next report of a worker, or ``None`` when there will be no more."""
     try:
-        kind, value = worker.connection.recv()
+        report: JobReport[J, Any] = JobReport(worker.job, *worker.connection.recv())
     except (EOFError, OSError):
         return None
-    if kind == "failure":
-        worker.failed = True
-        return News(worker.job, failure=value)
-    return News(worker.job, result=value)
+    worker.failed |= report.failure is not None
+    return report
 
 
-def _end(worker: _Worker[Any]) -> str | None:
-    """Take leave of a worker; say why, if it went without a word before its job was done."""
+def _close(worker: _Worker[J]) -> JobReport[J, Any] | None:
+    """Wait for the end of a worker, and report a failure that the worker did not report itself."""
     worker.process.join()
     worker.connection.close()
     code = worker.process.exitcode or 0
     if code == 0 or worker.failed:
         return None
+    failure = f"its process ended with status {code}"
     if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name} (is the memory large enough?)"
-    return f"its process ended with status {code}"
+        failure = f"its process was killed by {signal.Signals(-code).name} (is the memory large enough?)"
+    return JobReport(worker.job, failure=failure)
 
 
-def _serve(
+def _run_job(
     connection: Connection, work: Callable[[Any], Iterable[Any]], job: Any, device: str | None
 ) -> None:
-    """Be a worker."""
+    """Run one job in this process, and send every result, or a failure, to the parent."""
     threading.Thread(target=_follow_parent, daemon=True).start()
-    # The parent alone heeds Ctrl-C, and ends its workers.
+    # Ctrl-C is for the parent alone, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if device is not None:
         os.environ[VISIBLE] = device
     try:
         for result in work(job):
-            connection.send(("result", result))
+            connection.send((result, None))
     except UserError as error:
-        connection.send(("failure", str(error)))
+        connection.send((None, str(error)))
     except Exception as error:
-        # A fault of ours: the grid goes on, and its last line names it.
-        connection.send(("failure", " ".join(f"{type(error).__name__}: {error}".split())))
+        # A fault of this package: the grid goes on, and its last line names the fault.
+        connection.send((None, " ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def _follow_parent() -> None:
-    """End this process when its parent is gone, in the middle of whatever it is doing."""
+    """End this process as soon as its parent is gone."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Looks, before anything is run, at what a benchmark needs, and says of each cell what is missing."""
+"""Finds data and encoders of a benchmark before anything is run, and says which cells lack what."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ RANDOM = "none (random)"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a benchmark needs of the machine it runs on.
+    """The machine that a benchmark runs on.
 
     Attributes:
         data: folder of a data set, or of several.
-        weights: where encoders' weights come from, by name of encoder; under ``""`` for all others.
-        cache: where decoded images and features go.
+        weights: file or source of weights by name of encoder; the entry ``""`` is for all others.
+        cache: place of decoded images and features.
         accelerator: "auto", "cpu" or "cuda".
-        precision: of forward passes.
-        threads: of each task; torch's choice if ``None``.
+        precision: precision of forward passes.
+        threads: processor threads of each process; torch's choice if ``None``.
     """
 
     data: Path
@@ -50,10 +50,10 @@ class Machine:
 
 
 def read_weights(given: Sequence[str]) -> dict[str, str]:
-    """Read ``--weights`` as it was given: ``NAME=FILE`` for one encoder, anything else for all others.
+    """Read the texts of ``--weights``: ``NAME=FILE`` for one encoder, anything else for all others.
 
     Raises:
-        UserError: one encoder is given twice.
+        InputError: one encoder is given twice.
     """
     weights: dict[str, str] = {}
     for text in given:
@@ -67,12 +67,12 @@ def read_weights(given: Sequence[str]) -> dict[str, str]:
 
 @dataclass
 class Survey:
-    """What of a benchmark's needs is there.
+    """Data sets and encoders of a benchmark, as they were found on a machine.
 
     Attributes:
-        located: data sets that were found.
-        faults: why something cannot be used: data sets, targets and encoders.
-        weights: what each usable encoder starts from.
+        located: data sets that were found, by name.
+        faults: reason why a data set, a target or an encoder cannot be used, by that thing.
+        weights: weights that each usable encoder starts from.
         data: fingerprint of the inputs, by data set and encoder.
     """
 
@@ -82,14 +82,14 @@ class Survey:
     data: dict[tuple[str, EncoderChoice], str] = field(default_factory=dict)
 
     def fault(self, cell: Cell) -> str | None:
-        """Why a cell cannot be run, if it cannot."""
+        """Return the reason why a cell cannot be run; ``None`` if it can."""
         keys = [cell.dataset, (cell.dataset, cell.target), *encoders_of(cell)]
         return next((self.faults[key] for key in keys if key in self.faults), None)
 
     def origin(self, cell: Cell) -> dict[str, str]:
-        """Which weights and data a cell is made from; see :data:`ucds.experiments.records.ORIGIN`.
+        """Return the weights and data that a cell is made from; see :data:`ucds.experiments.records.ORIGIN`.
 
-        A method that needs one side's encoder only is as good as one with that encoder on both sides.
+        A method that needs the encoder of one side only is described as if both sides had that encoder.
         """
         used = [self.weights[encoder] for encoder in encoders_of(cell)] or [RANDOM]
         return {
@@ -100,17 +100,22 @@ class Survey:
 
 
 def encoders_of(cell: Cell) -> list[EncoderChoice]:
-    """The pre-trained encoders that a cell needs, the source's first."""
+    """Return the pre-trained encoders that a cell needs, the source's first."""
     needs = method_named(cell.method).encoders
     source, target = cell.condition.source, cell.condition.target
     return {"source": [source], "target": [target], "both": [source, target], "none": []}[needs]
 
 
 def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey:
-    """Look at the data sets and encoders of a benchmark, and say which cells will be missing.
+    """Find the data sets and encoders of a benchmark, and report which cells will be missing.
+
+    Args:
+        benchmark: benchmark to run.
+        machine: places of data and weights.
+        reporter: receives one message for each reason why cells will be missing.
 
     Raises:
-        UserError: not a single cell can be run.
+        InputError: not a single cell can be run.
     """
     found = Survey()
     for name, targets in benchmark.grid.targets.items():
@@ -143,7 +148,7 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
 
 
 def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
-    """One line a reason, naming the cells that it leaves missing."""
+    """Yield one line for each reason, with the cells that are missing for it."""
     by_reason: dict[str, list[Cell]] = defaultdict(list)
     for cell in faulty:
         by_reason[found.fault(cell) or ""].append(cell)
@@ -154,7 +159,7 @@ def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
 
 
 def row_name(cell: Cell) -> str:
-    """Method and variant of a cell in short."""
+    """Return method and variant of a cell as a short text."""
     return f"{cell.method} [{cell.variant}]" if cell.variant else cell.method
 
 
@@ -168,7 +173,7 @@ def make_backbone(encoder: EncoderChoice, machine: Machine) -> Backbone:
 
 
 def open_inputs(located: Located, encoder: EncoderChoice, machine: Machine, reporter: Reporter) -> Dataset:
-    """Open all samples of a data set as an encoder takes them; for that its weights are not needed."""
+    """Open all samples of a data set as an encoder takes them, without its weights."""
     options = encoder.options(NO_WEIGHTS)
     return open_for_training(
         located.path, "source", options, machine.cache, reporter, domains=located.domains
@@ -176,7 +181,7 @@ def open_inputs(located: Located, encoder: EncoderChoice, machine: Machine, repo
 
 
 def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
-    """Decode all images that cells need, before tasks run side by side, and know the data by them."""
+    """Decode all images that cells need, before processes run side by side, and note their fingerprints."""
     for cell in cells:
         for encoder in (cell.condition.source, cell.condition.target):
             if (cell.dataset, encoder) not in found.data:
@@ -185,7 +190,7 @@ def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine, reporter:
 
 
 def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
-    """Compute the features of frozen encoders, before tasks run side by side."""
+    """Compute the features of frozen encoders, before processes run side by side."""
     needed = {
         (cell.dataset, encoder): None
         for cell in cells

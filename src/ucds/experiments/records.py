@@ -1,7 +1,7 @@
-"""The records of a benchmark: one line of JSON a run, appended when it is finished and never changed.
+"""The records of a benchmark: one line of JSON for each run, appended when it is finished and never changed.
 
-A record holds all that its figures depend on. What it does not name is younger than the record; it is taken
-as what the runs of that time did: see :data:`FORMERLY` and :attr:`ucds.config.Settings.FORMERLY`.
+A record names everything that its figures depend on. An entry or a setting that a record does not name is
+younger than the record: :data:`FORMERLY` and :attr:`ucds.config.Settings.FORMERLY` say what stands for it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,25 @@ from ucds.experiments.methods import METHODS
 FILE = "runs.jsonl"
 
 FORMERLY: Mapping[str, Any] = {"image_size": None}
-"""For entries that are younger than some records, what stands for the runs of before."""
+"""Values of entries that are younger than some records, for the runs before those entries existed."""
+
+IDENTITY = (
+    *("dataset", "target", "seed", "method", "settings", "backbone", "source_backbone", "random"),
+    *("image_size", "subset", "pooled_source", "source_clusters", "start"),
+)
+"""Entries that tell the cell of a record from all others."""
 
 ORIGIN = ("weights", "source_weights", "data")
-"""Entries that say which files a run was made from."""
+"""Entries that name the files a run was made from."""
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a benchmark; none if there is no file yet.
 
-    A last line without an end is what a crash left of a record never finished; it is passed over.
+    A last line without a line end was left by a crash; it is ignored.
 
     Raises:
-        UserError: a finished line is not a record.
+        DamagedFileError: a finished line is not a record.
     """
     if not path.exists():
         return []
@@ -47,27 +53,22 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def append_records(path: Path, records: Sequence[Record]) -> None:
-    """Append records, and return when they are on the disk."""
+    """Append records; they are on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
-        file.truncate(_finished_bytes(path))
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)  # without what a crash left behind the last line
         for record in records:
             file.write(json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _finished_bytes(path: Path) -> int:
-    """Length up to the last end of a line: what a crash left after it is no record."""
-    return path.read_bytes().rfind(b"\n") + 1
-
-
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_records(folder: Path) -> Iterator[None]:
     """Keep other processes from filling the same records meanwhile: they would repeat runs.
 
     Raises:
-        UserError: one is at it.
+        InputError: another process is filling them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
@@ -82,7 +83,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def describe(cell: Cell) -> dict[str, Any]:
-    """Describe a cell as its record does: all that tells it from others, but for weights and data."""
+    """Return the entries of a record that tell its cell from all others, without weights and data."""
     condition, settings = cell.condition, cell.settings
     return {
         "dataset": cell.dataset,
@@ -102,36 +103,19 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 
 def identity_of(cell: Cell) -> str:
-    """Return what tells the records of this cell from those of others."""
+    """Return a text that is equal for all records of this cell, and differs for those of others."""
     return json.dumps(describe(cell), sort_keys=True)
 
 
 def identity_in(record: Record) -> str:
-    """Return the same of a record."""
+    """Return the text of :func:`identity_of` for the cell that a record belongs to."""
     values: dict[str, Any] = {**FORMERLY, **record}
     method = METHODS.get(values["method"])
     if method is not None and method.settings is not None:
         values["settings"] = {**method.settings.FORMERLY, **values["settings"]}
-    return json.dumps({name: values[name] for name in _IDENTITY}, sort_keys=True)
-
-
-_IDENTITY = (
-    "dataset",
-    "target",
-    "seed",
-    "method",
-    "settings",
-    "backbone",
-    "source_backbone",
-    "random",
-    "image_size",
-    "subset",
-    "pooled_source",
-    "source_clusters",
-    "start",
-)
+    return json.dumps({name: values[name] for name in IDENTITY}, sort_keys=True)
 
 
 def origin_of(record: Record) -> dict[str, str]:
-    """Return which weights and data a run was made from."""
+    """Return the weights and the data that a run was made from."""
     return {name: record[name] for name in ORIGIN}

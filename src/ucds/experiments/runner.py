@@ -1,7 +1,7 @@
-"""Runs a grid, and keeps one self-contained record of each cell.
+"""Runs a grid, and keeps one record of each cell.
 
-Records are appended to ``results/<name>/runs.jsonl`` as soon as a cell is done and are never changed; a
-grid that is started again runs only what has no record yet.
+Records are appended to ``results/<name>/runs.jsonl`` as soon as a cell is done and are never changed. A grid
+that is started again runs only the cells that have no record yet.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ucds.experiments.pool import VISIBLE, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, row_name, survey
 from ucds.experiments.records import (
     FILE,
-    alone,
     append_records,
     identity_in,
     identity_of,
+    lock_records,
     origin_of,
     read_records,
 )
@@ -36,22 +36,23 @@ from ucds.training.progress import Reporter
 def run_benchmark(
     benchmark: Benchmark, folder: Path, machine: Machine, reporter: Reporter, *, jobs: int | None = None
 ) -> int:
-    """Run the cells that have no record yet.
+    """Run the cells of a benchmark that have no record yet.
 
     Args:
-        benchmark: the grid.
-        folder: of its records.
-        machine: data, weights, device.
-        reporter: told what is missing, and of every finished cell.
-        jobs: tasks at a time, each in a process of its own; one a GPU, or one, if ``None``.
+        benchmark: benchmark to run.
+        folder: folder of its records.
+        machine: data, weights and device.
+        reporter: receives progress messages: what is missing, and every finished cell.
+        jobs: number of groups of cells that run at a time, each in a process of its own; one for each GPU,
+            or one without a GPU, if ``None``.
 
     Returns:
-        The number of new records.
+        Number of new records.
 
     Raises:
-        UserError: nothing can be run, or something failed; what else was found is recorded.
+        InputError: nothing can be run, or a cell failed; the others are recorded.
     """
-    with alone(folder):
+    with lock_records(folder):
         found = survey(benchmark, machine, reporter)
         cells = [cell for cell in benchmark.cells() if found.fault(cell) is None]
         decode_all(cells, found, machine, reporter)
@@ -71,7 +72,7 @@ def _without_record(
     found: Survey,
     records: Sequence[Record],
 ) -> list[Cell]:
-    """Cells to run: those without a record of the same files, each of what several variants share once."""
+    """Select the cells that have no record made from the same files; of equal cells only the first."""
     done: set[tuple[object, ...]] = set()
     for record in records:
         key = (identity_in(record), *origin_of(record).values())
@@ -86,32 +87,26 @@ def _without_record(
 
 
 def _run(
-    planned: Sequence[CellGroup],
-    work: Any,
-    path: Path,
-    machine: Machine,
-    reporter: Reporter,
-    jobs: int | None,
+    groups: Sequence[CellGroup], work: Any, path: Path, machine: Machine, reporter: Reporter, jobs: int | None
 ) -> int:
     count, failures = 0, []
     devices = visible_devices() if machine.accelerator != "cpu" else []
-    for news in run_jobs(work, planned, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
-        if news.result is not None:
-            append_records(path, [news.result])
+    for report in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
+        if report.result is not None:
+            append_records(path, [report.result])
             count += 1
-            reporter.say(_line(news.result))
-        if news.failure is not None:
-            failures.append(f"{_name(news.job)}: {' '.join(news.failure.split())}")
+            reporter.say(_line(report.result))
+        if report.failure is not None:
+            failures.append(f"{_name(report.job)}: {' '.join(report.failure.split())}")
             reporter.say(f"failed: {failures[-1]}")
     if failures:
-        # What the other tasks found is on the disk by now.
-        message = f"{len(failures)} of {len(planned)} tasks failed, the others are recorded"
+        message = f"{len(failures)} of {len(groups)} tasks failed, the others are recorded"
         raise InputError(f"{message}; one said: {failures[0]}")
     return count
 
 
 def visible_devices() -> list[str]:
-    """The GPUs of this process, as a worker that is to see only one of them must be told."""
+    """Return the names of the GPUs that this process sees, as ``CUDA_VISIBLE_DEVICES`` takes them."""
     given = os.environ.get(VISIBLE)
     count = torch.cuda.device_count()
     return given.split(",")[:count] if given else [str(number) for number in range(count)]

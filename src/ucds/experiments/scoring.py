@@ -1,4 +1,4 @@
-"""Makes a record of an outcome: scores against ground truth, times, memory, and where it was run."""
+"""Computes the figures of a record: scores against ground truth, times, memory, versions and device."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ IntArray = NDArray[np.int64]
 
 SOURCE_STAGE = "learn-source"
 SOURCE_STAGES = (SOURCE_STAGE, "cluster-domains", "fit-domains")
-"""Stages that look at source samples: the paper's, and those of the consensus method."""
+"""Stages that see source samples: PCD's, and those of the consensus method."""
 
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
-    """Score what a method made of the target: all figures of one record.
+    """Compute the figures of one record: scores of the labels, times, memory and proportions.
 
     Args:
-        outcome: what it made.
+        outcome: outcome of a method.
         classes: ``(n,)`` class of each target sample.
-        names: of the classes.
+        names: names of the classes.
     """
     scores = score(outcome.labels, classes)
     record: dict[str, Any] = {
@@ -89,17 +89,17 @@ def _of_target_stages(
 def source_scores(
     stages: Sequence[StageResult], samples: Samples, classes: IntArray, fraction: float, seed: int
 ) -> dict[str, Any]:
-    """Scores of the source model on what each source domain had set aside to choose it with.
+    """Score PCD's source model on the source samples that were set aside to choose it.
 
     Args:
-        stages: of an outcome.
-        samples: of the source.
-        classes: ``(n,)`` their classes.
+        stages: stages of an outcome.
+        samples: source samples.
+        classes: ``(n,)`` class of each source sample.
         fraction: share of the samples that was set aside.
-        seed: it says which samples.
+        seed: seed of the choice of those samples.
 
     Returns:
-        Scores by domain; nothing, where there was no stage 1.
+        Scores by domain; empty without a stage 1.
     """
     stage = next((stage for stage in stages if stage.name == SOURCE_STAGE), None)
     if stage is None:
@@ -116,7 +116,7 @@ def source_scores(
 
 
 def provenance(settings: Settings | None, accelerator: Accelerator, precision: Precision) -> dict[str, Any]:
-    """When, with what settings and versions, and on what a run is made."""
+    """Return the time, settings, versions and device of a run that is made now."""
     on_cuda = torch.cuda.is_available() and accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -131,10 +131,10 @@ def provenance(settings: Settings | None, accelerator: Accelerator, precision: P
 
 
 def peak_memory_mib() -> int:
-    """The most memory this process has held so far."""
+    """Return the most memory that this process has held so far, in MiB."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Unlike the figure of getrusage, this one does not begin at what the parent held.
+        # The figure of getrusage would begin at what the parent process held.
         peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(peak.split()[1]) // 1024
     scale = 1024**2 if sys.platform == "darwin" else 1024
@@ -142,7 +142,7 @@ def peak_memory_mib() -> int:
 
 
 def _revision() -> str:
-    """The commit of this package, marked if a file of it has changed since; records do not count."""
+    """Return the commit of this package, with a mark if a file of the package has changed since."""
     package = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:

@@ -1,1 +1,1 @@
-"""The wall: the only vocabulary that source and target share. One integer a sample, and K."""
+"""What provider and client share: cluster labels, one integer a sample with K, and how they are asked for."""

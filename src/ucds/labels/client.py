@@ -1,26 +1,24 @@
-"""Speaks to a label service: one request at a time, again where that helps, and believing nothing."""
+"""The client of a label service: sends requests, repeats them where that can help, checks every answer."""
 
 from __future__ import annotations
 
 import contextlib
 import email.utils
 import ipaddress
-import itertools
 import random
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import InputError
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.questions import Body
-from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo
+from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo, first_problem
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
@@ -32,7 +30,7 @@ class InvalidSamplesError(Exception):
     """The service refused a request because of some of its samples.
 
     Attributes:
-        reasons: by position in the request.
+        reasons: reason of each refusal, by position of the sample in the request.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -55,23 +53,23 @@ class _Reply:
 class LabelClient:
     """A connection to a label service, with a key or none; usable from several threads.
 
-    What can be better at the next try is tried again, after waits that double from ``first_wait`` and
-    are spread at random, or as long as the service asks: lost connections, 429 with ``Retry-After``,
-    502, 503, 504. Nothing else is. The service charges by content, so a repeated question is free.
+    A request is repeated after lost connections, 429 with ``Retry-After``, 502, 503 and 504, and after no
+    other failure. The waits double from ``first_wait`` on and have a random part; a wait that the service
+    asks for is kept. The service charges by content, so a repeated question costs nothing.
 
     Attributes:
-        url: of the service, without ``/v1``.
-        key: sent as a bearer token; in no message, representation or file. ``None`` for a service that
-            is open to everybody, on one's own machine.
-        parallel: requests under way at a time, for those who ask in a loop.
+        url: address of the service, without ``/v1``.
+        key: secret, sent as a bearer token; in no message, representation or file. ``None`` for a service
+            on one's own machine that is open to everybody.
+        parallel: number of requests under way at a time, for callers that ask in a loop.
         batch_size: most samples in one request, within the service's own limit; 64 if ``None``.
         timeout: seconds without a byte after which a connection is given up.
         patience: seconds that one request may take with all its tries.
         first_wait: seconds before the second try.
-        allow_plain_http: send the key over unencrypted HTTP to another machine.
+        allow_plain_http: whether the key may be sent unencrypted to another machine.
 
     Raises:
-        UserError: the URL or key cannot be used.
+        InputError: the URL or key cannot be used.
     """
 
     url: str
@@ -86,7 +84,7 @@ class LabelClient:
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used, and what would give the key away."""
+        """Refuse addresses and keys that cannot be used, and addresses that would give the key away."""
         self.url = self.url.rstrip("/")
         local = _check_url(self.url, self.allow_plain_http)
         if self.parallel < 1 or (self.batch_size is not None and self.batch_size < 1):
@@ -95,76 +93,89 @@ class LabelClient:
             headers={"Accept-Encoding": "identity"} | _authorization(self.key),
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
             limits=httpx.Limits(max_connections=self.parallel),
-            trust_env=not local,  # a proxy has no business between us and our own machine
+            trust_env=not local,  # requests to the own machine pass no proxy
         )
 
     def __enter__(self) -> LabelClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         self._http.close()
 
     def stop(self) -> None:
-        """Try nothing again from now on; requests under way may still be answered."""
+        """Repeat nothing from now on; requests under way may still be answered."""
         self._stopped.set()
 
     def info(self) -> ServiceInfo:
-        """What the service says of itself.
+        """Ask the service for its model, its limits and the kind of samples that it takes.
 
         Raises:
-            UserError: it cannot be reached, does not take the key, or is no label service.
+            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
+            RefusedError: the service does not take the key, or is no label service.
         """
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
         reply = self._send("GET", INFO_PATH, None, min(self.patience, 20.0))
         if reply.status != 200:
-            raise InputError(self._refusal(reply))
+            raise self._error_for(reply)
         return self._parse(ServiceInfo, reply)
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
         """Ask for the labels of ``count`` samples.
 
+        Args:
+            body: body of the request, with the samples.
+            count: number of samples in it.
+
         Raises:
-            InvalidSamplesError: some of them cannot be used; the others may be asked about again.
-            OverBudgetError: the budget does not cover them.
-            UserError: anything else that stands between us and the labels.
+            InvalidSamplesError: some samples cannot be used; the others may be asked about again.
+            OverBudgetError: the budget does not cover the samples.
+            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
+            RefusedError: the service refuses the request, or its answer is not of the agreed form.
         """
         reply = self._send("POST", LABELS_PATH, body, self.patience)
         if reply.status == 200:
-            return self._check(self._parse(LabelAnswer, reply), count)
+            answer = self._parse(LabelAnswer, reply)
+            if len(answer.labels) != count:
+                raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
+            return answer
         if reply.status == 429:
             raise OverBudgetError
-        problem = _problem_of(reply)
+        problem = _read_problem(reply)
         if reply.status == 422 and problem is not None and problem.invalid:
             if any(sample.position >= count for sample in problem.invalid):
-                raise InputError(f"{self.url} refused samples that were not in the request")
+                raise RefusedError(f"{self.url} refused samples that were not in the request")
             raise InvalidSamplesError({sample.position: sample.detail for sample in problem.invalid})
-        raise InputError(self._refusal(reply))
+        raise self._error_for(reply)
 
+    # Not the library tenacity: when `stop` ended one of its waits, it would send the request once more.
     def _send(self, method: str, path: str, body: Body | None, patience: float) -> _Reply:
-        deadline = time.monotonic() + patience
-        for attempt in itertools.count():
-            asked_to_wait = None
+        deadline, usual_wait = time.monotonic() + patience, self.first_wait
+        while True:
+            asked_wait = None
             try:
                 reply = self._send_once(method, path, body)
             except httpx.TransportError as error:
-                trouble = f"{self.url} cannot be reached ({_in_words(error)})"
+                reason = " ".join(str(error).split()) or type(error).__name__
+                trouble = f"{self.url} cannot be reached ({reason})"
                 if "CERTIFICATE" in str(error):
-                    raise InputError(trouble) from None
+                    raise ServiceUnavailableError(trouble) from None
             else:
-                asked_to_wait = _retry_after(reply.headers)
-                over_budget = reply.status == 429 and asked_to_wait is None
+                asked_wait = _read_retry_after(reply.headers)
+                over_budget = reply.status == 429 and asked_wait is None
                 if reply.status not in _RETRIED or over_budget:
                     return reply
-                trouble = self._refusal(reply)
-            wait = _wait_before(attempt, self.first_wait, asked_to_wait)
+                trouble = self._explain(reply)
+            # A random part, so that clients which were turned away together do not come back together.
+            if asked_wait is None:
+                wait = random.uniform(0.5, 1.0) * min(_LONGEST_WAIT, usual_wait)
+            else:
+                wait = asked_wait + random.uniform(0.0, 0.5) * self.first_wait
             if time.monotonic() + wait > deadline:
-                raise InputError(f"{trouble}; try again later")
+                raise ServiceUnavailableError(f"{trouble}; try again later")
             if self._stopped.wait(wait):
-                raise InputError(trouble)
-        raise AssertionError("unreachable")
+                raise ServiceUnavailableError(trouble)
+            usual_wait *= 2
 
     def _send_once(self, method: str, path: str, body: Body | None) -> _Reply:
         headers = {} if body is None else {"Content-Type": body.content_type}
@@ -175,27 +186,24 @@ class LabelClient:
             for chunk in response.iter_raw():
                 received += chunk
                 if len(received) > _MOST_ANSWER_BYTES:
-                    raise InputError(f"{self.url} sends an answer without end: it is no label service")
+                    raise RefusedError(f"{self.url} sends an answer without end: it is no label service")
             return _Reply(response.status_code, response.headers, bytes(received))
 
     def _parse(self, schema: type[_Answer], reply: _Reply) -> _Answer:
         try:
             return schema.model_validate_json(reply.body)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the whole"
-            raise InputError(
+            raise RefusedError(
                 f"the answer of {self.url} is not of the form agreed on and is refused "
-                f"({place}: {first['msg']})"
+                f"({first_problem(error)})"
             ) from None
 
-    def _check(self, answer: LabelAnswer, count: int) -> LabelAnswer:
-        if len(answer.labels) != count:
-            raise InputError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
-        return answer
+    def _error_for(self, reply: _Reply) -> RefusedError | ServiceUnavailableError:
+        kind = ServiceUnavailableError if reply.status >= 500 else RefusedError
+        return kind(self._explain(reply))
 
-    def _refusal(self, reply: _Reply) -> str:
-        problem = _problem_of(reply)
+    def _explain(self, reply: _Reply) -> str:
+        problem = _read_problem(reply)
         if problem is not None:
             missing = reply.status == 401 and self.key is None
             hint = " (environment variable UCDS_KEY, or --key)" if missing else ""
@@ -214,21 +222,22 @@ def _authorization(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _problem_of(reply: _Reply) -> Problem | None:
-    try:
+def _read_problem(reply: _Reply) -> Problem | None:
+    with contextlib.suppress(ValidationError):
         return Problem.model_validate_json(reply.body)
-    except ValidationError:
-        return None
+    return None
 
 
 def _check_url(url: str, allow_plain_http: bool) -> bool:
-    """Refuse an address that we cannot or should not speak to; say whether it is our own machine."""
+    """Refuse an address that cannot or should not be used; return whether it is this machine."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InputError(f"{url!r} is no address of a service; write it like https://labels.example.org")
     if parts.username is not None:
         raise InputError("the address must hold no user name or password: give the key instead")
-    local = _is_loopback(parts.hostname)
+    local = parts.hostname == "localhost"
+    with contextlib.suppress(ValueError):
+        local = ipaddress.ip_address(parts.hostname).is_loopback
     if parts.scheme == "http" and not local and not allow_plain_http:
         raise InputError(
             f"{url} is not encrypted, and the key and the samples could be read on the way: use https, "
@@ -237,32 +246,13 @@ def _check_url(url: str, allow_plain_http: bool) -> bool:
     return local
 
 
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
-
-
-def _retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds that the service asks us to wait: a number, or a date."""
+def _read_retry_after(headers: httpx.Headers) -> float | None:
+    """Return the seconds that the service asks us to wait, which it gives as a number or as a date."""
     text = headers.get("Retry-After")
-    if text is None:
-        return None
-    if text.strip().isdigit():
-        return float(text)
+    if text is None or text.strip().isdigit():
+        return None if text is None else float(text)
     try:
         date = email.utils.parsedate_to_datetime(text)
     except ValueError:
         return 0.0
     return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
-
-
-def _wait_before(attempt: int, first: float, asked: float | None) -> float:
-    usual = float(min(_LONGEST_WAIT, first * 2.0**attempt))
-    # Spread, so that clients which were turned away together do not come back together.
-    spread = random.uniform(0.5, 1.0) * usual
-    return spread if asked is None else asked + random.uniform(0.0, 0.5) * first
-
-
-def _in_words(error: httpx.TransportError) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

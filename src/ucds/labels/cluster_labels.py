@@ -1,4 +1,4 @@
-"""Cluster labels as they cross the wall: sample ids, integers, K, and who gave them."""
+"""Cluster labels as a provider gives them to a client: sample ids, integers, K, and the provider's name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
+from ucds.labels.wire import Message, first_problem
 
 FORMAT = "ucds-labels/1"
 _MOST_CLUSTERS = 100_000
@@ -27,13 +28,13 @@ class ClusterLabels:
     """One hard label for each sample. It holds integers and names: there is no room for a model.
 
     Attributes:
-        ids: of the samples, each once.
+        ids: ids of the samples, each once.
         labels: ``(n,)`` int64 in ``[0, n_clusters)``, read-only.
-        n_clusters: the provider's ``K``.
+        n_clusters: number of the provider's clusters, K.
         provider: name of the model that answered.
 
     Raises:
-        UserError: lengths differ, an id occurs twice, or a label is out of range.
+        InputError: lengths differ, an id occurs twice, or a label is out of range.
     """
 
     ids: tuple[str, ...]
@@ -42,7 +43,7 @@ class ClusterLabels:
     provider: str
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be labels, and make the labels read-only."""
+        """Check the labels, and make them read-only."""
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")
@@ -66,8 +67,11 @@ class ClusterLabels:
     def rows_in(self, ids: tuple[str, ...]) -> NDArray[np.int64]:
         """Find the samples that these labels belong to; the labels must be in the order of the samples.
 
+        Args:
+            ids: ids of all samples.
+
         Returns:
-            Positions in ``ids`` of the samples that have a label, ascending, one for each label.
+            Positions of the samples that have a label, ascending, one for each label.
 
         Raises:
             InputError: the labels belong to other samples, or come in another order.
@@ -79,16 +83,18 @@ class ClusterLabels:
         return np.array(rows, dtype=np.int64)
 
     def align(self, ids: tuple[str, ...]) -> ClusterLabels:
-        """Return the labels of those of these samples that have one, in their order.
+        """Return the labels of the given samples, in their order; samples without a label are left out.
 
-        A label is there or it is not: no integer stands for "unknown", so that whoever reads labels
-        cannot take it for a cluster.
+        No integer stands for "unknown", so that no reader can take one for a cluster.
+
+        Args:
+            ids: ids of the samples.
 
         Raises:
-            UserError: none of the samples has a label.
+            InputError: none of the samples has a label.
 
         Warns:
-            UcdsWarning: there are labels of samples that are not among these.
+            UcdsWarning: there are labels of further samples.
         """
         position = {name: i for i, name in enumerate(self.ids)}
         found = tuple(name for name in ids if name in position)
@@ -111,30 +117,26 @@ class ClusterLabels:
         digest.update(self.labels.tobytes())
         return digest.hexdigest()[:12]
 
-    def save(self, path: Path) -> None:
-        """Write a label file: JSON, so that every word of it can be read before it is handed over."""
-        content = {
-            "format": FORMAT,
-            "provider": self.provider,
-            "n_clusters": self.n_clusters,
-            "ids": list(self.ids),
-            "labels": self.labels.tolist(),
-        }
-        write_text_atomically(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+    def save(self, path: str | Path) -> None:
+        """Write a label file: JSON, so that a person can read all of it before handing it over."""
+        content = {"format": FORMAT, "provider": self.provider, "n_clusters": self.n_clusters}
+        content |= {"ids": list(self.ids), "labels": self.labels.tolist()}
+        write_text_atomically(Path(path), json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> ClusterLabels:
+    def load(cls, path: str | Path) -> ClusterLabels:
         """Read a label file.
 
         Raises:
-            UserError: the file cannot be read, or holds anything but labels.
+            InputError: the file cannot be read.
+            DamagedFileError: the file holds anything but labels.
         """
         try:
-            content = _LabelFile.model_validate_json(path.read_bytes())
+            content = _LabelFile.model_validate_json(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"cannot read the label file {path}: {error.strerror}") from None
         except ValidationError as error:
-            raise DamagedFileError(f"{path} is not a usable label file: {_first_problem(error)}") from None
+            raise DamagedFileError(f"{path} is not a usable label file: {first_problem(error)}") from None
         try:
             labels = np.array(content.labels, dtype=np.int64)
             return cls(tuple(content.ids), labels, content.n_clusters, content.provider)
@@ -142,18 +144,9 @@ class ClusterLabels:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
 
 
-class _LabelFile(BaseModel):
-    """The form of a label file: no field but these, no value converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class _LabelFile(Message):
     format: Literal["ucds-labels/1"]
     provider: str
     n_clusters: int = Field(ge=1, le=_MOST_CLUSTERS)
     ids: list[str]
     labels: list[Annotated[int, Field(ge=-1, le=_MOST_CLUSTERS)]]
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

@@ -7,44 +7,55 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Literal
 
-from ucds.errors import InputError, UserError
+from ucds.errors import DamagedFileError, InputError, RefusedError
+from ucds.labels.wire import Count, Message, Positive
 
-FORMAT = "ucds-journal/1"
-_SUFFIX = ".journal"
+
+class _Header(Message):
+    format: Literal["ucds-journal/1"] = "ucds-journal/1"
+    url: str
+    model: str
+    n_clusters: Positive
+
+
+class _Entry(Message):
+    labels: dict[str, Count]
 
 
 def journal_path(out: Path) -> Path:
-    """Where the labels lie that will become the label file ``out``."""
-    return out.with_name(out.name + _SUFFIX)
+    """Return the path of the journal that is kept until the label file ``out`` is complete."""
+    return out.with_name(f"{out.name}.journal")
 
 
 class Journal:
     """The labels received so far: a file of JSON lines that only ever grows.
 
-    The first line says which service and model the labels come from, each further line holds the labels
+    The first line names the service and model that the labels come from. Each further line holds the labels
     of one answer under the content keys of the samples. File names are not in it: a renamed sample keeps
     its label, a changed one is asked about again. A line that a crash cut short is dropped.
 
     Args:
-        path: of the file; it is made if it is not there.
-        url: of the service.
-        model: that answers.
-        n_clusters: its ``K``.
+        path: file of the journal; it is made if it does not exist.
+        url: address of the service.
+        model: name of the model that answers.
+        n_clusters: number of the model's clusters, K.
 
     Attributes:
-        labels: by content key.
+        path: file of the journal.
+        labels: labels received so far, by content key.
 
     Raises:
-        UserError: the file holds labels of another service or model, is damaged, or is in use.
+        InputError: another process uses the file.
+        RefusedError: the file holds labels of another service or model.
+        DamagedFileError: the file cannot be read as a journal.
     """
 
     def __init__(self, path: Path, *, url: str, model: str, n_clusters: int) -> None:
         self.path = path
         self.labels: dict[bytes, int] = {}
-        self._n_clusters = n_clusters
-        self._header = {"format": FORMAT, "url": url, "model": model, "n_clusters": n_clusters}
+        self._header = _Header(url=url, model=model, n_clusters=n_clusters)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("a+b")
         try:
@@ -61,12 +72,12 @@ class Journal:
         self._file.close()
 
     def add(self, labels: Mapping[bytes, int]) -> None:
-        """Take in the labels of one answer; they are on disk when this returns."""
-        self._append({"labels": {key.hex(): label for key, label in labels.items()}})
+        """Add the labels of one answer; they are on disk when this returns."""
+        self._append(_Entry(labels={key.hex(): label for key, label in labels.items()}))
         self.labels.update(labels)
 
     def remove(self) -> None:
-        """Forget everything, once the labels are safe in their final place."""
+        """Delete the file, once the labels are safe in their final place."""
         self.path.unlink(missing_ok=True)
 
     def _lock(self) -> None:
@@ -75,8 +86,8 @@ class Journal:
         except OSError:
             raise InputError(f"another process is asking for the labels in {self.path}") from None
 
-    def _append(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    def _append(self, line: Message) -> None:
+        self._file.write(line.model_dump_json().encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -90,39 +101,23 @@ class Journal:
             self._file.truncate(0)
             return self._append(self._header)
         try:
-            header, *entries = [json.loads(line) for line in lines]
-            self._check_header(header)
-            for entry in entries:
-                self.labels.update(self._parse(entry))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise InputError(f"{self.path} is damaged: delete it to ask again") from None
-
-    def _check_header(self, header: dict[str, Any]) -> None:
-        if header["format"] != FORMAT:
-            raise ValueError
-        if header == self._header:
-            return
-        raise InputError(
-            f"{self.path} holds labels of model {header['model']!r} with {header['n_clusters']} clusters "
-            f"from {header['url']}, but {self._header['url']} answers as model {self._header['model']!r} "
-            f"with {self._header['n_clusters']}: labels of two services do not mix; choose another --out, "
-            "or delete that file to begin anew"
-        )
-
-    def _parse(self, entry: dict[str, dict[str, int]]) -> dict[bytes, int]:
-        labels = {bytes.fromhex(key): label for key, label in entry["labels"].items()}
-        if not all(type(n) is int and 0 <= n < self._n_clusters for n in labels.values()):
-            raise ValueError
-        return labels
+            header = _Header.model_validate_json(lines[0])
+            entries = [_Entry.model_validate_json(line).labels for line in lines[1:]]
+            self.labels = {bytes.fromhex(key): entry[key] for entry in entries for key in entry}
+            if any(label >= header.n_clusters for label in self.labels.values()):
+                raise ValueError
+        except ValueError:
+            raise DamagedFileError(f"{self.path} is damaged: delete it to ask again") from None
+        if header != (ours := self._header):
+            raise RefusedError(
+                f"{self.path} holds labels of model {header.model!r} with {header.n_clusters} clusters from "
+                f"{header.url}, but {ours.url} answers as model {ours.model!r} with {ours.n_clusters}: "
+                "labels of two services do not mix; choose another --out, or delete that file to begin anew"
+            )
 
 
 def _is_whole(line: bytes) -> bool:
-    if not line.endswith(b"\n"):
-        return False
     try:
-        json.loads(line)
+        return line.endswith(b"\n") and json.loads(line) is not None
     except ValueError:
         return False
-    return True

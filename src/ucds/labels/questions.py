@@ -1,6 +1,6 @@
-"""What a target owner asks about: image files as they are, or rows of an array of embeddings.
+"""What a client asks about: image files as they are, or rows of an array of embeddings.
 
-Of a sample only its content is sent. File names stay here; the parts of a request are numbered.
+Only the content of a sample is sent. File names are not: the parts of a request are numbered.
 """
 
 from __future__ import annotations
@@ -37,38 +37,34 @@ class Questions(Protocol):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """A stable id of each sample, the same as ``ucds label`` gives it."""
-        ...
+        """Stable ids of the samples, the same as ``ucds label`` gives them."""
 
     def read(self, position: int) -> bytes:
-        """A sample's content.
+        """Read a sample's content.
 
         Raises:
-            UnusableImageError: it cannot be read.
+            UnusableImageError: the sample cannot be read.
         """
-        ...
 
     def body(self, contents: Sequence[bytes]) -> Body:
-        """One request for several samples."""
-        ...
+        """Build one request for several samples."""
 
     def check_accepted(self, info: ServiceInfo) -> None:
         """Make sure that the service takes this kind of samples.
 
         Raises:
-            UserError: it does not.
+            InputError: it takes others.
         """
-        ...
 
 
 @dataclass(frozen=True)
 class ImageQuestions:
-    """Image files, sent byte for byte: their content is what the provider counts.
+    """Image files, sent byte for byte: the provider charges by content.
 
     Attributes:
-        root: the folder that was scanned.
-        paths: of the files, relative to the root.
-        ids: of the samples.
+        root: folder that was scanned.
+        paths: paths of the files, relative to the root.
+        ids: ids of the samples.
     """
 
     root: Path
@@ -76,11 +72,11 @@ class ImageQuestions:
     ids: tuple[str, ...]
 
     def read(self, position: int) -> bytes:
-        """The bytes of the file."""
+        """Read the bytes of the file."""
         return read_image_bytes(self.root / self.paths[position])
 
     def body(self, contents: Sequence[bytes]) -> Body:
-        """A form with one file part for each image."""
+        """Build a form with one file part for each image."""
         files = [
             (IMAGES_FIELD, (str(number), content, "application/octet-stream"))
             for number, content in enumerate(contents)
@@ -89,7 +85,7 @@ class ImageQuestions:
         return Body(request.read(), request.headers["Content-Type"])
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """See :class:`Questions`."""
+        """Make sure that the service takes images; see :class:`Questions`."""
         if info.accepts != "images":
             raise InputError(
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
@@ -103,25 +99,25 @@ class VectorQuestions:
 
     Attributes:
         array: ``(n, d)`` fp32.
-        ids: of the rows.
+        ids: ids of the rows.
     """
 
     array: FloatArray
     ids: tuple[str, ...]
 
     def read(self, position: int) -> bytes:
-        """The bytes of the row."""
+        """Return the bytes of the row."""
         return np.ascontiguousarray(self.array[position], dtype="<f4").tobytes()
 
     def body(self, contents: Sequence[bytes]) -> Body:
-        """An array in NumPy's format."""
+        """Build an array in NumPy's format."""
         rows = np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1)
         file = io.BytesIO()
         np.save(file, rows, allow_pickle=False)
         return Body(file.getvalue(), NPY_TYPE)
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """See :class:`Questions`."""
+        """Make sure that the service takes embeddings of this width; see :class:`Questions`."""
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
         if info.width != self.array.shape[1]:
@@ -131,12 +127,12 @@ class VectorQuestions:
 
 
 def open_questions(path: Path) -> Questions:
-    """The images of a folder, or the embeddings of a file; nothing is decoded.
+    """Open the images of a folder, or the embeddings of a file; no image is decoded.
 
     Raises:
-        UserError: the path cannot be used, or holds several arrays.
+        InputError: the path cannot be used, or holds several arrays.
     """
-    if path.suffix not in (".npy", ".npz"):
+    if path.suffix.lower() not in (".npy", ".npz"):
         scan = scan_folder(path)
         return ImageQuestions(scan.root, scan.paths, scan.ids)
     from ucds.data.vectors import load_vectors  # it brings torch, which asking about images does not need
@@ -148,10 +144,10 @@ def open_questions(path: Path) -> Questions:
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:
-    """Spare the service a sample that it would refuse for its length.
+    """Make sure that the service would not refuse a sample for its length.
 
     Raises:
-        UnusableImageError: it is longer than the service allows.
+        UnusableImageError: the sample is longer than the service allows.
     """
     most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
     if info.accepts == "images" and len(content) > most:

@@ -1,4 +1,4 @@
-"""What crosses the wall over HTTP, version 1: closed schemas that both sides check against.
+"""What provider and client send each other over HTTP, version 1: closed schemas that both sides check.
 
 Every model is closed (an unknown field is refused) and strict (a float is no label). The provider
 cannot send anything else by mistake, and the client would refuse it if it did.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -23,7 +23,7 @@ Accepts = Literal["images", "embeddings"]
 
 
 class Message(BaseModel):
-    """A part of the wire's vocabulary: no field but those named, no value converted."""
+    """Base of all messages: no field but those named, no value converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -34,7 +34,7 @@ class Budget(Message):
     Attributes:
         limit: distinct samples that the key may have labelled; ``None`` without bound.
         used: distinct samples labelled so far, those of this answer included.
-        remaining: what is left of the limit; ``None`` without bound.
+        remaining: distinct samples left of the limit; ``None`` without bound.
     """
 
     limit: Count | None
@@ -47,9 +47,9 @@ class LabelAnswer(Message):
 
     Attributes:
         labels: one cluster a sample, in ``[0, n_clusters)``.
-        n_clusters: the provider's ``K``.
+        n_clusters: number of the provider's clusters, K.
         model: name of the model that answered; the provider of the cluster labels.
-        budget: of the key that asked.
+        budget: budget of the key that asked.
     """
 
     labels: list[Count]
@@ -69,13 +69,13 @@ class ServiceInfo(Message):
 
     Attributes:
         model: name of the model that answers.
-        n_clusters: the provider's ``K``.
-        accepts: whether samples are image files or rows of an ``.npy`` array.
-        width: of one embedding; ``None`` for images.
+        n_clusters: number of the provider's clusters, K.
+        accepts: kind of the samples: image files or rows of an ``.npy`` array.
+        width: length of one embedding; ``None`` for images.
         max_batch: most samples in one request.
-        max_image_bytes: longest image file.
+        max_image_bytes: bytes of the longest image file.
         max_image_pixels: most pixels of one image.
-        max_request_bytes: longest request body.
+        max_request_bytes: bytes of the longest request body.
     """
 
     model: str
@@ -92,7 +92,7 @@ class InvalidSample(Message):
     """A sample that cannot be used.
 
     Attributes:
-        position: in the request, from 0.
+        position: position in the request, from 0.
         detail: one sentence that says why.
     """
 
@@ -105,10 +105,10 @@ class Problem(Message):
 
     Attributes:
         type: ``urn:ucds:problem:`` and a short name that does not change.
-        title: that kind of problem in a few words.
-        status: the HTTP status again.
+        title: kind of the problem in a few words.
+        status: status of the HTTP answer.
         detail: one sentence that says what is wrong and what to do.
-        invalid: for unusable samples only: which, and why; absent otherwise.
+        invalid: the samples that cannot be used, if they are the reason; absent otherwise.
     """
 
     type: str
@@ -118,5 +118,11 @@ class Problem(Message):
     invalid: list[InvalidSample] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The problem as it is sent, without ``invalid`` where there is none."""
+        """Return the problem as it is sent, without ``invalid`` where there is none."""
         return self.model_dump(exclude_none=True)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Describe the first problem of a message or file in a few words, without repeating its content."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

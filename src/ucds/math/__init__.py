@@ -1,1 +1,1 @@
-"""The mathematics of the methods: arrays or tensors in, arrays or tensors out, and nothing else."""
+"""Mathematics of the methods: functions of arrays and tensors, without devices, processes or settings."""

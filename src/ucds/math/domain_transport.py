@@ -1,14 +1,13 @@
 """Clusters several domains with shared prototypes by transport: whole domains at a time, no training.
 
 This is the paper's Eq. 1 with three differences. A plan covers a whole domain, so that its marginals are
-those of the domain and not of a batch; every domain is seen from its own mean, which is most of what
-tells domains apart; and the proportions may give way to the data at a price (semi-relaxed transport), so
-that no learned ``B`` is needed.
+those of the domain and not of a batch. Each domain's own mean is subtracted, which removes most of what
+tells domains apart. And the proportions may differ from the wanted ones at a cost (semi-relaxed transport),
+so that no learned ``B`` is needed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import consensus
 from ucds.math.spaces import FloatArray, centre, principal_axes, unit_rows
 
@@ -29,77 +29,15 @@ ANNEALING = (0.1, 0.1, 0.05, 0.05, 0.02, 0.02, *SETTLING)
 
 
 @dataclass(frozen=True)
-class SemiRelaxedPlan:
-    """Solution of a transport whose second marginal is free at a price.
-
-    Attributes:
-        plan: ``(n, K)``; rows sum to 1 / n.
-        potential: ``(K,)`` of the prototypes, a warm start for a similar problem.
-        change: largest change of the potential in the last iteration, in units of the cost.
-        iterations: done.
-        converged: whether the change is below the tolerance.
-    """
-
-    plan: Tensor
-    potential: Tensor
-    change: float
-    iterations: int
-    converged: bool
-
-
-def semi_relaxed_transport(
-    cost: Tensor,
-    proportions: Tensor,
-    *,
-    epsilon: float,
-    relaxation: float,
-    potential: Tensor | None = None,
-    tolerance: float = 1e-4,
-    max_iterations: int = 200,
-) -> SemiRelaxedPlan:
-    """Move samples to prototypes, equal weights to proportions that may be left at a price.
-
-    Minimises ``<T, C> - epsilon H(T) + relaxation KL(T' 1 | b)`` over plans whose rows sum to ``1 / n``,
-    by alternating over the two potentials in the log domain.
-
-    Args:
-        cost: ``(n, K)``.
-        proportions: the wanted ``b``, ``(K,)``, positive.
-        epsilon: entropic regularisation.
-        relaxation: the price; infinite gives the balanced problem, 0 each sample its nearest prototype.
-        potential: of the prototypes, to start from.
-        tolerance: of the change of the potential in one iteration.
-        max_iterations: at most so many.
-
-    Source:
-        L. Chizat et al., Scaling algorithms for unbalanced optimal transport problems, 2018.
-    """
-    scaled = -cost.double() / epsilon
-    log_b = proportions.double().log()
-    damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
-    v = torch.zeros_like(log_b) if potential is None else potential.double() / epsilon
-    log_a = -math.log(len(cost))
-    change, iterations = math.inf, 0
-    while change > tolerance and iterations < max_iterations:
-        u = log_a - torch.logsumexp(scaled + v, dim=1)
-        new = damping * (log_b - torch.logsumexp(scaled + u[:, None], dim=0))
-        change = float((new - v).abs().max()) * epsilon
-        v, iterations = new, iterations + 1
-    u = log_a - torch.logsumexp(scaled + v, dim=1)
-    plan = (scaled + u[:, None] + v).exp()
-    return SemiRelaxedPlan(plan, v * epsilon, change, iterations, change <= tolerance)
-
-
-@dataclass(frozen=True)
 class DomainClusters:
-    """Prototypes that several domains share, and how to see a sample as they do.
+    """Prototypes that several domains share, and the projection under which samples are compared with them.
 
     Attributes:
         axes: ``(d, w)`` principal axes of the centred features.
-        mean: ``(d,)`` mean of the domains' means: what a sample of an unknown domain is seen from.
+        mean: ``(d,)`` mean of the domains' means, to be subtracted from a sample of an unknown domain.
         prototypes: ``(w, K)`` unit columns.
-        proportions: ``(D, K)`` sizes of the clusters in each domain, as the plans have them.
-        assignments: ``(n, K)`` probabilities of each sample, in the order of the domains.
+        proportions: ``(D, K)`` sizes of the clusters in each domain, by the plans.
+        assignments: ``(n, K)`` cluster probabilities of each sample, domain after domain.
     """
 
     axes: FloatArray
@@ -122,20 +60,19 @@ def cluster_domains(
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
-    k-means over all of them gives a start; then plans and prototypes follow each other, with an epsilon
-    that comes down. Every domain counts alike. What several starts agree on gives the prototypes for a few
-    last rounds: which start is best by its own objective says little of which finds the groups, and changes
-    with the seed.
+    k-means over all of them gives a start; then plans and prototypes are computed in turn, with a falling
+    epsilon. Every domain has the same weight. The consensus of several starts gives the prototypes for a few
+    last rounds: the start with the best objective is not reliably the one that finds the groups.
 
     Args:
-        domains: features ``(n_d, d)`` of each.
-        n_clusters: the paper's ``K``.
-        rng: of the starts.
-        width: principal axes to work in.
-        relaxation: price of leaving equal cluster sizes.
-        starts: how many.
-        centred: whether each domain is seen from its own mean, or all from the common one.
-        transported: whether plans follow k-means at all.
+        domains: features ``(n_d, d)`` of each domain.
+        n_clusters: number of clusters, K.
+        rng: generator of the starts.
+        width: number of principal axes to project on.
+        relaxation: cost of leaving equal cluster sizes.
+        starts: number of starts of k-means.
+        centred: whether each domain's own mean is subtracted, or the common one from all.
+        transported: whether plans are computed, or k-means alone decides.
     """
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
@@ -190,7 +127,7 @@ def _alternate(
                 uniform,
                 epsilon=epsilon,
                 relaxation=relaxation,
-                potential=potentials[d],
+                initial_potential=potentials[d],
                 max_iterations=50,
             )
             potentials[d] = solution.potential

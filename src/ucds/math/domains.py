@@ -1,6 +1,6 @@
-"""Sees a pooled mini-batch as one block a domain.
+"""Lay a pooled mini-batch out as one block per domain.
 
-The sampler lays a batch out domain after domain, with the same number of samples of each domain in
+The sampler gives a batch domain after domain, with the same number of samples of each domain in
 every step. Transport (Eq. 1) and proportions (Eq. 2) are defined per domain, so their inputs are
 stacked into ``(D, m, ...)`` with ``m`` the largest block; shorter blocks end in padding rows whose
 weight is zero. The layout is known on the CPU: nothing here waits for a device.
@@ -38,6 +38,10 @@ def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
 def sample_weights(counts: Sequence[int], device: torch.device | str | None = None) -> Tensor:
     """Weight every sample of a domain alike: the paper's marginal ``u``.
 
+    Args:
+        counts: number of samples of each of the ``D`` domains.
+        device: device of the result.
+
     Returns:
         ``(D, m)`` fp32; row ``d`` holds ``1 / counts[d]`` in its first ``counts[d]`` places and zero
         in the padding.
@@ -47,7 +51,4 @@ def sample_weights(counts: Sequence[int], device: torch.device | str | None = No
     """
     if not counts or min(counts) < 1:
         raise ValueError("every domain needs at least one sample in a batch")
-    weights = torch.zeros(len(counts), max(counts))
-    for row, count in zip(weights, counts, strict=True):
-        row[:count] = 1.0 / count
-    return weights.to(device)
+    return pad_sequence([torch.full((count,), 1.0 / count) for count in counts], batch_first=True).to(device)

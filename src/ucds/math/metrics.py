@@ -1,4 +1,4 @@
-"""How well clusters agree with classes, for evaluation only: nothing here may be used in training."""
+"""Agreement of clusters with classes, for evaluation only: nothing here may be used in training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
 
-from ucds.math.partitions import contingency, match
+from ucds.math.partitions import match
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -19,9 +21,9 @@ class ClusteringScores:
     """Agreement of a clustering with the classes, each at most 1; 1 is perfect.
 
     Attributes:
-        accuracy: Share of samples whose cluster is matched to their class.
-        nmi: Normalised mutual information, arithmetic mean of the entropies.
-        ari: Adjusted Rand index; 0 on average for random labels, and below 0 for worse ones.
+        accuracy: share of samples whose cluster is matched to their class.
+        nmi: normalised mutual information, with the arithmetic mean of the entropies.
+        ari: adjusted Rand index; 0 on average for random labels, and below 0 for worse ones.
     """
 
     accuracy: float
@@ -30,37 +32,38 @@ class ClusteringScores:
 
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
-    """All scores of a clustering at once.
+    """Compute all scores of a clustering.
 
     Args:
-        labels: Cluster of each sample, ``(n,)`` integers from 0.
-        classes: Class of each sample, likewise.
+        labels: cluster of each sample, ``(n,)`` integers from 0.
+        classes: class of each sample, ``(n,)`` integers from 0.
 
     Raises:
-        ValueError: If the two are empty, of different length, not integers, or negative.
+        ValueError: the two are empty, of different length, not integers, or negative.
     """
+    labels, classes = _checked(labels, classes)
     return ClusteringScores(
         accuracy=clustering_accuracy(labels, classes),
-        nmi=normalized_mutual_information(labels, classes),
-        ari=adjusted_rand_index(labels, classes),
+        nmi=float(normalized_mutual_info_score(classes, labels)),
+        ari=float(adjusted_rand_score(classes, labels)),
     )
 
 
 def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
-    """Pairs clusters with classes one to one, so that as many samples as possible agree.
+    """Pair clusters with classes one to one, so that as many samples as possible agree.
 
     With more clusters than classes some clusters stay without a class, with fewer some classes without
     a cluster: pairs without a common sample are left out.
 
     Args:
-        labels: Cluster of each sample, ``(n,)`` integers from 0.
-        classes: Class of each sample, likewise.
+        labels: cluster of each sample, ``(n,)`` integers from 0.
+        classes: class of each sample, ``(n,)`` integers from 0.
 
     Returns:
-        The class of each matched cluster, in the order of the clusters.
+        Class of each matched cluster, in the order of the clusters.
 
     Raises:
-        ValueError: If the two are empty, of different length, not integers, or negative.
+        ValueError: the two are empty, of different length, not integers, or negative.
 
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
@@ -69,61 +72,36 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
 
 
 def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
-    """Share of samples whose cluster is matched to their class by ``match_clusters``.
+    """Compute the share of samples whose cluster is matched to their class by :func:`match_clusters`.
 
     Args:
-        labels: Cluster of each sample, ``(n,)`` integers from 0.
-        classes: Class of each sample, likewise.
+        labels: cluster of each sample, ``(n,)`` integers from 0.
+        classes: class of each sample, ``(n,)`` integers from 0.
 
     Returns:
         Accuracy in 0..1. Samples of clusters without a class count as wrong.
 
     Raises:
-        ValueError: If the two are empty, of different length, not integers, or negative.
+        ValueError: the two are empty, of different length, not integers, or negative.
     """
     labels, classes = _checked(labels, classes)
-    _, _, counts = contingency(labels, classes)
+    counts = contingency_matrix(labels, classes)
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(labels))
 
 
-def normalized_mutual_information(labels: ArrayLike, classes: ArrayLike) -> float:
-    """Mutual information of clusters and classes over the mean of their entropies, in 0..1.
-
-    Two constant labellings carry no information at all and agree perfectly: 1, as scikit-learn has it.
-
-    Raises:
-        ValueError: If the two are empty, of different length, not integers, or negative.
-    """
-    from sklearn.metrics import normalized_mutual_info_score
-
-    labels, classes = _checked(labels, classes)
-    return float(normalized_mutual_info_score(classes, labels))
-
-
-def adjusted_rand_index(labels: ArrayLike, classes: ArrayLike) -> float:
-    """Agreement over pairs of samples, corrected for chance; at most 1, and -0.5 at worst.
-
-    Raises:
-        ValueError: If the two are empty, of different length, not integers, or negative.
-    """
-    from sklearn.metrics import adjusted_rand_score
-
-    labels, classes = _checked(labels, classes)
-    return float(adjusted_rand_score(classes, labels))
-
-
 def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
-    """Distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
+    """Compute the L1 distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
 
     Estimated proportions come in the order of clusters: bring them to the order of classes first,
-    with ``proportions_by_class``, which puts clusters without a class last.
+    with :func:`proportions_by_class`, which puts clusters without a class last.
 
     Args:
-        estimated: Proportions, ``(K,)``, non-negative with sum 1.
-        true: Proportions of the classes, ``(C,)`` with C at most K, likewise; 0 beyond.
+        estimated: ``(K,)`` proportions, non-negative with sum 1.
+        true: ``(C,)`` proportions of the classes, non-negative with sum 1; C is at most K, and a class
+            beyond C has the proportion 0.
 
     Raises:
-        ValueError: If there are fewer estimated than true ones, or one is not a vector of proportions.
+        ValueError: there are fewer estimated than true ones, or one is not a vector of proportions.
     """
     found, truth = _proportions(estimated), _proportions(true)
     if len(found) < len(truth):
@@ -132,33 +110,30 @@ def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
 
 
 def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> FloatArray:
-    """Brings proportions of clusters to the order of classes.
+    """Bring proportions of clusters to the order of classes.
 
     Clusters without a class come after the classes, so that no share is lost; classes without a cluster
     get a share of 0.
 
     Args:
-        estimated: Proportions of the clusters, ``(K,)``.
-        matching: The class of each matched cluster, from ``match_clusters``.
-        n_classes: Number of classes, C.
+        estimated: ``(K,)`` proportions of the clusters.
+        matching: class of each matched cluster, from :func:`match_clusters`.
+        n_classes: number of classes, C.
 
     Returns:
-        Proportions, ``(C + number of unmatched clusters,)``.
+        ``(C + number of unmatched clusters,)`` proportions.
 
     Raises:
-        ValueError: If the matching names a cluster or class that is not there, or names a class twice.
+        ValueError: the matching names a cluster or class that is not there, or names a class twice.
     """
     estimated = _proportions(estimated)
     if len(set(matching.values())) < len(matching):
         raise ValueError("the matching gives one class to several clusters")
     if not (set(matching) <= set(range(len(estimated))) and set(matching.values()) <= set(range(n_classes))):
         raise ValueError(f"the matching goes beyond {len(estimated)} clusters and {n_classes} classes")
-    unmatched = [cluster for cluster in range(len(estimated)) if cluster not in matching]
-    ordered = np.zeros(n_classes + len(unmatched))
-    for cluster, klass in matching.items():
-        ordered[klass] = estimated[cluster]
-    ordered[n_classes:] = estimated[unmatched]
-    return ordered
+    ordered = np.zeros(n_classes)
+    ordered[list(matching.values())] = estimated[list(matching)]
+    return np.concatenate([ordered, np.delete(estimated, list(matching))])
 
 
 def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]:

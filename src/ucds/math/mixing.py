@@ -1,4 +1,4 @@
-"""Mixes pairs of samples and their predictions: CutMix for images, mix-up for vectors.
+"""Mix pairs of samples and their predictions: CutMix for images, mix-up for vectors.
 
 Sources: Yun et al., CutMix, ICCV 2019; Zhang et al., mixup, ICLR 2018. One ratio, and for images one
 box, serve the whole batch, and pairs are formed by a permutation of the pooled batch, so that samples
@@ -17,10 +17,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixed batch and what is needed to mix its targets.
+    """A mixed batch, with the pairs and the ratio that mix its targets alike.
 
     Attributes:
-        inputs: mixed samples, shaped as the batch they came from.
+        inputs: mixed samples, in the shape of the batch they came from.
         partner: ``(n,)`` position of the sample that each one was mixed with.
         ratio: share of the original sample in the mixture, the paper's lambda.
     """
@@ -39,9 +39,9 @@ def mix(inputs: Tensor, alpha: float, rng: np.random.Generator) -> Mixture:
     """Mix a pooled batch: images ``(n, c, h, w)`` by CutMix, vectors ``(n, d)`` by mix-up.
 
     Args:
-        inputs: the pooled batch.
-        alpha: concentration of ``lambda ~ Beta(alpha, alpha)``; must be positive.
-        rng: source of the ratio, the pairs and the box.
+        inputs: pooled batch.
+        alpha: positive concentration of ``lambda ~ Beta(alpha, alpha)``.
+        rng: generator of the ratio, the pairs and the box.
 
     Raises:
         ValueError: the batch is neither images nor vectors, or ``alpha`` is not positive.

@@ -1,9 +1,10 @@
 """Entropic optimal transport between samples and prototypes (the paper's eq. 1).
 
-Two solvers return the same :class:`TransportPlan`: :func:`solve_transport`, a damped Newton ascent made for
-the training loop, and :func:`sinkhorn`, the plain log-domain iteration it is checked against.
+Three solvers return the same :class:`TransportPlan`: :func:`solve_transport`, a damped Newton ascent made for
+the training loop, :func:`sinkhorn`, the plain log-domain iteration it is checked against, and
+:func:`semi_relaxed_transport`, for column weights that may be left at a cost.
 
-The paper prints the problem with ``+ epsilon * entropy``; that is a sign slip. Both solvers minimise the
+The paper prints the problem with ``+ epsilon * entropy``; that is a sign slip. All solvers minimise the
 standard ``<plan, cost> - epsilon * entropy(plan)``.
 """
 
@@ -40,11 +41,13 @@ class TransportPlan:
 
     Attributes:
         plan: ``(..., n, K)``, a constant (no gradient); rows sum to the row weights, a row of weight 0 is 0.
-        potential: ``(..., K)``, the column potential in units of the cost, mean 0; start the next call here.
-        marginal_error: ``(...,)``, the L1 distance between the plan's column sums and the column weights.
-            The plan's rows are exact up to rounding by construction, so this is the whole violation.
+        potential: ``(..., K)``, the column potential in units of the cost, mean 0 if columns are balanced;
+            start the next call here.
+        marginal_error: ``(...,)``, the L1 distance between the plan's column sums and the column weights (if
+            these may be left, those that the potential asks for). The plan's rows are exact up to rounding by
+            construction, so this is the whole violation.
         iterations: iterations of the slowest problem in the batch.
-        converged: ``(...,)``, whether ``marginal_error`` is within the tolerance.
+        converged: ``(...,)``, whether the tolerance was reached.
     """
 
     plan: Tensor
@@ -160,6 +163,50 @@ def sinkhorn(
         return problem.ascend(height, lambda answer: problem.sinkhorn_step(answer.columns))
 
 
+def semi_relaxed_transport(
+    cost: Tensor,
+    column_weights: Tensor,
+    *,
+    epsilon: float,
+    relaxation: float,
+    tolerance: float = 1e-4,
+    max_iterations: int = 200,
+    initial_potential: Tensor | None = None,
+) -> TransportPlan:
+    """Solve entropic transport from equal row weights to column weights that may be left at a cost.
+
+    Minimises ``<plan, cost> - epsilon * entropy(plan) + relaxation * KL(columns | column_weights)`` over plans
+    whose rows sum to ``1 / n``, by alternating over the two potentials in the log domain, in fp64.
+
+    Args:
+        cost: ``(n, K)``.
+        column_weights: wanted mass of the prototypes (v), ``(K,)``, positive.
+        epsilon: strength of the entropy, in units of the cost.
+        relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
+            sample its own softmax.
+        tolerance: the largest change of the potential in one iteration at which to stop.
+        max_iterations: iterations at most; the result says whether they were enough.
+        initial_potential: ``(K,)``, the ``potential`` of an earlier result on nearly the same cost.
+
+    Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
+    """
+    scaled, log_b = -cost.double() / epsilon, column_weights.double().log()
+    damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
+    v = torch.zeros_like(log_b) if initial_potential is None else initial_potential.double() / epsilon
+    log_a, change, iterations = -math.log(len(cost)), math.inf, 0
+    while change > tolerance and iterations < max_iterations:
+        u = log_a - torch.logsumexp(scaled + v, dim=1)
+        new = damping * (log_b - torch.logsumexp(scaled + u[:, None], dim=0))
+        change = float((new - v).abs().max()) * epsilon
+        v, iterations = new, iterations + 1
+    u = log_a - torch.logsumexp(scaled + v, dim=1)
+    plan, potential = (scaled + u[:, None] + v).exp(), v * epsilon
+    columns = plan.sum(0)
+    wanted = (log_b - potential / relaxation).exp() if relaxation else columns
+    error = (columns - wanted).abs().sum()
+    return TransportPlan(plan, potential, error, iterations, torch.tensor(change <= tolerance))
+
+
 class _Answer(NamedTuple):
     """The rows' best answer to a height, ``plan = kernel * mass``, not multiplied out: it is needed once."""
 
@@ -188,7 +235,7 @@ class _Problem:
         self.epsilon, self.tolerance, self.max_iterations = epsilon, tolerance, max_iterations
         self.batch_shape = cost.shape[:-2]
         self.result_type = torch.promote_types(cost.dtype, torch.float32)
-        self.work_type = _working_type(cost.device)
+        self.work_type = working_type(cost.device)
         rows, columns = cost.shape[-2:]
         self.rows = row_weights.detach().reshape(-1, rows, 1).to(self.work_type)
         given = column_weights.detach().reshape(-1, columns).to(self.work_type)
@@ -324,7 +371,7 @@ class _NewtonStep:
         return gains[..., 0]
 
 
-def _working_type(device: torch.device) -> torch.dtype:
+def working_type(device: torch.device) -> torch.dtype:
     """fp64 but where the device has none."""
     return torch.float32 if device.type == "mps" else torch.float64
 

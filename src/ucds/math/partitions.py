@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
+from sklearn.metrics.cluster import contingency_matrix
 from sklearn.utils.extmath import randomized_svd
 
 from ucds.math.spaces import FloatArray, unit_rows
@@ -16,8 +17,8 @@ from ucds.math.spaces import FloatArray, unit_rows
 Partition = NDArray[np.int64]
 """``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
 
+# Starts of k-means in the consensus, whose space has few dimensions: all cost less than one partition more.
 _CONSENSUS_STARTS = 50
-"""Of k-means, whose space has few dimensions: they cost less than one partition more would."""
 
 
 def kmeans_partitions(
@@ -26,10 +27,10 @@ def kmeans_partitions(
     """Cluster the samples by k-means in every space, from several starts.
 
     Args:
-        spaces: each ``(n, d)``.
+        spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
         n_clusters: the paper's ``K``.
-        starts: partitions a space.
-        rng: of the starts.
+        starts: number of partitions per space.
+        rng: generator of the starts.
     """
     return [
         KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
@@ -41,17 +42,17 @@ def kmeans_partitions(
 
 
 def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.Generator) -> Partition:
-    """The partition on which others agree best.
+    """Find the partition on which others agree best (spectral consensus).
 
     Samples that most partitions put together are put together: k-means on the leading eigenvectors of
     the co-association matrix, in which every cluster of every partition counts alike whatever its size.
     The matrix, ``(n, n)``, is never formed.
-    (Spectral consensus; the partitions may have any number of clusters.)
 
     Args:
-        partitions: at least one, each ``(n,)``; one that is listed m times has m votes.
+        partitions: ``(n,)`` each, with any number of clusters; a partition that is listed m times has m
+            votes.
         n_clusters: the paper's ``K``.
-        rng: of k-means' starts.
+        rng: generator of k-means' starts.
     """
     memberships = sparse.hstack([_one_hot(partition) for partition in partitions], format="csr")
     sizes = np.asarray(memberships.sum(0)).ravel()
@@ -65,39 +66,27 @@ def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.G
 
 
 def vote_shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
-    """Share of the partitions that put a sample into each cluster of an agreed one.
+    """Compute the share of the partitions that put a sample into each cluster of an agreed one.
 
     Args:
         partitions: at least one; the clusters of each are matched to the agreed one's first.
-        agreed: ``(n,)``, usually their consensus.
-        n_clusters: of the agreed one.
+        agreed: ``(n,)`` partition, usually their consensus.
+        n_clusters: number of clusters of the agreed partition.
 
     Returns:
-        ``(n, K)``; rows sum to 1. A cluster that matches none votes for nothing, and a sample all whose
-        votes are lost so keeps the agreed cluster.
+        ``(n, K)`` shares; rows sum to 1. A cluster that matches none votes for nothing, and a sample that
+        loses all its votes in this way keeps the agreed cluster.
     """
     votes = np.zeros((len(agreed), n_clusters), np.float32)
-    everyone = np.arange(len(agreed))
     for partition in partitions:
-        matching = match(partition, agreed)
         voted = np.full(int(partition.max()) + 1, -1)
-        for cluster, partner in matching.items():
+        for cluster, partner in match(partition, agreed).items():
             voted[cluster] = partner
-        chosen = voted[partition]
-        valid = chosen >= 0
-        votes[everyone[valid], chosen[valid]] += 1
+        valid = np.flatnonzero(voted[partition] >= 0)
+        votes[valid, voted[partition[valid]]] += 1
     lost = votes.sum(1) == 0
     votes[lost, agreed[lost]] = 1
     return np.asarray(votes / votes.sum(1, keepdims=True), dtype=np.float32)
-
-
-def contingency(partition: Partition, other: Partition) -> tuple[Partition, Partition, NDArray[np.int64]]:
-    """The clusters that occur in each of two partitions, and the number of samples in each pair of them."""
-    clusters, rows = np.unique(partition, return_inverse=True)
-    others, columns = np.unique(other, return_inverse=True)
-    counts = np.zeros((len(clusters), len(others)), dtype=np.int64)
-    np.add.at(counts, (rows, columns), 1)
-    return clusters, others, counts
 
 
 def match(partition: Partition, other: Partition) -> dict[int, int]:
@@ -108,24 +97,25 @@ def match(partition: Partition, other: Partition) -> dict[int, int]:
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
     """
-    clusters, others, counts = contingency(partition, other)
+    counts = contingency_matrix(partition, other)
     rows, columns = linear_sum_assignment(counts, maximize=True)
     common = counts[rows, columns] > 0
-    return dict(zip(clusters[rows[common]].tolist(), others[columns[common]].tolist(), strict=True))
+    clusters, others = np.unique(partition)[rows[common]], np.unique(other)[columns[common]]
+    return dict(zip(clusters.tolist(), others.tolist(), strict=True))
 
 
 def share_unmatched(partition: Partition, other: Partition) -> float:
-    """Share of a partition's clusters that another partition does not have.
+    """Compute the share of a partition's clusters that another partition does not have.
 
     Clusters are paired one to one so that the sum of their F1 scores is largest. A pair is the same group
     if its F1 is at least one half; of a group that is split in two or merged with another, one part at most
     finds a counterpart.
 
     Args:
-        partition: ``(n,)``; its clusters are counted.
-        other: ``(n,)``.
+        partition: ``(n,)`` partition whose clusters are counted.
+        other: ``(n,)`` partition of the same samples.
     """
-    _, _, counts = contingency(partition, other)
+    counts = contingency_matrix(partition, other)
     f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
     pairs = linear_sum_assignment(f1, maximize=True)
     return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)

@@ -1,4 +1,4 @@
-"""Embeds features and prototypes in the plane by t-SNE."""
+"""Embed features and prototypes in the plane by t-SNE."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class PlanePoints:
     """Samples, and prototypes if there are any, in the plane.
 
     Attributes:
-        samples: ``(m, 2)``.
-        prototypes: ``(K, 2)``; no rows without prototypes.
+        samples: ``(m, 2)`` points of the samples.
+        prototypes: ``(K, 2)`` points of the prototypes; no rows without prototypes.
         classes: ``(m,)`` classes of the samples, for colours and markers.
-        total: how many samples there were, of which ``m`` were drawn by lot.
+        total: number of samples that there were; ``m`` of them were chosen at random.
     """
 
     samples: NDArray[np.float64]
@@ -31,17 +31,17 @@ class PlanePoints:
 def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLike, seed: int) -> PlanePoints:
     """Embed features and prototypes together in the plane.
 
-    Directions are embedded, not lengths, as the transport cost compares them. A random 2,000 samples are
-    taken if there are more.
+    Directions are embedded without their lengths, as the transport cost compares them. Of more than 2,000
+    samples, 2,000 are chosen at random.
 
     Args:
-        features: ``(n, d)``.
-        prototypes: ``(d, K)``, as a model holds them.
-        classes: ``(n,)`` integers from 0.
-        seed: of the embedding and of the choice of samples.
+        features: ``(n, d)`` features.
+        prototypes: ``(d, K)`` prototypes, as a model holds them; ``None`` for a plane without prototypes.
+        classes: ``(n,)`` class of each sample, integers from 0.
+        seed: seed of the embedding and of the choice of samples; equal seeds give equal points.
 
     Raises:
-        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
+        ValueError: the shapes do not fit together, a number is not finite, or there are fewer than 5 samples.
 
     Source:
         L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
@@ -67,7 +67,7 @@ def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLi
 
 
 def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
+    """Embed the directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""Keeps the mathematics in single precision or better, whatever the caller's autocast asks for."""
+"""Keep the mathematics in single precision or better, whatever the caller's autocast asks for."""
 
 from __future__ import annotations
 

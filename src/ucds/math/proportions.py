@@ -1,4 +1,4 @@
-"""Learns how much of each domain belongs to each cluster (the paper's ``B``, Eq. 2)."""
+"""Learn the share of each cluster in each domain (the paper's ``B``, Eq. 2)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ucds.math.precision import at_least_single
 
 
 def uniform_proportions(n_domains: int, n_clusters: int, device: torch.device | str | None = None) -> Tensor:
-    """Start from the prior that knows nothing: ``(D, K)``, every entry ``1 / K``."""
+    """Make the proportions to start from: ``(D, K)``, every entry ``1 / K``."""
     return torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
 
 
 def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
-    """Probability of each cluster given a sample, under its domain's proportions.
+    """Compute the probability of each cluster given a sample, under its domain's proportions.
 
-    The E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``.
+    This is the E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``.
 
     Args:
         logits: ``(D, m, K)`` products of features and prototypes.
         proportions: ``(D, K)`` current proportions; an entry of zero excludes that cluster.
 
     Returns:
-        ``(D, m, K)``, rows sum to one.
+        ``(D, m, K)`` probabilities, rows sum to one.
     """
     return (at_least_single(logits) + proportions.log().unsqueeze(-2)).softmax(-1)
 
@@ -37,9 +37,9 @@ def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, mom
     ``B <- beta B + (1 - beta) mean_j pi(. | f_j)``; the mean runs over the domain's samples in the batch.
 
     Args:
-        proportions: ``(D, K)``.
-        logits: ``(D, m, K)``, padded as by :func:`ucds.math.domains.stack_domains`.
-        weights: ``(D, m)`` from :func:`ucds.math.domains.sample_weights`; padding rows weigh nothing.
+        proportions: ``(D, K)`` current proportions.
+        logits: ``(D, m, K)`` logits, padded as by :func:`ucds.math.domains.stack_domains`.
+        weights: ``(D, m)`` weights from :func:`ucds.math.domains.sample_weights`; padding rows weigh nothing.
         momentum: the paper's ``beta`` at this step, in ``[0, 1]``.
 
     Returns:
@@ -55,7 +55,7 @@ def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, mom
 
 
 def cosine_momentum(initial: float, progress: float) -> float:
-    """Schedule of ``beta``: ``1 - beta`` falls from ``1 - initial`` to zero along a half cosine.
+    """Compute ``beta`` on its schedule: ``1 - beta`` falls from ``1 - initial`` to zero along a half cosine.
 
     The paper says only that beta "follows a cosine learning rate schedule". It is ``1 - beta`` that
     acts as a learning rate; letting beta itself fall to zero would end on the estimate of a single batch.

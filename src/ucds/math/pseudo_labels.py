@@ -1,4 +1,4 @@
-"""Turns the provider's hard labels into the soft targets of stage 2."""
+"""Turn the provider's hard labels into the soft targets of stage 2."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
     ``y_k = (1 - gamma) [k = label] + gamma / K``.
 
     Args:
-        labels: ``(n,)`` integers in ``[0, K)``.
+        labels: ``(n,)`` labels, integers in ``[0, K)``.
         n_clusters: the paper's ``K``.
         smoothing: the paper's ``gamma``, in ``[0, 1]``.
 
     Returns:
-        ``(n, K)`` fp32, rows sum to one.
+        ``(n, K)`` fp32 targets, rows sum to one.
 
     Raises:
         ValueError: a label is out of range, or ``smoothing`` is not in ``[0, 1]``.
@@ -31,18 +31,18 @@ def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
 
 
 def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
-    """Lay the targets of some samples among all of them; the others get a row of zeros, "no target".
+    """Put the targets of some samples in their rows among all samples; the others get a row of zeros.
 
-    A row of zeros needs no mask beside it: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is zero and so
-    is its gradient, whatever the model predicts, and no distribution looks like it.
+    A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is
+    zero and so is its gradient, whatever the model predicts, and no distribution looks like it.
 
     Args:
-        targets: ``(m, K)``, rows sum to one.
+        targets: ``(m, K)`` targets, rows sum to one.
         rows: ``(m,)`` positions of these samples, each once.
         n_samples: the paper's ``N``.
 
     Returns:
-        ``(N, K)``, rows sum to one or to zero.
+        ``(N, K)`` targets, rows sum to one or to zero.
     """
     placed = targets.new_zeros(n_samples, targets.shape[-1])
     placed[rows] = targets
@@ -52,9 +52,8 @@ def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
 def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> Tensor:
     """Blend past targets with the model's current predictions: ``y <- tau y + (1 - tau) G(x)``.
 
-    A sample without a target (a row of zeros) has no past to blend with: it takes the prediction as it
-    is, and is like any other from then on. With a momentum of 1 predictions count for nothing, so it
-    stays without a target.
+    A sample without a target (a row of zeros) takes the prediction as it is, and is like any other from
+    then on. With a momentum of 1 predictions count for nothing, so it stays without a target.
 
     Args:
         targets: ``(n, K)`` current targets.

@@ -1,11 +1,11 @@
 """Spaces in which the samples of one domain fall into clusters, made from the features of an encoder.
 
-An encoder trained for something else spreads its variance over directions that have nothing to do with
-the groups sought. Three things bring the groups out, none of which needs a label: subtracting the
-domain's own mean (what all its samples share says nothing about their differences), halving the
-dominance of the widest directions, and averaging every sample with its mutual nearest neighbours.
+An encoder that was trained for something else spreads its variance over directions that have nothing to do
+with the groups sought. Three steps bring the groups out, and none needs a label: subtracting the domain's own
+mean (what all its samples share says nothing about their differences), taking the roots of the variances, so
+that the widest directions count for less, and averaging every sample with its mutual nearest neighbours.
 
-No single one of these is best for every data set, so :func:`make_spaces` gives several, for a consensus.
+No single step is best for every data set, so :func:`make_spaces` gives several spaces, for a consensus.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 
 
 def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
-    """Direction of every sample as seen from the mean of its domain.
+    """Compute the direction of every sample as seen from the mean of its domain.
 
     Args:
-        vectors: features ``(n, d)`` of one domain.
-        mean: ``(d,)`` of the domain's unit vectors; that of ``vectors`` if ``None``.
+        vectors: ``(n, d)`` features of one domain.
+        mean: ``(d,)`` mean of the domain's unit vectors; that of ``vectors`` if ``None``.
 
     Returns:
         ``(n, d)`` unit vectors.
@@ -44,14 +44,14 @@ def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
 
 
 def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatArray]:
-    """Axes of largest variance, widest first, without subtracting a mean (see :func:`centre`).
+    """Find the axes of largest variance, widest first, without subtracting a mean (see :func:`centre`).
 
     Args:
-        vectors: ``(n, d)``.
-        width: at most so many axes.
+        vectors: ``(n, d)`` vectors.
+        width: largest number of axes.
 
     Returns:
-        Axes ``(d, w)`` as columns, and the root of the sum of squares along each, ``(w,)``.
+        ``(d, w)`` axes as columns, and ``(w,)`` roots of the sums of squares along them.
     """
     gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
     values, axes = np.linalg.eigh(gram)
@@ -66,10 +66,10 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
 
 
 def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatArray:
-    """Project onto the principal axes, with the widest of them held back.
+    """Project onto the principal axes, with smaller weights for the wider ones.
 
     Args:
-        centred: ``(n, d)`` from :func:`centre`.
+        centred: ``(n, d)`` directions from :func:`centre`.
         width: number of axes.
         whitening: 0 keeps the variances, 1 makes them equal, one half takes their roots.
 
@@ -81,18 +81,18 @@ def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatA
 
 
 def _project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
-    held_back = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
-    return unit_rows(vectors @ held_back)
+    weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
+    return unit_rows(vectors @ weighted)
 
 
 def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
-    """Graph of samples that are among each other's nearest neighbours, each sample its own included.
+    """Link samples that are among each other's nearest neighbours, and each sample with itself.
 
-    A neighbourhood that only one side acknowledges is a bridge between groups of different density.
+    Links that hold in one direction only connect groups of different density, and are left out.
 
     Args:
-        vectors: ``(n, d)``.
-        count: neighbours of a sample, without itself.
+        vectors: ``(n, d)`` vectors.
+        count: number of neighbours of a sample, without itself.
 
     Returns:
         ``(n, n)`` row-stochastic matrix: row i averages over sample i and its mutual neighbours.
@@ -106,12 +106,12 @@ def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
 
 
 def diffuse(vectors: FloatArray, count: int, rounds: int) -> FloatArray:
-    """Average every sample with its mutual neighbours, who are found anew in each round.
+    """Average every sample with its mutual neighbours, which are found anew in each round.
 
     Args:
-        vectors: unit vectors ``(n, d)``.
-        count: neighbours of a sample.
-        rounds: how often.
+        vectors: ``(n, d)`` unit vectors.
+        count: number of neighbours of a sample.
+        rounds: number of rounds.
 
     Returns:
         ``(n, d)`` unit vectors.
@@ -122,13 +122,13 @@ def diffuse(vectors: FloatArray, count: int, rounds: int) -> FloatArray:
 
 
 def neighbours_within(n_samples: int, n_clusters: int, most: int, share: float = 0.5) -> int:
-    """How many neighbours of a sample can be trusted to be of its own cluster.
+    """Estimate how many nearest neighbours of a sample belong to its own cluster.
 
     Args:
         n_samples: the paper's ``N``.
         n_clusters: the paper's ``K``.
-        most: an upper bound.
-        share: part of a cluster of average size.
+        most: upper bound of the result.
+        share: share of a cluster of average size that counts as near.
     """
     return int(np.clip(share * n_samples / n_clusters, 1, most))
 
@@ -146,18 +146,18 @@ def make_spaces(
     """Build the spaces whose clusterings are to be compared.
 
     Args:
-        vectors: features ``(n, d)`` of one domain.
+        vectors: ``(n, d)`` features of one domain.
         n_clusters: the paper's ``K``; with n it bounds the neighbourhoods.
-        names: "features": centred, on the unit sphere. "principal": half-whitened principal axes of
-            that. "wide", "middle", "near": the latter diffused over as many neighbours as a whole, a
-            half, a quarter of an average cluster has.
-        width: principal axes.
-        whitening: of them, from 0 to 1.
-        neighbours: at most so many.
-        rounds: of diffusion.
+        names: names of the spaces. "features": centred, on the unit sphere. "principal": whitened
+            principal axes of "features". "wide", "middle", "near": "principal" diffused over as many
+            neighbours as a whole, a half, a quarter of an average cluster has.
+        width: number of principal axes.
+        whitening: 0 keeps the variances along them, 1 makes them equal.
+        neighbours: largest number of neighbours.
+        rounds: number of rounds of diffusion.
 
     Returns:
-        Unit vectors ``(n, w)`` by name.
+        ``(n, w)`` unit vectors by name of the space.
     """
     centred = centre(vectors)
     shifted = centred - centred.mean(0)

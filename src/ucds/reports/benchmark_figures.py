@@ -1,4 +1,4 @@
-"""Draws the figures of a benchmark from its records, without data or models."""
+"""Draws the figures of a benchmark from its records, without data and models."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LOSSES = {
 
 
 def draw_figures(benchmark: Benchmark, results: TableRecords, folder: Path) -> list[str]:
-    """Draw all figures that the records suffice for into ``folder``.
+    """Draw all figures for which there are records into ``folder``.
 
     Returns:
-        For each figure a paragraph of Markdown that shows it, or says what is missing.
+        A paragraph of Markdown for each figure, which shows it or says what is missing.
     """
     return [_draw(benchmark, results, folder, figure) for figure in benchmark.figures]
 
@@ -104,7 +104,7 @@ def _sensitivity(
 def _points(
     benchmark: Benchmark, results: TableRecords, sweep: Sweep, method: str, dataset: str, target: str
 ) -> Iterator[tuple[float, list[float]]]:
-    """Accuracies at each value of a sweep, and at the grid's own value."""
+    """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
     named = {sweep.name_of(value): value for value in sweep.values}
     plain = benchmark.condition(benchmark.all_variants[0], dataset).settings
     own = next(getattr(given, sweep.setting) for given in plain if hasattr(given, sweep.setting))

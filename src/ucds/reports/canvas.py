@@ -1,29 +1,23 @@
-"""What all figures share: colours, style, and how they are written."""
+"""Colours, style and file formats that all figures share."""
 
 from __future__ import annotations
 
 import contextlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ucds.errors import InputError
 from ucds.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # P. Tol's "muted" scheme, made to be told apart under all common colour-vision deficiencies, and a grey.
-COLOURS = [
-    "#332288",
-    "#CC6677",
-    "#117733",
-    "#DDCC77",
-    "#88CCEE",
-    "#AA4499",
-    "#44AA99",
-    "#882255",
-    "#999933",
-    "#666666",
-]
+COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
+    *("#AA4499", "#44AA99", "#882255", "#999933", "#666666"),
+)
 # No common factor with the number of colours: 70 classes differ in the pair, neighbours in both.
 MARKERS = "o^sDvP<"
 
@@ -42,21 +36,36 @@ PAGE_WIDTH = 7.0  # inches
 
 
 class FigureFiles(NamedTuple):
-    """Where a figure was written."""
+    """Files of a figure."""
 
     png: Path
     svg: Path
 
 
 def style() -> contextlib.AbstractContextManager[None]:
-    """Our settings for the time of one figure; the caller's own stay as they were."""
+    """Apply this package's style within a ``with`` block; the caller's own stays as it was.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    require_matplotlib()
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
+def require_matplotlib() -> None:
+    """Make sure that figures can be drawn.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise InputError("figures need matplotlib: pip install 'ucds[figures]'")
+
+
 def blank_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, without pyplot: no window, no global list of figures."""
+    """Make an empty figure, sizes in inches, without pyplot: no window, no global list of figures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -66,7 +75,7 @@ def blank_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> FigureFiles:
-    """Writes both formats, free of dates and versions, so that equal figures are equal files."""
+    """Write both formats, free of dates and versions, so that equal figures are equal files."""
     files = FigureFiles(path.with_suffix(".png"), path.with_suffix(".svg"))
     no_software, no_date = {"Software": None}, {"Date": None}
     write_atomically(
@@ -76,6 +85,6 @@ def save(figure: Figure, path: Path) -> FigureFiles:
     return files
 
 
-def look(klass: int) -> tuple[str, str]:
-    """Colour and marker of a class."""
+def colour_and_marker(klass: int) -> tuple[str, str]:
+    """Choose the colour and the marker of a class."""
     return COLOURS[klass % len(COLOURS)], MARKERS[klass % len(MARKERS)]

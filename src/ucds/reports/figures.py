@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ucds.math.metrics import proportions_l1
-from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
+from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, colour_and_marker, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,14 +19,14 @@ TRUE_COLOUR, ESTIMATED_COLOUR = "#332288", "#DDCC77"
 
 
 def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFiles:
-    """Shows what the domains look like: one row of images each.
+    """Draw images of each domain, one row a domain.
 
     Args:
-        images: Name of each domain and its images, ``(m, H, W, 3)`` uint8, in the order of the rows.
-        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+        images: images ``(m, H, W, 3)`` uint8 by name of the domain, in the order of the rows.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
 
     Raises:
-        ValueError: If there is no domain, or an array is not of that form.
+        ValueError: there is no domain, or an array is not of that form.
     """
     rows = {name: _images(name, stack) for name, stack in images.items()}
     if not rows:
@@ -44,19 +44,19 @@ def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFil
 
 
 def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> FigureFiles:
-    """Compares estimated cluster proportions with the true class proportions, class by class.
+    """Draw estimated cluster proportions beside the true class proportions, class by class.
 
-    The title gives the L1 distance of the estimate, and of the uniform guess it started from.
+    The title gives the L1 distance of the estimate, and of the uniform guess that it started from.
 
     Args:
-        true: Proportions of the classes, ``(C,)``.
-        estimated: Proportions of the clusters in the order of the classes; clusters without a class
-            after them (see ``ucds.math.metrics.proportions_by_class``).
-        names: Names of the classes.
-        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+        true: proportions of the classes, ``(C,)``.
+        estimated: proportions of the clusters in the order of their classes, clusters without a class last;
+            see :func:`ucds.math.metrics.proportions_by_class`.
+        names: names of the classes.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
 
     Raises:
-        ValueError: If the lengths do not fit, or these are no proportions.
+        ValueError: the lengths do not fit, or an array is not a distribution.
     """
     truth, found = np.asarray(true, dtype=np.float64), np.asarray(estimated, dtype=np.float64)
     if len(names) != len(truth):
@@ -73,16 +73,14 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
         ax.set_ylabel("share of samples (%)")
         handles, texts = ax.get_legend_handles_labels()
         order = sorted(range(3), key=lambda i: ("true", "estimated", "uniform").index(texts[i]))
-        ax.legend(
-            [handles[i] for i in order],
-            [texts[i] for i in order],
-            frameon=False,
-            ncols=3,
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            borderaxespad=0,
-            borderpad=0.2,
-        )
+        place: dict[str, Any] = {
+            "loc": "lower left",
+            "bbox_to_anchor": (0, 1),
+            "borderaxespad": 0,
+            "borderpad": 0.2,
+        }
+        shown = [handles[i] for i in order], [texts[i] for i in order]
+        ax.legend(*shown, frameon=False, ncols=3, **place)
         title = f"L1 distance to the true proportions: estimated {distance:.3f}, uniform {of_uniform:.3f}"
         ax.set_title(title, loc="left", pad=22)
         return save(figure, path)
@@ -96,7 +94,7 @@ def _images(name: str, stack: ArrayLike) -> NDArray[np.uint8]:
 
 
 def _image_row(ax: Axes, name: str, stack: NDArray[np.uint8], columns: int) -> None:
-    """Draws images side by side, one unit each, with a small gap."""
+    """Draw images side by side, one unit each, with a small gap."""
     gap, ratio = 0.05, stack.shape[1] / stack.shape[2]
     for position, image in enumerate(stack):
         extent = (position, position + 1 - gap, ratio * (1 - gap), 0)
@@ -120,8 +118,8 @@ def _proportion_bars(ax: Axes, truth: NDArray[np.float64], found: NDArray[np.flo
 
 
 def _name_ticks(ax: Axes, labels: Sequence[str]) -> None:
-    """Names below the bars; upright once they would overlap, smaller once there are many."""
-    room = 75 // max(len(labels), 1)  # characters a page width holds, by class
+    """Write names below the bars: upright once they would overlap, smaller once there are many."""
+    room = 75 // max(len(labels), 1)  # characters that fit into the page width, by class
     rotation = 0 if max(map(len, labels)) < room else 90
     size = 9 if len(labels) <= 12 else 8 if len(labels) <= 35 else 5.5
     ax.set_xticks(range(len(labels)), labels, rotation=rotation, fontsize=size)
@@ -129,14 +127,14 @@ def _name_ticks(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> FigureFiles:
-    """Shows accuracy against the weight of a loss: a line a loss, a band of one standard deviation.
+    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation.
 
     Args:
-        lines: Accuracies in percent, one a seed, by weight, by name of the loss. Weights are positive.
-        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
+        lines: accuracies in percent, one a seed, by name of the loss and then by its positive weight.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
 
     Raises:
-        ValueError: If there is no line, or a weight without accuracies.
+        ValueError: there is no line, or a weight without accuracies.
     """
     if not lines or not all(all(map(len, points.values())) for points in lines.values()):
         raise ValueError("every line needs at least one accuracy for each of its weights")
@@ -148,7 +146,7 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
             runs = [np.asarray(points[weight], dtype=np.float64) for weight in weights]
             mean = np.array([values.mean() for values in runs])
             deviation = np.array([values.std(ddof=1) if len(values) > 1 else 0.0 for values in runs])
-            colour, marker = look(number)
+            colour, marker = colour_and_marker(number)
             ax.fill_between(
                 weights, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0
             )

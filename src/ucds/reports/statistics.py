@@ -1,8 +1,7 @@
-"""Compares two methods by runs that are alike in all else: the same tasks with the same seeds.
+"""Compares two methods by pairs of runs on the same task with the same seed.
 
-Seeds within a task are not tasks: a hundred seeds on one task say nothing of the next task. So there are
-two intervals for a mean difference. One is for these very tasks, with other seeds; the other is for other
-tasks like these, with other seeds.
+A hundred seeds on one task say nothing of the next task. So there are two intervals for a mean difference:
+one for the same tasks with other seeds, the other for other tasks of the same kind with other seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scipy import stats
 
 FloatArray = NDArray[np.float64]
 Runs = Mapping[Any, Mapping[int, float]]
-"""A figure by task, and within it by seed."""
+"""A number by task, and within the task by seed."""
 
 DRAWS = 10_000
 
@@ -33,14 +32,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much one method is above another.
+    """The difference between two methods, first minus second.
 
     Attributes:
-        difference: mean over tasks of the mean over seeds.
-        over_seeds: interval for these tasks, had other seeds been drawn.
-        over_tasks: interval for tasks and seeds drawn anew.
-        tasks: how many.
-        pairs: of runs, over all tasks.
+        difference: mean over tasks of the mean difference over seeds.
+        over_seeds: interval for the same tasks with other seeds.
+        over_tasks: interval for other tasks with other seeds.
+        tasks: number of tasks.
+        pairs: number of pairs of runs, over all tasks.
     """
 
     difference: float
@@ -54,12 +53,12 @@ def compare(ours: Runs, theirs: Runs, *, level: float = 0.95) -> Comparison | No
     """Compare two methods over the tasks and seeds that both have.
 
     Args:
-        ours: figures of one method.
-        theirs: figures of the other.
-        level: of the intervals.
+        ours: numbers of the first method.
+        theirs: numbers of the second method.
+        level: confidence level of the intervals.
 
     Returns:
-        ``None`` if they have no run in common.
+        The comparison; ``None`` if the methods have no run in common.
     """
     differences = [
         np.array([mine[seed] - theirs[task][seed] for seed in sorted(mine.keys() & theirs[task].keys())])
@@ -79,7 +78,7 @@ def compare(ours: Runs, theirs: Runs, *, level: float = 0.95) -> Comparison | No
 
 
 def best_of(options: Sequence[Runs]) -> dict[Any, dict[int, float]]:
-    """The largest figure of every run that all of several methods have: what an oracle would choose."""
+    """Return the largest number of every run that all methods have: the choice of an oracle."""
     first, *others = options
     return {
         task: {
@@ -92,14 +91,14 @@ def best_of(options: Sequence[Runs]) -> dict[Any, dict[int, float]]:
 
 
 def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
-    """Interval of the mean over tasks of the mean over seeds, the tasks being these.
+    """Compute the interval of the mean difference for the same tasks with other seeds.
 
     Each task has a variance of its own; the degrees of freedom are Satterthwaite's. With one task this is
     the interval of the paired t-test.
 
     Args:
-        differences: for each task those of its seeds, ``(n_t,)``.
-        level: of the interval.
+        differences: differences of each task by seed, ``(n_t,)``.
+        level: confidence level.
 
     Source:
         F. E. Satterthwaite, An approximate distribution of estimates of variance components, 1946.
@@ -117,14 +116,14 @@ def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interv
 
 
 def over_tasks(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
-    """Percentile interval of a two-level bootstrap: tasks are drawn, and then seeds within each of them.
+    """Compute the percentile interval of a two-level bootstrap: tasks are drawn, then seeds within each.
 
-    With a handful of tasks such an interval is a rough one, and rather too narrow; with one task there is
-    none. The draws are the same at every call.
+    With few tasks the interval is rough and rather too narrow; with one task it is infinite. The draws are
+    the same at every call.
 
     Args:
-        differences: for each task those of its seeds, ``(n_t,)``.
-        level: of the interval.
+        differences: differences of each task by seed, ``(n_t,)``.
+        level: confidence level.
 
     Source:
         A. C. Davison and D. V. Hinkley, Bootstrap Methods and their Application, 1997, section 3.8.

@@ -1,4 +1,4 @@
-"""Finds, among the records of a benchmark, those that its table and figures are made of."""
+"""Chooses the records that a benchmark's table and figures are made of."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RowKey:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """What a benchmark has found so far.
+    """The records that count in a benchmark.
 
     Attributes:
-        rows: in the order of the table.
-        runs: the record of each seed, by row, data set and target.
+        rows: rows in the order of the table.
+        runs: record of each seed, by row, data set and target.
         wanted: number of cells of the whole grid.
     """
 
@@ -35,24 +35,25 @@ class TableRecords:
     wanted: int
 
     def of_row(self, row: RowKey) -> list[Record]:
-        """All records of a row."""
+        """Return all records of a row."""
         return [record for key, runs in self.runs.items() if key[0] == row for record in runs.values()]
 
     def of(self, row: RowKey, dataset: str, target: str) -> Mapping[int, Record]:
-        """The record of each seed in a cell of the table."""
+        """Return the record of each seed in an entry of the table."""
         return self.runs.get((row, dataset, target), {})
 
     @property
     def used(self) -> list[Record]:
-        """Every record that counts."""
+        """All records that count."""
         return [record for runs in self.runs.values() for record in runs.values()]
 
 
 def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
     """Choose the records that belong to a benchmark as it is now.
 
-    Only records of its own settings, encoders and seeds count, and of the weights and data of the latest
-    of them; of several records of one cell, the latest, preferably one that was made for its own variant.
+    A record counts if it has the settings, encoder and seed of a cell, and the weights and data of the latest
+    such record. Of several records of one cell the latest counts; one made for the cell's own variant wins
+    over one that was made for another variant of equal meaning.
     """
     cells: dict[str, list[Cell]] = defaultdict(list)
     for cell in benchmark.cells():
@@ -78,13 +79,13 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
 
 
 def _made_alike(cell: Cell) -> object:
-    """Cells that must be made from the same weights and data to stand in one table."""
+    """Return a key of the cells that must be made from the same weights and data to stand in one table."""
     condition = cell.condition
     return cell.dataset, condition.source, condition.target, method_named(cell.method).encoders
 
 
 def row_title(benchmark: Benchmark, row: RowKey) -> str:
-    """What a table calls a row: the method, the variant, or both where both vary."""
+    """Return the title of a row: the method, the variant, or both where both vary."""
     title = method_named(row.method).title
     if not row.variant:
         return title
@@ -93,5 +94,5 @@ def row_title(benchmark: Benchmark, row: RowKey) -> str:
 
 
 def variant_named(benchmark: Benchmark, name: str) -> Variant:
-    """The variant of a row."""
+    """Find a variant by its name."""
     return next(variant for variant in benchmark.all_variants if variant.name == name)

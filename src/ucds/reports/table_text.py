@@ -1,4 +1,4 @@
-"""A table that knows its figures, not how they are written; and two ways to write it."""
+"""Tables of numbers, and their text in Markdown and in LaTeX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Number:
-    """A figure: a mean, perhaps with a standard deviation and the number of values behind it."""
+    """A mean, with the standard deviation and the number of its values where they are known."""
 
     mean: float
     deviation: float | None = None
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a name for each column, the first being that of the rows' names."""
+    """A table with a name for each column; the first column holds the names of the rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -47,7 +47,7 @@ class Table:
 
 
 def summarise(values: ArrayLike, digits: int = 1) -> Entry:
-    """Mean, sample standard deviation and number of some values; missing if there are none."""
+    """Compute mean, sample standard deviation and number of values; "missing" if there are none."""
     array = np.asarray(values, dtype=np.float64)
     if not array.size:
         return MISSING
@@ -56,17 +56,17 @@ def summarise(values: ArrayLike, digits: int = 1) -> Entry:
 
 
 def to_markdown(table: Table) -> str:
-    """A pipe table below its title."""
+    """Write a table as a pipe table below its title."""
     head = [list(table.columns), ["---"] * len(table.columns)]
     body = [
         [f"**{row.name}**" if row.emphasised else row.name, *map(_plain, row.entries)] for row in table.rows
     ]
     lines = [f"| {' | '.join(cells)} |" for cells in (*head, *body)]
-    return "\n".join([f"{table.title}", "", *lines])
+    return "\n".join([table.title, "", *lines])
 
 
 def to_latex(table: Table) -> str:
-    """A ``tabular`` in the style of the booktabs package, in a ``table`` with a caption."""
+    """Write a table as a ``tabular`` in the style of the booktabs package, with a caption."""
     body = [
         [rf"\textbf{{{_escaped(row.name)}}}" if row.emphasised else _escaped(row.name)]
         + [_latex(entry) for entry in row.entries]

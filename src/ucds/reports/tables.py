@@ -1,9 +1,9 @@
-"""Derives a benchmark's page from its records: ours beside the paper's, comparisons, and what is missing."""
+"""Makes a benchmark's page from its records: accuracies beside the paper's, comparisons, missing cells."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +32,15 @@ ALSO_OF_THE_MACHINE = ("parameters", "peak_memory_mib")
 
 
 def write_table(benchmark: Benchmark, folder: Path) -> str:
-    """Derive ``folder.md`` and ``folder.tex``, beside the folder, and the figures in it, from its records.
+    """Write a benchmark's page from its records.
+
+    Args:
+        benchmark: benchmark to show.
+        folder: folder of the records and of the figures; the page is written beside it, as ``folder.md`` and
+            ``folder.tex``.
 
     Returns:
-        The text of the page.
+        Text of the page in Markdown.
     """
     results = collect(benchmark, read_records(folder / FILE))
     tables = all_tables(benchmark, results)
@@ -49,14 +54,14 @@ def write_table(benchmark: Benchmark, folder: Path) -> str:
 def page(
     benchmark: Benchmark, results: TableRecords, tables: Sequence[Table], pictures: Sequence[str]
 ) -> str:
-    """A benchmark's page in Markdown."""
+    """Compose a benchmark's page in Markdown."""
     parts = [f"# {benchmark.title}", *([benchmark.note.strip()] if benchmark.note else [])]
     parts += map(to_markdown, tables)
     return "\n\n".join([*parts, *pictures, "\n".join(_provenance(results))]) + "\n"
 
 
 def all_tables(benchmark: Benchmark, results: TableRecords) -> list[Table]:
-    """All tables of a benchmark: accuracy (or what it measures), comparisons, and what else was measured."""
+    """Make all tables of a benchmark: accuracies or its own columns, choices, comparisons, other figures."""
     if benchmark.measures:
         return [_costs(benchmark, results)]
     tables = [
@@ -68,11 +73,13 @@ def all_tables(benchmark: Benchmark, results: TableRecords) -> list[Table]:
 
 
 def reference(benchmark: Benchmark, results: TableRecords, row: RowKey) -> RowKey:
-    """The row that a row is compared with.
+    """Return the row that a row is compared with, the first of these that exists.
 
-    It is the first option of the choice that the row takes part in; else the one that the benchmark names;
-    else, where there are several methods, PCD or else the grid's first under the same variant; else the
-    method as the grid has it; else the first row.
+    - the first option of the choice that the row takes part in;
+    - the row that the benchmark names as its reference;
+    - with several methods: PCD, or the grid's first method, under the same variant;
+    - with one method: the grid as it stands;
+    - the first row.
     """
     chosen = [
         RowKey(choice.options[0], choice.method)
@@ -127,7 +134,7 @@ def _costs(benchmark: Benchmark, results: TableRecords) -> Table:
 
 
 def _comparisons(benchmark: Benchmark, results: TableRecords) -> list[Table]:
-    """Every row against its reference, paired by task and seed: a table for each reference."""
+    """Compare every row with its reference, paired by task and seed, in one table for each reference."""
     rows: dict[RowKey, list[Row]] = defaultdict(list)
     for row in results.rows:
         ours = reference(benchmark, results, row)
@@ -153,7 +160,7 @@ _COMPARED = (
 
 
 def _choices(benchmark: Benchmark, results: TableRecords) -> Table:
-    """What every choice gains, alone and all together, beside what the best one would gain."""
+    """Show the gain of every choice, and of all together, beside the gain of an oracle."""
     names = [choice.name for choice in benchmark.choices]
     runs = [_chosen(results, choice) for choice in benchmark.choices]
     rows = [Row(name, _share_of_gain(*of_choice)) for name, of_choice in zip(names, runs, strict=True)]
@@ -172,7 +179,7 @@ def _choices(benchmark: Benchmark, results: TableRecords) -> Table:
 
 
 def _chosen(results: TableRecords, choice: Choice) -> tuple[Runs, Runs, Runs]:
-    """Accuracies of the chooser, of the first option, and of the best option of every run."""
+    """Return the accuracies of the chooser, of the first option, and of the best option of every run."""
     chosen, *options = (
         _by_task(results, RowKey(name, choice.method)) for name in (choice.chooser, *choice.options)
     )
@@ -195,11 +202,11 @@ def _share_of_gain(chosen: Runs, first: Runs, best: Runs) -> tuple[Entry, ...]:
 
 
 def _by_task(results: TableRecords, row: RowKey) -> dict[tuple[str, str, str], dict[int, float]]:
-    """Accuracies of a row by data set, target and subset, for a part of the samples is another task."""
+    """Return the accuracies of a row by data set, target and subset: another subset is another task."""
     found: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for (of_row, dataset, target), runs in results.runs.items():
         for seed, record in runs.items() if of_row == row else ():
-            found[dataset, target, record.get("subset", "full")][seed] = 100 * record["accuracy"]
+            found[dataset, target, record["subset"]][seed] = 100 * record["accuracy"]
     return found
 
 
@@ -241,7 +248,7 @@ def _centre(figure: Published | None) -> float | None:
 
 
 def _mean(values: Sequence[float | None], otherwise: str = MISSING) -> Entry:
-    """Mean over targets of what is known of each; not of some of them."""
+    """Return the mean over all targets; ``otherwise`` if one of them has no value."""
     known = [value for value in values if value is not None]
     return Number(float(np.mean(known))) if len(known) == len(values) else otherwise
 
@@ -250,26 +257,23 @@ def _provenance(results: TableRecords) -> list[str]:
     used = results.used
     if not used:
         return ["No records yet."]
-    lines = [f"{len(used)} of {results.wanted} cells have a record."]
-    origins: Mapping[str, None] = dict.fromkeys(map(_origin, used))
-    settings = ", ".join(sorted({record["settings_hash"] for record in used}))
-    devices = ", ".join(sorted({f"{r['device']} ({r['threads']} threads)" for r in used}))
-    torches = ", ".join(sorted({r["versions"]["torch"] for r in used}))
-    revisions = ", ".join(sorted({record["revision"] for record in used}))
+
+    def listed(texts: Iterable[str]) -> str:
+        return ", ".join(sorted(set(texts)))
+
     return [
-        *lines,
-        *origins,
-        f"Settings {settings}; {devices}; torch {torches}.",
-        f"Revisions {revisions}.",
+        f"{len(used)} of {results.wanted} cells have a record.",
+        *dict.fromkeys(map(_origin, used)),
+        f"Settings {listed(record['settings_hash'] for record in used)}; "
+        f"{listed('{device} ({threads} threads)'.format_map(record) for record in used)}; "
+        f"torch {listed(record['versions']['torch'] for record in used)}.",
+        f"Revisions {listed(record['revision'] for record in used)}.",
         "Seconds leave out cached features; SO, AO and PCD include stage 1.",
         "Generated by `ucds table` from the records in `runs.jsonl`; do not edit.",
     ]
 
 
 def _origin(record: Record) -> str:
-    source = record.get("source_backbone", record["backbone"])
-    weights = record["weights"]
-    pair = record["backbone"] if source == record["backbone"] else f"{source} -> {record['backbone']}"
-    others = record.get("source_weights", weights)
-    both = weights if others == weights else f"{others} -> {weights}"
+    pair = " -> ".join(dict.fromkeys((record["source_backbone"], record["backbone"])))
+    both = " -> ".join(dict.fromkeys((record["source_weights"], record["weights"])))
     return f"Backbone {pair}, weights {both}, data {record['data']}."

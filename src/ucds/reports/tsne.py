@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ucds.math.plane import PlanePoints, to_plane
-from ucds.reports.canvas import PAGE_WIDTH, FigureFiles, blank_figure, look, save, style
+from ucds.reports.canvas import PAGE_WIDTH, FigureFiles, blank_figure, colour_and_marker, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 MAX_LEGEND = 40
 
@@ -22,12 +25,12 @@ MAX_LEGEND = 40
 def draw_panels(
     panels: Mapping[str, PlanePoints], path: Path, *, names: Sequence[str] | None = None
 ) -> FigureFiles:
-    """Shows embedded features side by side, coloured by class, prototypes as stars.
+    """Draw embedded features side by side, coloured by class, prototypes as stars.
 
     Args:
-        panels: by title.
-        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
-        names: Names of the classes, for a legend.
+        panels: points of each panel by its title.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+        names: names of the classes, for a legend.
     """
     with style():
         legend = _legend_entries(np.concatenate([points.classes for points in panels.values()]), names)
@@ -45,10 +48,7 @@ def draw_panels(
             handles=legend.handles,
             loc="outside lower center",
             ncols=legend.columns,
-            fontsize=8,
-            frameon=False,
-            handletextpad=0.1,
-            borderpad=0.1,
+            **{"fontsize": 8, "frameon": False, "handletextpad": 0.1, "borderpad": 0.1},
         )
         return save(figure, path)
 
@@ -64,38 +64,32 @@ def tsne_before_after(
     names: Sequence[str] | None = None,
     titles: tuple[str, str] = ("before", "after"),
 ) -> FigureFiles:
-    """Shows features before and after training in the plane, as :func:`to_plane` puts them there.
+    """Draw features before and after training in the plane, embedded by :func:`ucds.math.plane.to_plane`.
 
     Args:
-        before_features: Features before training, ``(n, d)``.
-        after_features: Features after training, ``(n, d_f)``.
-        prototypes_after: Prototypes after training, ``(d_f, K)``, as the model holds them.
-        classes: Class of each sample, ``(n,)`` integers from 0; they give colours and markers only.
-        path: Where to write; its suffix is replaced by ``.png`` and ``.svg``.
-        seed: Seed of the embedding and of the choice of samples.
-        names: Names of the classes, for a legend.
-        titles: Titles of the two panels.
+        before_features: features before training, ``(n, d)``.
+        after_features: features after training, ``(n, d_f)``.
+        prototypes_after: prototypes after training, ``(d_f, K)``, as the model holds them.
+        classes: class of each sample, ``(n,)`` integers from 0, for colours and markers.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+        seed: seed of the embedding and of the choice of samples.
+        names: names of the classes, for a legend.
+        titles: titles of the two panels.
 
     Raises:
-        ValueError: If the shapes do not fit together, or there are fewer than 5 samples.
+        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
     """
     before = to_plane(before_features, None, classes, seed)
     after = to_plane(after_features, prototypes_after, classes, seed)
     return draw_panels(dict(zip(titles, (before, after), strict=True)), path, names=names)
 
 
-def _scatter(
-    ax: Axes,
-    points: NDArray[np.float64],
-    extent: NDArray[np.float64],
-    classes: NDArray[np.int64],
-    title: str,
-) -> None:
-    """Draws samples in a square that holds all points of ``extent``."""
+def _scatter(ax: Axes, points: FloatArray, extent: FloatArray, classes: IntArray, title: str) -> None:
+    """Draw samples in a square that holds all points of ``extent``."""
     size = float(np.clip(6000 / len(points), 5, 20))
     for klass in np.unique(classes):
         x, y = points[classes == klass].T
-        colour, marker = look(klass)
+        colour, marker = colour_and_marker(klass)
         ax.scatter(x, y, size, color=colour, marker=marker, alpha=0.8, linewidths=0)
     centre = (extent.max(axis=0) + extent.min(axis=0)) / 2
     half = 1.06 * float(np.ptp(extent, axis=0).max()) / 2
@@ -106,7 +100,7 @@ def _scatter(
     ax.spines[:].set_color("#BBBBBB")
 
 
-def _stars(ax: Axes, points: NDArray[np.float64]) -> None:
+def _stars(ax: Axes, points: FloatArray) -> None:
     size = float(np.clip(1500 / len(points), 35, 130))  # many stars must not hide the samples
     x, y = points.T
     ax.scatter(x, y, size, marker="*", color="black", edgecolors="white", linewidths=0.7, zorder=3)
@@ -118,15 +112,15 @@ class _Legend(NamedTuple):
     rows: int
 
 
-def _legend_entries(classes: NDArray[np.int64], names: Sequence[str] | None) -> _Legend:
-    """One entry for each class, if they have names and are not too many, and one for the prototypes."""
+def _legend_entries(classes: IntArray, names: Sequence[str] | None) -> _Legend:
+    """Make an entry for each class, if classes have names and are few enough, and one for the prototypes."""
     from matplotlib.lines import Line2D
 
     present = np.unique(classes).tolist()
     named = present if names is not None and len(present) <= MAX_LEGEND else []
     handles = []
     for klass in named:
-        colour, marker = look(klass)
+        colour, marker = colour_and_marker(klass)
         label = names[klass] if names is not None and klass < len(names) else str(klass)
         handles.append(Line2D([], [], linestyle="", color=colour, marker=marker, markersize=5, label=label))
     handles.append(Line2D([], [], linestyle="", color="black", marker="*", markersize=8, label="prototype"))

@@ -1,26 +1,16 @@
-"""The HTTP application: paths, their descriptions, and what holds the service together."""
+"""The HTTP application: its paths, and their descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from starlette.responses import HTMLResponse
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic.json_schema import models_json_schema
+from starlette.responses import HTMLResponse, PlainTextResponse
 
-from ucds.labels.wire import (
-    IMAGES_FIELD,
-    INFO_PATH,
-    LABELS_PATH,
-    NPY_TYPE,
-    Accepts,
-    InvalidSample,
-    LabelAnswer,
-    Problem,
-    ServiceInfo,
-)
+from ucds.labels import wire
 from ucds.serving.answering import MULTIPART, Answering, render_answer
 from ucds.serving.labeller import Labeller
 from ucds.serving.ledger import Ledger
@@ -32,6 +22,8 @@ from ucds.serving.settings import Limits
 VERSION = "1"
 _REFUSALS = (401, 403, 408, 413, 415, 422, 429, 500, 503)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BEARER = HTTPBearer(scheme_name="key", auto_error=False)
+_Shown = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
 def create_app(
@@ -42,102 +34,72 @@ def create_app(
     open_without_keys: bool = False,
     metrics_from: tuple[str, ...] = LOOPBACK,
 ) -> FastAPI:
-    """The service as an ASGI application.
+    """Build the service as an ASGI application; `run_server` runs it and closes it.
 
     Args:
-        labeller: the model.
-        ledger: of keys and answers; without one everybody is answered, unmetered.
-        limits: of requests.
-        open_without_keys: answer everybody as long as the ledger never held a key.
+        labeller: model.
+        ledger: ledger of keys and answers; without one everybody is answered, unmetered.
+        limits: limits of a request and of the service; the defaults if ``None``.
+        open_without_keys: whether everybody is answered as long as the ledger never held a key.
         metrics_from: networks that may read the metrics.
+
+    Raises:
+        InputError: one of the networks is not a network.
     """
+    networks = Networks(metrics_from)
     answering = Answering(labeller, ledger, limits or Limits(), open_without_keys=open_without_keys)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        answering.close()
-
     app = FastAPI(
-        title="ucds label service",
-        version=VERSION,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+        title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.answering = answering
     app.add_middleware(MetricsMiddleware, metrics=answering.metrics)
     install_handlers(app)
     _add_service(app, answering)
-    _add_operation(app, answering, Networks(metrics_from))
-    _describe(app)
+    _add_operation(app, answering, networks)
+    _, problems = models_json_schema(
+        [(wire.Problem, "validation")], ref_template="#/components/schemas/{model}"
+    )
+    app.openapi()["components"]["schemas"] |= problems["$defs"]  # FastAPI keeps the description
     return app
 
 
 def _add_service(app: FastAPI, answering: Answering) -> None:
     body = {"content": _body_schemas(answering.accepts), "required": True}
+    post = partial(app.post, response_model=wire.LabelAnswer, openapi_extra={"requestBody": body})
 
-    @app.post(
-        LABELS_PATH,
-        response_model=LabelAnswer,
-        responses=problem_schemas(*_REFUSALS),
-        openapi_extra={"requestBody": body, "security": [{"key": []}]},
-        summary="Label samples",
-    )
-    async def labels(request: Request) -> Response:
+    @post(wire.LABELS_PATH, responses=problem_schemas(*_REFUSALS), summary="Label samples")
+    async def labels(request: Request, shown: _Shown) -> Response:
         """One integer for each sample, in order.
 
         A sample counts against the budget the first time it is asked; asking again is free.
         """
-        answer = await answering.answer(request)
+        answer = await answering.answer(request, shown)
         return Response(render_answer(answer), media_type="application/json")
 
-    @app.get(
-        INFO_PATH,
-        response_model=ServiceInfo,
-        responses=problem_schemas(401, 403, 500, 503),
-        openapi_extra={"security": [{"key": []}]},
-        summary="What the service takes",
-    )
-    async def info(request: Request) -> ServiceInfo:
+    refusals = problem_schemas(401, 403, 500, 503)
+
+    @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
+    async def info(shown: _Shown) -> wire.ServiceInfo:
         """The model's name, the number of clusters, and the limits of a request."""
-        await answering.identify(request)
+        await answering.identify(shown)
         return answering.info()
 
 
 def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:
-    plain = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    get = partial(app.get, response_class=PlainTextResponse)
 
-    @app.get(
-        "/healthz",
-        response_class=Response,
-        responses=plain | problem_schemas(500),  # type: ignore[operator]
-        summary="Whether the process lives",
-    )
-    async def healthz() -> Response:
+    @get("/healthz", responses=problem_schemas(500), summary="Whether the process lives")
+    async def healthz() -> str:
         """Always `ok`; it says nothing of the model or the ledger."""
-        return Response("ok\n", media_type="text/plain")
+        return "ok\n"
 
-    @app.get(
-        "/readyz",
-        response_class=Response,
-        responses=plain | problem_schemas(500, 503),  # type: ignore[operator]
-        summary="Whether it can answer now",
-    )
-    async def readyz() -> Response:
+    @get("/readyz", responses=problem_schemas(500, 503), summary="Whether it can answer now")
+    async def readyz() -> str:
         """`ready` when the model runs and the ledger can be reached."""
-        reason = await answering.check_ready()
-        if reason is not None:
-            raise Refusal("busy", reason, retry_after=5)
-        return Response("ready\n", media_type="text/plain")
+        await answering.check_ready()
+        return "ready\n"
 
-    @app.get(
-        "/metrics",
-        response_class=Response,
-        responses=plain | problem_schemas(403, 500),  # type: ignore[operator]
-        summary="Figures for Prometheus",
-    )
+    @get("/metrics", responses=problem_schemas(403, 500), summary="Figures for Prometheus")
     async def metrics(request: Request) -> Response:
         """For the operator alone: from loopback, unless other networks are named at the start."""
         if request.client is None or request.client.host not in networks:
@@ -149,34 +111,14 @@ def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> No
         return HTMLResponse(render_page(app.openapi()))
 
 
-def _body_schemas(accepts: Accepts) -> dict[str, Any]:
+def _body_schemas(accepts: wire.Accepts) -> dict[str, Any]:
     if accepts == "embeddings":
-        return {NPY_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+        return {wire.NPY_TYPE: {"schema": {"type": "string", "format": "binary"}}}
     files = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
     schema = {
         "type": "object",
-        "properties": {IMAGES_FIELD: files},
-        "required": [IMAGES_FIELD],
+        "properties": {wire.IMAGES_FIELD: files},
+        "required": [wire.IMAGES_FIELD],
         "additionalProperties": False,
     }
     return {MULTIPART: {"schema": schema}}
-
-
-def _describe(app: FastAPI) -> None:
-    """Add to the schema what FastAPI does not see: the key, and the documents of refusals."""
-
-    def schema() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            components = made.setdefault("components", {})
-            schemas = components.setdefault("schemas", {})
-            template = "#/components/schemas/{model}"
-            for model in (Problem, InvalidSample):
-                described = model.model_json_schema(ref_template=template)
-                described.pop("$defs", None)
-                schemas[model.__name__] = described
-            components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-            app.openapi_schema = made
-        return app.openapi_schema
-
-    app.openapi = schema  # type: ignore[method-assign]

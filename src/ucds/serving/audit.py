@@ -1,9 +1,10 @@
-"""The audit log: every entry's hash covers its words and the hash of the entry before it."""
+"""The audit log: the hash of each entry covers its words and the hash of the entry before it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,16 +15,14 @@ from sqlalchemy import Connection, func, select
 from ucds.errors import InputError
 from ucds.serving import tables
 
-GENESIS = "0" * 64
-
 
 @dataclass(frozen=True)
 class Head:
-    """The end of the log: write it down elsewhere, and a log cut short or written anew is found out.
+    """The end of the log. Kept elsewhere, it shows later whether the log was cut short or written anew.
 
     Attributes:
         entries: number of entries.
-        hash: of the last one.
+        hash: hash of the last entry.
     """
 
     entries: int
@@ -34,26 +33,26 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Read what ``str`` wrote.
+        """Read a head from the form that ``str`` writes.
 
         Raises:
-            UserError: it is not of that form.
+            InputError: the text is not of that form.
         """
-        number, colon, digest = text.strip().partition(":")
-        if not (colon and number.isascii() and number.isdigit() and len(digest) == 64):
+        found = re.fullmatch(r"([0-9]+):([0-9a-fA-F]{64})", text.strip())
+        if found is None:
             raise InputError(
-                f"{text!r} is no head of a log: expected NUMBER:HASH, as `ledger verify` prints it"
+                f"{text!r} is not a head of a log: expected NUMBER:HASH, as `ledger verify` prints it"
             )
-        return cls(int(number), digest.lower())
+        return cls(int(found[1]), found[2].lower())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check of the log found.
+    """The result of a check of the log.
 
     Attributes:
-        head: where the log says it ends.
-        faults: one sentence each; none when all is well.
+        head: end of the log, as its record says.
+        faults: one sentence for each fault; none when all is well.
     """
 
     head: Head
@@ -61,13 +60,13 @@ class Verdict:
 
 
 def entry_hash(previous: str, number: int, time: str, kind: str, body: str) -> str:
-    """Hexadecimal SHA-256 over the previous hash and every word of an entry."""
+    """Compute the hexadecimal SHA-256 over the previous hash and every word of an entry."""
     words = json.dumps([previous, number, time, kind, body], ensure_ascii=True)
     return hashlib.sha256(words.encode()).hexdigest()
 
 
 def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:
-    """Digest of answers given at once, whatever their order."""
+    """Compute the digest of answers given at once; it does not depend on their order."""
     digest = hashlib.sha256()
     for content, label in sorted(answers):
         digest.update(content + label.to_bytes(8, "big", signed=True))
@@ -80,89 +79,82 @@ def lock_head(connection: Connection) -> Head:
     return Head(row.entries, row.hash)
 
 
-def append(connection: Connection, head: Head, time: str, kind: str, body: Mapping[str, Any]) -> Head:
-    """Add an entry after the head that `lock_head` returned; the new head is returned."""
+def append(connection: Connection, head: Head, time: str, kind: str, body: Mapping[str, Any]) -> None:
+    """Add an entry after the head that `lock_head` returned."""
     number, words = head.entries + 1, json.dumps(body, sort_keys=True)
-    new = Head(number, entry_hash(head.hash, number, time, kind, words))
-    row = {"number": number, "time": time, "kind": kind, "body": words, "hash": new.hash}
+    digest = entry_hash(head.hash, number, time, kind, words)
+    row = {"number": number, "time": time, "kind": kind, "body": words, "hash": digest}
     connection.execute(tables.audit.insert().values(row))
-    connection.execute(tables.head.update().values(entries=new.entries, hash=new.hash))
-    return new
+    connection.execute(tables.head.update().values(entries=number, hash=digest))
 
 
 def verify(connection: Connection, anchor: Head | None = None) -> Verdict:
-    """Read the whole log, and compare it with the head, the answers, and the keys.
+    """Read the whole log, and compare it with its head, the answers and the keys.
 
     Args:
-        connection: in one transaction, so that all is seen at one moment.
-        anchor: a head that was written down earlier.
+        connection: connection in a transaction, so that all tables are seen at one moment.
+        anchor: head that was written down earlier.
     """
     row = connection.execute(select(tables.head)).one_or_none()
     if row is None:
-        return Verdict(Head(0, GENESIS), ("the head of the log is missing",))
+        return Verdict(Head(0, tables.GENESIS), ("the head of the log is missing",))
     head = Head(row.entries, row.hash)
     checker = _Checker(connection, anchor)
-    faults = [*checker.chain(head), *checker.keys()]
-    return Verdict(head, tuple(faults))
+    return Verdict(head, (*checker.check_chain(head), *checker.check_keys()))
 
 
 class _Checker:
-    """Walks along the log once, and keeps the sums that the tables must agree with."""
+    """Reads the log once, and adds up what the other tables must agree with."""
 
     def __init__(self, connection: Connection, anchor: Head | None) -> None:
         self._connection, self._anchor = connection, anchor
         self._charged: Counter[str] = Counter()
-        self._budgets: dict[str, tuple[int, bool]] = {}
+        self._budgets: dict[str, int] = {}
+        self._revoked: set[str] = set()
 
-    def chain(self, head: Head) -> Iterator[str]:
-        previous, expected = GENESIS, 1
+    def check_chain(self, head: Head) -> Iterator[str]:
+        last, previous, anchor = 0, tables.GENESIS, self._anchor
         for row in self._connection.execute(select(tables.audit).order_by(tables.audit.c.number)):
-            if row.number != expected:
-                yield f"entries {expected} to {row.number - 1} are missing"
+            if row.number != last + 1:
+                yield f"entries {last + 1} to {row.number - 1} are missing"
                 return
             if row.hash != entry_hash(previous, row.number, row.time, row.kind, row.body):
                 yield f"entry {row.number} was changed, or one before it"
                 return
-            previous, expected = row.hash, expected + 1
-            yield from self._entry(row)
-        if Head(expected - 1, previous) != head:
-            yield f"the log ends with entry {expected - 1}, but its head says {head.entries}"
-        if self._anchor is not None and self._anchor.entries > expected - 1:
-            yield f"the log ends with entry {expected - 1}, but it had {self._anchor.entries} once"
+            last, previous = row.number, row.hash
+            if anchor is not None and last == anchor.entries and previous != anchor.hash:
+                yield f"entry {last} is not the one that was written down"
+            yield from self._check_entry(last, row.kind, json.loads(row.body))
+        if Head(last, previous) != head:
+            yield f"the log ends with entry {last}, but its head says {head.entries}"
+        if anchor is not None and anchor.entries > last:
+            yield f"the log ends with entry {last}, but it had {anchor.entries} once"
 
-    def _entry(self, row: Any) -> Iterator[str]:
-        if self._anchor is not None and row.number == self._anchor.entries and row.hash != self._anchor.hash:
-            yield f"entry {row.number} is not the one that was written down"
-        body = json.loads(row.body)
-        if row.kind == "key-added":
-            self._budgets[body["name"]] = (body["budget"], False)
-        elif row.kind == "key-revoked":
-            self._budgets[body["name"]] = (self._budgets[body["name"]][0], True)
-        elif row.kind == "answered" and body["charged"]:
+    def _check_entry(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[str]:
+        if kind == "key-added":
+            self._budgets[body["name"]] = body["budget"]
+        elif kind == "key-revoked":
+            self._revoked.add(body["name"])
+        elif kind == "answered" and body["charged"]:
             self._charged[body["name"]] += body["charged"]
-            rows = self._connection.execute(
-                select(tables.answers.c.content, tables.answers.c.label).where(
-                    tables.answers.c.entry == row.number
-                )
-            )
+            table = tables.answers.c
+            rows = self._connection.execute(select(table.content, table.label).filter_by(entry=number))
             found = [(bytes(content), label) for content, label in rows]
             if len(found) != body["charged"] or answers_digest(found) != body["digest"]:
-                yield f"the answers of entry {row.number} were changed"
+                yield f"the answers of entry {number} were changed"
 
-    def keys(self) -> Iterator[str]:
-        counted = (
-            select(tables.answers.c.key_id, func.count().label("answered"))
-            .group_by(tables.answers.c.key_id)
-            .subquery()
-        )
-        joined = tables.keys.outerjoin(counted, counted.c.key_id == tables.keys.c.id)
+    def check_keys(self) -> Iterator[str]:
+        table = tables.answers.c
+        counted = select(table.key_id, func.count().label("samples")).group_by(table.key_id)
+        answered = {row.key_id: row.samples for row in self._connection.execute(counted)}
         names = set()
-        for row in self._connection.execute(select(tables.keys, counted.c.answered).select_from(joined)):
+        for row in self._connection.execute(select(tables.keys)):
             names.add(row.name)
             charged = self._charged[row.name]
-            if row.used != charged or (row.answered or 0) != charged:
+            if row.used != charged or answered.get(row.id, 0) != charged:
                 yield f"key {row.name!r} was charged {charged} by the log, but {row.used} by its record"
-            if self._budgets.get(row.name) != (row.budget, row.revoked is not None):
+            told = (self._budgets.get(row.name), row.name in self._revoked)
+            if told != (row.budget, row.revoked is not None):
                 yield f"key {row.name!r} has another budget or state than the log says"
         for name in sorted(self._budgets.keys() - names):
             yield f"key {name!r} is in the log, but its record is gone"

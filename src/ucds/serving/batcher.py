@@ -16,7 +16,7 @@ from ucds.serving.labeller import Labeller, Labels, Rows
 
 
 class QueueFull(Exception):  # noqa: N818  (the state of a queue, not a fault)
-    """There is no room for so many samples now."""
+    """The queue has no room for so many samples now."""
 
 
 class Stopped(Exception):  # noqa: N818
@@ -25,43 +25,44 @@ class Stopped(Exception):  # noqa: N818
 
 @dataclass(eq=False)
 class _Job:
-    """The samples of one request on their way through the model."""
+    """The samples of one request on their way through the model; `begun` rows are in batches already."""
 
     rows: Rows
-    future: Future[Labels]
     labels: Labels
-    begun: int = 0  # rows taken into batches
-    done: int = 0  # rows answered
+    future: Future[Labels] = field(default_factory=Future)
+    begun: int = 0
     since: float = field(default_factory=time.monotonic)
 
 
-class Batcher:
-    """One thread runs the model, on batches filled from the requests in order of arrival.
+_Part = tuple[_Job, slice, slice]
+"""A request, rows of it, and the place of these rows in a batch."""
 
-    A batch waits a moment for further requests when it is not full; then it is filled up with zeros.
+
+class Batcher:
+    """One thread that runs the model on batches, filled from the requests in order of arrival.
+
+    A batch that is not full waits a moment for further requests; then it is filled up with zeros.
     A request of more samples than a batch holds is split.
 
     Args:
-        labeller: the model.
-        max_queue: samples reserved at once.
-        max_wait: seconds a batch may wait to be filled.
+        labeller: model.
+        max_queue: samples that may be reserved at once.
+        max_wait: seconds that a batch may wait to be filled.
     """
 
     def __init__(self, labeller: Labeller, max_queue: int, max_wait: float) -> None:
-        self._labeller = labeller
-        self._max_wait = max_wait
+        self._labeller, self._max_wait = labeller, max_wait
         self._free = self._room = max_queue
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self.batches = 0
-        self.rows = 0
+        self.batches = self.rows = 0
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
     @property
     def queued(self) -> int:
-        """Samples reserved and not yet released."""
+        """Number of samples reserved and not yet released."""
         return self._room - self._free
 
     @property
@@ -74,7 +75,7 @@ class Batcher:
         """Keep room for samples from before they are decoded until they are answered.
 
         Raises:
-            QueueFull: there is none.
+            QueueFull: there is no room for them.
         """
         with self._changed:
             if count > self._free:
@@ -92,7 +93,7 @@ class Batcher:
         Raises:
             Stopped: the batcher was closed.
         """
-        job = _Job(rows, Future(), np.empty(len(rows), np.int64))
+        job = _Job(rows, np.empty(len(rows), np.int64))
         job.future.set_running_or_notify_cancel()  # from here on nobody can cancel it
         with self._changed:
             if self._stopping:
@@ -112,38 +113,30 @@ class Batcher:
         size = self._labeller.batch_size
         buffer = np.zeros((size, *self._labeller.row_shape), self._labeller.dtype)
         while parts := self._next_parts(size):
-            used = 0
-            for job, begin, end in parts:
-                buffer[used : used + end - begin] = job.rows[begin:end]
-                used += end - begin
+            for job, rows, place in parts:
+                buffer[place] = job.rows[rows]
+            used = parts[-1][2].stop
             buffer[used:] = 0
             self.batches, self.rows = self.batches + 1, self.rows + used
             self._answer(parts, buffer)
 
-    def _answer(self, parts: list[tuple[_Job, int, int]], buffer: Rows) -> None:
+    def _answer(self, parts: list[_Part], buffer: Rows) -> None:
         try:
             labels = self._labeller.label(buffer)
         except Exception as error:  # the requests in this batch fail; the service goes on
-            for job in {id(job): job for job, _, _ in parts}.values():
-                self._fail(job, error)
+            for job, _, _ in parts:
+                with self._changed:
+                    if job in self._jobs:
+                        self._jobs.remove(job)
+                job.future.set_exception(error)
             return
-        used = 0
-        for job, begin, end in parts:
-            job.labels[begin:end] = labels[used : used + end - begin]
-            used += end - begin
-            job.done += end - begin
-            if job.done == len(job.rows) and not job.future.done():
+        for job, rows, place in parts:
+            job.labels[rows] = labels[place]
+            if rows.stop == len(job.rows):
                 job.future.set_result(job.labels)
 
-    def _fail(self, job: _Job, error: Exception) -> None:
-        with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
-        if not job.future.done():
-            job.future.set_exception(error)
-
-    def _next_parts(self, size: int) -> list[tuple[_Job, int, int]]:
-        """Wait for a batch, and take it: which rows of which requests; empty when all is done."""
+    def _next_parts(self, size: int) -> list[_Part]:
+        """Wait for a batch, and take its parts from the queue; none when all is done."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._stopping)
             while self._jobs and not self._stopping:
@@ -152,16 +145,13 @@ class Batcher:
                 if waiting >= size or patience <= 0:
                     break
                 self._changed.wait(patience)
-            return self._take(size)
-
-    def _take(self, size: int) -> list[tuple[_Job, int, int]]:
-        parts: list[tuple[_Job, int, int]] = []
-        while self._jobs and size > 0:
-            job = self._jobs[0]
-            end = min(job.begun + size, len(job.rows))
-            parts.append((job, job.begun, end))
-            size -= end - job.begun
-            job.begun = end
-            if end == len(job.rows):
-                self._jobs.popleft()
-        return parts
+            parts: list[_Part] = []
+            used = 0
+            while self._jobs and used < size:
+                job = self._jobs[0]
+                count = min(size - used, len(job.rows) - job.begun)
+                parts.append((job, slice(job.begun, job.begun + count), slice(used, used + count)))
+                used, job.begun = used + count, job.begun + count
+                if job.begun == len(job.rows):
+                    self._jobs.popleft()
+            return parts

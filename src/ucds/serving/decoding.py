@@ -1,10 +1,9 @@
-"""Turns what a client sent into rows for the model, or says which samples cannot be used."""
+"""Turns the samples of a request into rows for the model, or says which of them cannot be used."""
 
 from __future__ import annotations
 
 import ast
 import io
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,12 +24,12 @@ _TYPES = ("<f4", "<f8")
 
 
 class ImageDecoder:
-    """Decodes image files in threads; the decoder's heavy parts run without the interpreter lock.
+    """Decodes image files in threads; the heavy parts of decoding run without the interpreter lock.
 
     Args:
         size: side of the decoded squares in pixels.
-        max_pixels: of one image, found in its header before its pixels are touched.
-        threads: that decode at once.
+        max_pixels: most pixels of one image, checked in its header before a pixel is decoded.
+        threads: number of threads.
     """
 
     def __init__(self, size: int, max_pixels: int, threads: int) -> None:
@@ -42,13 +41,13 @@ class ImageDecoder:
 
         Args:
             files: contents of image files.
-            positions: of these files in the request, for the refusal.
+            positions: positions of these files in the request, for the refusal.
 
         Returns:
             ``(n, 3, size, size)`` uint8.
 
         Raises:
-            Refusal: 422 with every file that cannot be used.
+            Refusal: some files cannot be used (422, which names all of them).
         """
         rows = np.empty((len(files), 3, self._size, self._size), np.uint8)
 
@@ -91,17 +90,19 @@ class ImageDecoder:
 
 
 def decode_embeddings(data: bytes, width: int, limits: Limits) -> npt.NDArray[np.float32]:
-    """The rows of an ``.npy`` file, checked word by word: NumPy's own reader does far more than is safe.
+    """Read the rows of an ``.npy`` file without NumPy's own reader, which does far more than is safe.
 
     Returns:
         ``(n, width)`` float32, finite.
 
     Raises:
-        Refusal: 413 for too many rows, 422 for anything but a plain array of the right width.
+        Refusal: too many rows (413), or anything but a plain array of the right width (422).
     """
     dtype, shape, start = _read_npy_header(data)
     if len(shape) != 2 or shape[1] != width:
-        raise _malformed(f"The array has shape {_shown(shape)}, but this model takes (n, {width})")
+        text = f"({', '.join(map(str, shape))})"
+        shown = text if len(text) < 40 else f"of {len(shape)} dimensions"
+        raise _malformed(f"The array has shape {shown}, but this model takes (n, {width})")
     if shape[0] == 0:
         raise _malformed("The array has no rows")
     if shape[0] > limits.max_batch:
@@ -121,33 +122,21 @@ def decode_embeddings(data: bytes, width: int, limits: Limits) -> npt.NDArray[np
 
 
 def content_keys(samples: list[bytes] | npt.NDArray[np.float32]) -> list[bytes]:
-    """One key a sample, equal for equal contents: of the file as it was sent, or of the float32 row."""
-    if isinstance(samples, list):
-        return [content_key(file) for file in samples]
-    return [content_key(row.tobytes()) for row in samples]
+    """Return one key for each file as it was sent, or for each float32 row; equal contents, equal keys."""
+    return [content_key(sample if isinstance(sample, bytes) else sample.tobytes()) for sample in samples]
 
 
 def _read_npy_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    if data[:6] != _MAGIC or data[6:7] not in (b"\1", b"\2", b"\3"):
+        raise _malformed("The body is not an .npy file")
+    begin = 10 if data[6] == 1 else 12
+    end = begin + int.from_bytes(data[8:begin], "little")
+    if end > min(len(data), begin + _MAX_NPY_HEADER):
+        raise _malformed("The header of the .npy file is too long")
     try:
-        if data[:6] != _MAGIC or data[6] not in (1, 2, 3):
-            raise _malformed("The body is not an .npy file")
-        layout = "<H" if data[6] == 1 else "<I"
-        start = 8 + struct.calcsize(layout)
-        (length,) = struct.unpack(layout, data[8:start])
-        if length > _MAX_NPY_HEADER or start + length > len(data):
-            raise _malformed("The header of the .npy file is too long")
-        header = ast.literal_eval(data[start : start + length].decode("latin-1").strip())
+        header = ast.literal_eval(data[begin:end].decode("latin-1").strip())
         descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
-    except (
-        IndexError,
-        struct.error,
-        ValueError,
-        SyntaxError,
-        TypeError,
-        KeyError,
-        RecursionError,
-        MemoryError,
-    ):
+    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
         raise _malformed("The header of the .npy file is damaged") from None
     if descr not in _TYPES:
         raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
@@ -155,12 +144,7 @@ def _read_npy_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         raise _malformed("The header of the .npy file is damaged")
     if fortran is not False:
         raise _malformed("The array must be stored row by row (numpy.ascontiguousarray)")
-    return np.dtype(descr), shape, start + length
-
-
-def _shown(shape: tuple[int, ...]) -> str:
-    text = "(" + ", ".join(map(str, shape)) + ")"
-    return text if len(text) < 40 else f"of {len(shape)} dimensions"
+    return np.dtype(descr), shape, end
 
 
 def _malformed(what: str) -> Refusal:

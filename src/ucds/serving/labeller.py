@@ -1,4 +1,4 @@
-"""The model as the service sees it: rows in, one integer a row out, whatever else is in the batch."""
+"""The model of the service: rows in, one integer for each row out, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ucds.choices import Accelerator
 from ucds.data.views import View
-from ucds.errors import UcdsWarning
+from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
@@ -27,12 +27,12 @@ class Labeller(Protocol):
     """Labels full batches of one fixed size.
 
     Attributes:
-        name: of the model, as the answers give it.
-        digest: of its weights: the ledger keeps the answers of different models apart.
-        n_clusters: the paper's ``K``.
-        row_shape: of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
-        dtype: of the rows: uint8 for images, float32 for embeddings.
-        batch_size: rows of every batch.
+        name: name of the model, part of each answer.
+        digest: digest of the weights; the ledger keeps the answers of different models apart.
+        n_clusters: number of clusters, K.
+        row_shape: shape of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
+        dtype: type of the rows: uint8 for images, float32 for embeddings.
+        batch_size: number of rows in every batch.
     """
 
     name: str
@@ -44,21 +44,23 @@ class Labeller(Protocol):
 
     def label(self, rows: Rows) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
-        ...
 
 
 class ModelLabeller:
     """A source model that answers in batches of one fixed size.
 
-    A row computed in batches of different sizes may differ in its last bits, and a near tie then
-    has two answers. With one size there is one program: rows come out the same to the bit, whatever
-    company they are in. A model for which that does not hold, because it takes statistics over its
-    batch, is found when it is loaded, and answers one row at a time.
+    A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
+    answers. In batches of one size a row comes out the same to the bit, whatever the other rows are. A
+    model for which that does not hold, because it takes statistics over its batch, is found when it is
+    loaded, and answers one row at a time.
 
     Args:
-        stored: a model of role "source".
-        device: where to compute.
-        batch_size: rows of every batch; by default 16 on a CPU, 64 on an accelerator.
+        stored: model of role "source".
+        device: device to compute on; the CPU if ``None``.
+        batch_size: number of rows in every batch; 16 on a CPU and 64 on an accelerator if ``None``.
+
+    Raises:
+        InputError: the batch size is not positive.
 
     Warns:
         UcdsWarning: the model's rows depend on each other.
@@ -67,6 +69,8 @@ class ModelLabeller:
     def __init__(
         self, stored: StoredModel, device: torch.device | None = None, batch_size: int | None = None
     ) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"the model must take at least one sample at a time, not {batch_size}")
         spec = stored.card.backbone
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
@@ -74,14 +78,12 @@ class ModelLabeller:
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)
         self._model = stored.model.to(self._device).eval()
-        if spec.input_size is None:
-            self.row_shape: tuple[int, ...] = (spec.width,)
-            self.dtype: npt.DTypeLike = np.float32
-        else:
-            size = stored_size(spec)
-            self.row_shape, self.dtype = (3, size, size), np.uint8
+        self.row_shape: tuple[int, ...] = (spec.width,)
+        self.dtype: npt.DTypeLike = np.float32
+        if spec.input_size is not None:
+            self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8
         self.batch_size = batch_size or (16 if self._device.type == "cpu" else 64)
-        if self.batch_size > 1 and not self._rows_are_apart():
+        if self.batch_size > 1 and not self._rows_are_independent():
             warnings.warn(
                 f"model {self.name!r} looks at its whole batch, so it answers one sample at a time, slowly",
                 UcdsWarning,
@@ -96,13 +98,14 @@ class ModelLabeller:
         """Read the model of a finished run.
 
         Raises:
-            UserError: the run holds no model of role "source", or the machine lacks the device.
+            InputError: the run holds no model of role "source", or the machine lacks the device.
+            DamagedFileError: the model file cannot be read.
         """
         stored = load_model(run, role="source")
         return cls(stored, Runtime(accelerator=accelerator).device, batch_size)
 
     def label(self, rows: Rows) -> Labels:
-        """See :class:`Labeller`."""
+        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
         return self._probabilities(rows).argmax(-1).cpu().numpy()
 
     def _probabilities(self, rows: Rows) -> Tensor:
@@ -112,15 +115,15 @@ class ModelLabeller:
             logits: Tensor = self._model(inputs).logits
             return logits.float().softmax(-1)
 
-    def _rows_are_apart(self) -> bool:
-        """Whether a row's answer stays as it is when its company and its place change."""
+    def _rows_are_independent(self) -> bool:
+        """Return whether a row's answer stays when its place and the other rows change."""
         generator = np.random.default_rng(0)
         shape = (self.batch_size, *self.row_shape)
         if self.dtype is np.uint8:
             rows: Rows = generator.integers(0, 256, shape, np.uint8)
         else:
             rows = generator.standard_normal(shape).astype(np.float32)
-        alone = np.zeros(shape, rows.dtype)
+        alone = np.zeros_like(rows)
         alone[-1] = rows[0]
         together, apart = self._probabilities(rows)[0], self._probabilities(alone)[-1]
         return torch.allclose(together, apart, rtol=1e-4, atol=1e-6)

@@ -1,8 +1,8 @@
-"""Keys, budgets and answers: what was given to whom, exact under any number of writers.
+"""Keys, budgets and answers: the record of all labels given, exact under any number of writers.
 
 The labels are computed first. Then one transaction checks the budget again, keeps the answers and
-appends to the log; only when it is on disk does the client get them. A crash before leaves nothing
-charged; a crash after leaves answers that are free when asked again.
+appends to the log; only when it is on disk does the client get them. After a crash before that moment
+nothing is charged; after a crash later, the answers are kept and free when asked again.
 """
 
 from __future__ import annotations
@@ -12,52 +12,45 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ucds.errors import InputError
+from ucds.errors import InputError, ServiceUnavailableError
 from ucds.labels.wire import Budget
 from ucds.serving import audit, tables
 from ucds.serving.audit import Head, Verdict
 
 KEY_PREFIX = "ucds_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_MOST_ASKED = 10_000  # contents in one statement: SQLite takes 32,766 values, PostgreSQL 65,535
+LedgerAway = ServiceUnavailableError
 
 
 class OverBudget(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A request asks for more than is left; nothing of it is given."""
-
-    def __init__(self, budget: Budget, asked: int) -> None:
-        super().__init__(f"{asked} new samples asked, {budget.remaining} left")
-        self.budget, self.asked = budget, asked
+    """A request asks for more samples than are left; no label of it is given."""
 
 
 class KeyRevoked(Exception):  # noqa: N818
     """The key was revoked."""
 
 
-class LedgerAway(Exception):  # noqa: N818
-    """The database cannot be reached, or did not take the transaction."""
-
-
 @dataclass(frozen=True)
 class KeyRecord:
-    """What the ledger holds of one key; the key itself it does not hold.
+    """The ledger's record of one key; the key itself is not in the ledger.
 
     Attributes:
-        number: in the ledger.
-        name: whose it is.
+        number: number of the key in the ledger.
+        name: name of its holder.
         limit: distinct samples that may be labelled.
         rate: samples a second; ``None`` without bound.
-        created: when, ISO 8601 in UTC.
-        revoked: when, or ``None`` while it is valid.
+        created: time when it was made, ISO 8601 in UTC.
+        revoked: time when it was revoked; ``None`` while it is valid.
         used: distinct samples labelled so far.
-        last_used: when it last got an answer.
+        last_used: time of its last answer; ``None`` before the first.
     """
 
     number: int
@@ -71,24 +64,25 @@ class KeyRecord:
 
     @property
     def budget(self) -> Budget:
-        """As it is told to the client."""
+        """Budget as the client is told."""
         return Budget(limit=self.limit, used=self.used, remaining=max(0, self.limit - self.used))
-
-    @classmethod
-    def of(cls, row: Any) -> KeyRecord:
-        """From a row of the table."""
-        return cls(row.id, row.name, row.budget, row.rate, row.created, row.revoked, row.used, row.last_used)
 
 
 class Ledger:
     """The ledger of one service or of several replicas.
 
+    Every method raises ServiceUnavailableError when the database does not answer or does not take the
+    transaction, NoSpaceError when its disk is full, and DamagedFileError when its file is damaged.
+
     Args:
-        place: a run folder, a SQLite file, or a database address.
-        create: make it when there is none.
+        place: run folder, SQLite file, or database address.
+        create: whether a SQLite file is made when there is none.
 
     Raises:
-        UserError: it cannot be opened.
+        InputError: the place cannot be used, or there is no ledger and none is to be made.
+        DamagedFileError: the file is not a ledger.
+        NoSpaceError: the file cannot be written.
+        ServiceUnavailableError: the database cannot be reached.
     """
 
     def __init__(self, place: str | Path, *, create: bool = True) -> None:
@@ -96,32 +90,27 @@ class Ledger:
         self._engine = tables.open_engine(self.url, create=create)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections to the database."""
         self._engine.dispose()
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _transaction(self, *, writes: bool = False) -> Iterator[Connection]:
         try:
-            with self._engine.connect() as connection, connection.begin():
+            with self._engine.execution_options(**{tables.WRITES: writes}).begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise LedgerAway(_cause(error)) from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[Connection, Head]]:
-        """A transaction that holds the head of the log from its first statement on."""
-        try:
-            options = {tables.WRITES: True}
-            with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                yield connection, audit.lock_head(connection)
-        except SQLAlchemyError as error:
-            raise LedgerAway(_cause(error)) from error
+            raise tables.explain(error, "the ledger cannot be used") from error
 
     def add_key(self, name: str, budget: int, rate: float | None = None) -> str:
-        """Make a key; it is returned once, and only its hash is kept.
+        """Make a key and return it, this once; the ledger keeps its hash alone.
+
+        Args:
+            name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
+            budget: distinct samples that may be labelled.
+            rate: samples a second; ``None`` without bound.
 
         Raises:
-            UserError: the name is taken or unusable, or a number is out of range.
+            InputError: the name is taken or unusable, or a number is out of range.
         """
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
@@ -129,13 +118,13 @@ class Ledger:
             raise InputError(f"a budget is a number of samples, not {budget}")
         if rate is not None and not 0 < rate < float("inf"):
             raise InputError(f"a rate is a positive number of samples a second, not {rate}")
-        key = KEY_PREFIX + secrets.token_urlsafe(32)
-        with self._writing() as (connection, head):
-            if connection.execute(select(tables.keys).where(tables.keys.c.name == name)).first():
+        key, time = KEY_PREFIX + secrets.token_urlsafe(32), _now()
+        with self._transaction(writes=True) as connection:
+            head = audit.lock_head(connection)
+            if _find(connection, name=name) is not None:
                 raise InputError(
                     f"there is a key of the name {name!r} already: choose another, also if revoked"
                 )
-            time = _now()
             row = {"name": name, "hash": _hash(key), "budget": budget, "rate": rate, "created": time}
             connection.execute(tables.keys.insert().values(**row, used=0))
             audit.append(connection, head, time, "key-added", {"name": name, "budget": budget, "rate": rate})
@@ -145,44 +134,42 @@ class Ledger:
         """Make a key worthless from the next request on.
 
         Raises:
-            UserError: there is none of that name, or it is revoked already.
+            InputError: there is no key of that name, or it is revoked already.
         """
-        with self._writing() as (connection, head):
-            row = connection.execute(select(tables.keys).where(tables.keys.c.name == name)).one_or_none()
-            if row is None:
+        with self._transaction(writes=True) as connection:
+            head, time = audit.lock_head(connection), _now()
+            record = _find(connection, name=name)
+            if record is None:
                 raise InputError(f"there is no key of the name {name!r}")
-            if row.revoked is not None:
-                raise InputError(f"the key {name!r} was revoked already, at {row.revoked}")
-            time = _now()
-            connection.execute(tables.keys.update().where(tables.keys.c.id == row.id).values(revoked=time))
+            if record.revoked is not None:
+                raise InputError(f"the key {name!r} was revoked already, at {record.revoked}")
+            connection.execute(tables.keys.update().filter_by(name=name).values(revoked=time))
             audit.append(connection, head, time, "key-revoked", {"name": name})
 
     def list_keys(self) -> list[KeyRecord]:
-        """All keys, revoked ones too, in the order they were made."""
-        with self._reading() as connection:
-            return [KeyRecord.of(row) for row in connection.execute(tables.keys.select().order_by("id"))]
+        """Return all keys, revoked ones too, in the order in which they were made."""
+        with self._transaction() as connection:
+            return _find_all(connection)
 
     def find_key(self, key: str) -> KeyRecord | None:
-        """The record of a key that somebody shows, or ``None``."""
-        with self._reading() as connection:
-            row = connection.execute(select(tables.keys).where(tables.keys.c.hash == _hash(key))).first()
-            return None if row is None else KeyRecord.of(row)
+        """Return the record of a key that a client shows, or ``None`` if there is no such key."""
+        with self._transaction() as connection:
+            return _find(connection, hash=_hash(key))
 
     def has_keys(self) -> bool:
-        """Whether any key was ever made."""
-        with self._reading() as connection:
-            return connection.execute(select(tables.keys.c.id).limit(1)).first() is not None
+        """Return whether any key was ever made."""
+        with self._transaction() as connection:
+            return connection.execute(tables.keys.select().limit(1)).first() is not None
 
     def known(self, key: KeyRecord, model: str, contents: Sequence[bytes]) -> dict[bytes, int]:
-        """The answers this key was given before; they are free.
+        """Return the answers that this key was given before; they are free.
 
         Raises:
-            OverBudget: the others are more than the budget has left.
+            OverBudget: the other samples are more than the budget has left.
         """
-        with self._reading() as connection:
+        with self._transaction() as connection:
             found = _known(connection, key.number, model, contents)
-            row = connection.execute(select(tables.keys).where(tables.keys.c.id == key.number)).one()
-        _check_budget(KeyRecord.of(row), len(set(contents)) - len(found))
+            _check_budget(_find(connection, id=key.number) or key, len(set(contents)) - len(found))
         return found
 
     def charge(
@@ -190,61 +177,82 @@ class Ledger:
     ) -> tuple[dict[bytes, int], Budget]:
         """Charge for the answers that are new, and record that all of them are given.
 
+        Whatever is raised, nothing is charged.
+
         Args:
-            key: whom to charge.
+            key: key to charge.
             model: digest of the model that answered.
             contents: content keys of the request's samples.
-            computed: labels of those among them that were not known before.
+            computed: label of each content that was not known before.
 
         Returns:
-            The label of every content (of one that another request got meanwhile, the label that
-            one got), and what is left of the budget.
+            The label of every content, and the budget after it. A content that another request asked for
+            meanwhile has the label which that request got.
 
         Raises:
-            OverBudget: the new ones are more than the budget has left; nothing is charged.
+            OverBudget: the new samples are more than the budget has left.
             KeyRevoked: the key was revoked meanwhile.
-            LedgerAway: the transaction did not come about; nothing is charged.
         """
-        with self._writing() as (connection, head):
-            row = connection.execute(select(tables.keys).where(tables.keys.c.id == key.number)).one()
-            if row.revoked is not None:
+        with self._transaction(writes=True) as connection:
+            head, time = audit.lock_head(connection), _now()
+            record = _find(connection, id=key.number)
+            if record is None or record.revoked is not None:
                 raise KeyRevoked
             labels = _known(connection, key.number, model, contents)
             new = {content: computed[content] for content in dict.fromkeys(contents) if content not in labels}
-            _check_budget(KeyRecord.of(row), len(new))
-            time, entry = _now(), head.entries + 1
+            _check_budget(record, len(new))
             if new:
-                shared = {"key_id": key.number, "model": model, "entry": entry}
+                shared = {"key_id": key.number, "model": model, "entry": head.entries + 1}
                 rows = [{"content": content, "label": label} | shared for content, label in new.items()]
                 connection.execute(tables.answers.insert(), rows)
-            used = row.used + len(new)
-            changed = tables.keys.update().where(tables.keys.c.id == key.number)
-            connection.execute(changed.values(used=used, last_used=time))
+            record = replace(record, used=record.used + len(new))
+            changed = tables.keys.update().filter_by(id=key.number)
+            connection.execute(changed.values(used=record.used, last_used=time))
             digest = audit.answers_digest(new.items())
-            body = {"name": row.name, "model": model, "asked": len(contents)}
+            body = {"name": record.name, "model": model, "asked": len(contents)}
             audit.append(connection, head, time, "answered", body | {"charged": len(new), "digest": digest})
-        budget = Budget(limit=row.budget, used=used, remaining=row.budget - used)
-        return labels | new, budget
+        return labels | new, record.budget
 
     def verify(self, anchor: Head | None = None) -> Verdict:
-        """Check the whole audit log, and the tables against it."""
-        with self._reading() as connection:
+        """Check the whole audit log, and the tables against it.
+
+        Args:
+            anchor: head that an earlier check returned; the log must contain it.
+        """
+        with self._transaction() as connection:
             if connection.dialect.name == "postgresql":  # all statements see the same moment
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return audit.verify(connection, anchor)
 
 
+def _find(connection: Connection, **wanted: object) -> KeyRecord | None:
+    return next(iter(_find_all(connection, **wanted)), None)
+
+
+def _find_all(connection: Connection, **wanted: object) -> list[KeyRecord]:
+    """Read the records of keys with the wanted columns, in the order in which the keys were made."""
+    table = tables.keys.c
+    columns = (table.id, table.name, table.budget, table.rate, table.created, table.revoked, table.used)
+    rows = connection.execute(select(*columns, table.last_used).filter_by(**wanted).order_by(table.id))
+    return [KeyRecord(*row) for row in rows]
+
+
 def _known(connection: Connection, key: int, model: str, contents: Sequence[bytes]) -> dict[bytes, int]:
-    table = tables.answers.c
-    asked = select(table.content, table.label).where(
-        table.key_id == key, table.model == model, table.content.in_(set(contents))
-    )
-    return {bytes(content): label for content, label in connection.execute(asked)}
+    table, wanted = tables.answers.c, list(set(contents))
+    found: dict[bytes, int] = {}
+    for start in range(0, len(wanted), _MOST_ASKED):
+        asked = select(table.content, table.label).filter_by(key_id=key, model=model)
+        some = table.content.in_(wanted[start : start + _MOST_ASKED])
+        found |= {bytes(content): label for content, label in connection.execute(asked.where(some))}
+    return found
 
 
 def _check_budget(key: KeyRecord, new: int) -> None:
     if new > 0 and key.used + new > key.limit:
-        raise OverBudget(key.budget, new)
+        raise OverBudget(
+            f"The request holds {new:,} samples not asked before, but the key's budget has "
+            f"{key.budget.remaining:,} left; nothing was charged."
+        )
 
 
 def _hash(key: str) -> str:
@@ -254,7 +262,3 @@ def _hash(key: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _cause(error: SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]

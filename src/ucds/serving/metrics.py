@@ -1,9 +1,9 @@
-"""What an operator may watch; nothing in it tells one key or one image from another."""
+"""Figures for the operator; none of them tells one key or one image from another."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address, ip_network
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -18,53 +18,42 @@ _PATHS = ("/v1/labels", "/v1/info", "/healthz", "/readyz", "/metrics", "/openapi
 
 
 class Metrics:
-    """The figures of one application."""
+    """The figures of one application, and of the queue before its model."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "ucds_requests", "Requests by path and status", ["path", "status"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "ucds_request_seconds",
-            "Time to answer a request",
-            ["path"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.in_work = Gauge("ucds_requests_in_work", "Requests in work", registry=self.registry)
-        self.answered = Counter("ucds_samples_answered", "Samples answered", registry=self.registry)
-        self.computed = Counter("ucds_samples_computed", "Samples the model saw", registry=self.registry)
+    def __init__(self, batcher: Batcher) -> None:
+        self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
+        self._requests = counter("ucds_requests", "Requests by path and status", ["path", "status"])
+        self._seconds = seconds("ucds_request_seconds", "Time to answer a request", ["path"])
+        self.in_work = gauge("ucds_requests_in_work", "Requests in work")
+        self.answered = counter("ucds_samples_answered", "Samples answered")
+        self.computed = counter("ucds_samples_computed", "Samples the model saw")
+        queued = gauge("ucds_samples_queued", "Samples accepted and not yet answered")
+        queued.set_function(lambda: batcher.queued)
+        gauge("ucds_model_batches", "Batches the model ran").set_function(lambda: batcher.batches)
+        rows = gauge("ucds_model_rows", "Samples in those batches, without padding")
+        rows.set_function(lambda: batcher.rows)
 
-    def watch(self, batcher: Batcher) -> None:
-        """Show the state of the queue as well."""
-        figures: list[tuple[str, str, Callable[[], float]]] = [
-            ("ucds_samples_queued", "Samples accepted and not yet answered", lambda: batcher.queued),
-            ("ucds_model_batches", "Batches the model ran", lambda: batcher.batches),
-            ("ucds_model_rows", "Samples in those batches, without padding", lambda: batcher.rows),
-        ]
-        for name, text, value in figures:
-            Gauge(name, text, registry=self.registry).set_function(value)
-
-    def saw(self, path: str, status: int, seconds: float) -> None:
-        """Count a request."""
+    def count(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered after some seconds."""
         known = path if path in _PATHS else "other"  # a client must not be able to make new series
         self._requests.labels(known, str(status)).inc()
         self._seconds.labels(known).observe(seconds)
 
     def render(self) -> bytes:
-        """In Prometheus' text format."""
-        return generate_latest(self.registry)
+        """Return all figures in Prometheus' text format."""
+        return generate_latest(self._registry)
 
 
 class MetricsMiddleware:
-    """Counts every request, whatever becomes of it."""
+    """Counts every request, answered or not."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Pass a request on, and count it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         begun, status = time.perf_counter(), 500
@@ -75,23 +64,22 @@ class MetricsMiddleware:
                 status = message["status"]
             await send(message)
 
-        self._metrics.in_work.inc()
-        try:
-            await self._app(scope, receive, note)
-        finally:
-            self._metrics.in_work.dec()
-            self._metrics.saw(scope["path"], status, time.perf_counter() - begun)
+        with self._metrics.in_work.track_inprogress():
+            try:
+                await self._app(scope, receive, note)
+            finally:
+                self._metrics.count(scope["path"], status, time.perf_counter() - begun)
         return None
 
 
 class Networks:
-    """Addresses that may do something.
+    """A set of addresses.
 
     Args:
-        networks: in the usual notation, ``10.0.0.0/8``.
+        networks: networks in the usual notation, such as ``10.0.0.0/8``.
 
     Raises:
-        UserError: one of them is none.
+        InputError: one of them is not a network.
     """
 
     def __init__(self, networks: tuple[str, ...]) -> None:

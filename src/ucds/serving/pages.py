@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def render_page(schema: Mapping[str, Any]) -> str:
-    """One section for each operation of an OpenAPI description."""
+    """Render an OpenAPI description as one page, with a section for each operation."""
     sections = [
         _section(method, path, operation)
         for path, operations in schema["paths"].items()

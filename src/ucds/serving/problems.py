@@ -1,10 +1,10 @@
-"""Refusals: every answer that is no answer is a problem document (RFC 9457) with one clear sentence."""
+"""Refusals: each request without an answer gets a problem document (RFC 9457) with one clear sentence."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -37,14 +37,15 @@ TITLES = {
 TYPE_PREFIX = "urn:ucds:problem:"
 
 
-class Refusal(Exception):  # noqa: N818  (it is what the service answers, not a fault of it)
-    """A request that is not answered.
+class Refusal(Exception):  # noqa: N818  (the service answers with it; the service has no fault)
+    """A request that gets no labels.
 
     Args:
-        kind: a key of `TITLES`.
+        kind: key of `TITLES`.
         detail: one sentence that says what is wrong and what to do.
         retry_after: seconds after which the same request may succeed, where time helps.
-        invalid: the samples that cannot be used.
+        invalid: samples that cannot be used.
+        headers: further headers of the answer.
     """
 
     def __init__(
@@ -53,69 +54,52 @@ class Refusal(Exception):  # noqa: N818  (it is what the service answers, not a 
         detail: str,
         *,
         retry_after: int | None = None,
-        invalid: Sequence[InvalidSample] | None = None,
+        invalid: list[InvalidSample] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.kind, self.detail, self.retry_after = kind, detail, retry_after
-        self.invalid = list(invalid) if invalid is not None else None
+        self.kind, self.detail, self.invalid = kind, detail, invalid
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+        if TITLES[kind][0] == 401:
+            self.headers["WWW-Authenticate"] = "Bearer"
 
     def response(self) -> Response:
-        """The refusal as HTTP."""
-        headers = {}
-        if self.retry_after is not None:
-            headers["Retry-After"] = str(self.retry_after)
-        if self.kind in ("no-key", "unknown-key"):
-            headers["WWW-Authenticate"] = "Bearer"
-        return problem_response(self.kind, self.detail, headers=headers, invalid=self.invalid)
-
-
-def problem_response(
-    kind: str,
-    detail: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    invalid: list[InvalidSample] | None = None,
-) -> Response:
-    """A problem document of the given kind."""
-    status, title = TITLES[kind]
-    problem = Problem(type=TYPE_PREFIX + kind, title=title, status=status, detail=detail, invalid=invalid)
-    content = json.dumps(problem.to_json()).encode()
-    return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+        """Return the refusal as an HTTP answer."""
+        status, title = TITLES[self.kind]
+        problem = Problem(
+            type=TYPE_PREFIX + self.kind, title=title, status=status, detail=self.detail, invalid=self.invalid
+        )
+        content = json.dumps(problem.to_json())
+        return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=self.headers)
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Make an application answer every error as a problem document."""
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _fault)
+    """Make an application answer every error with a problem document."""
+    for kind in (Refusal, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return error.response()
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 404:
-        return problem_response("not-found", "There is nothing at this path; see /openapi.json.")
-    if error.status_code == 405:
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, Refusal):
+        refusal = error
+    elif not isinstance(error, HTTPException):
+        # The client does not see the trace: it could tell of the model or of another client.
+        logger.error("fault while answering %s", request.url.path, exc_info=error)
+        refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
+    elif error.status_code == 404:
+        refusal = Refusal("not-found", "There is nothing at this path; see /openapi.json.")
+    elif error.status_code == 405:
         detail = f"{request.method} is not a method of this path."
-        return problem_response("wrong-method", detail, headers=error.headers)
-    return problem_response("bad-request", "The request cannot be served.", headers=error.headers)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    # The trace stays here: it could say something of the model or of another client.
-    logger.error("fault while answering %s", request.url.path, exc_info=error)
-    return problem_response("fault", "The service failed on this request; nothing was charged for it.")
+        refusal = Refusal("wrong-method", detail, headers=error.headers)
+    else:
+        refusal = Refusal("bad-request", "The request cannot be served.", headers=error.headers)
+    return refusal.response()
 
 
 def problem_schemas(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems an operation may answer with, for its OpenAPI description."""
+    """Describe the problems that an operation may answer with, for its OpenAPI description."""
     content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    described: dict[int | str, dict[str, Any]] = {}
-    for status in statuses:
-        titles = [title for number, title in TITLES.values() if number == status]
-        described[status] = {"description": "; ".join(titles), "content": content}
-    return described
+    titles = {status: [title for number, title in TITLES.values() if number == status] for status in statuses}
+    return {status: {"description": "; ".join(titles[status]), "content": content} for status in statuses}

@@ -3,55 +3,44 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 
 
 class RateLimiter:
-    """One token bucket a key, in samples, kept by this process alone.
+    """One token bucket for each key, in samples; kept by this process, used on the event loop only.
 
-    A request needs one token to be let in; once its samples are counted, it pays for the others as
-    well, into debt if need be. So nobody has to know beforehand how many samples a request holds,
-    and no request is too large for the bucket.
+    A request needs one token to be let in. Once its samples are counted, it pays for the others as well, and
+    the bucket may go below zero. So the number of samples need not be known beforehand, and no request is
+    too large for the bucket.
 
     Args:
         burst: seconds of its rate that a key may save up.
-        clock: seconds, for tests.
+        clock: current time in seconds; tests give their own.
     """
 
     def __init__(self, burst: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._burst, self._clock = burst, clock
         self._buckets: dict[int, tuple[float, float]] = {}
-        self._lock = threading.Lock()
 
     def admit(self, key: int, rate: float | None) -> int | None:
-        """Take a token.
+        """Take a token, and return ``None``; without one, return the whole seconds until there is one.
 
         Args:
             key: number of the key.
             rate: samples a second; ``None`` without bound.
-
-        Returns:
-            ``None`` if there was one, else the whole seconds until there will be.
         """
-        if rate is None:
-            return None
-        with self._lock:
-            tokens = self._tokens(key, rate)
-            if tokens < 1:
-                return max(1, math.ceil((1 - tokens) / rate))
-            self._buckets[key] = (tokens - 1, self._clock())
-            return None
+        if rate is not None and (tokens := self._count_tokens(key, rate)) < 1:
+            return max(1, math.ceil((1 - tokens) / rate))
+        self.pay(key, rate, 1)
+        return None
 
     def pay(self, key: int, rate: float | None, count: int) -> None:
-        """Take further tokens, whether they are there or not."""
-        if rate is None or count <= 0:
-            return
-        with self._lock:
-            self._buckets[key] = (self._tokens(key, rate) - count, self._clock())
+        """Take tokens, whether they are there or not."""
+        if rate is not None:
+            self._buckets[key] = (self._count_tokens(key, rate) - count, self._clock())
 
-    def _tokens(self, key: int, rate: float) -> float:
+    def _count_tokens(self, key: int, rate: float) -> float:
         most = max(1.0, rate * self._burst)
         tokens, then = self._buckets.get(key, (most, self._clock()))
         return min(most, tokens + (self._clock() - then) * rate)

@@ -1,7 +1,8 @@
-"""The label service of a source run, from the run folder to the socket."""
+"""The label service of a source run as one function: from the run folder to answers over HTTP."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,22 +26,28 @@ def serve(
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
     ready: Callable[[str], None] = lambda url: None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Answer label requests over HTTP until the process is asked to stop; ``ucds serve`` does the same.
+    """Answer label requests over HTTP until SIGTERM, SIGINT or an event; ``ucds serve`` does the same.
 
     Args:
         run: folder of a finished source run.
-        address: host, port and certificate; port 8000 of this machine alone if ``None``.
+        address: host, port and certificate; port 8000 of 127.0.0.1 if ``None``.
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
-        limits: limits of a request and of the service.
+        limits: limits of a request and of the service; the defaults if ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
         metrics_from: networks that may read ``/metrics``.
         accelerator: device to compute on.
-        notice: receives what the owner should know before the service starts.
-        ready: receives the service's address once clients can connect.
+        notice: receives what the provider should know before the service starts.
+        ready: receives the service's URL once clients can connect.
+        stop: event that ends the service, set by another thread; signals reach the main thread alone.
 
     Raises:
-        UserError: the run, the address or the ledger cannot be used, or nobody could tell clients apart.
+        InputError: the run, the address or the ledger cannot be used, or other machines can reach the
+            service and there is no active key.
+        DamagedFileError: the model file or the ledger cannot be read.
+        NoSpaceError: the ledger cannot be written.
+        ServiceUnavailableError: the ledger's database cannot be reached.
     """
     address, limits = address or Address(), limits or Limits()
     labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
@@ -55,6 +62,6 @@ def serve(
             open_without_keys=address.is_loopback,
             metrics_from=tuple(metrics_from),
         )
-        run_server(app, address, limits, ready)
+        run_server(app, address, limits, ready, stop)
     finally:
         book.close()

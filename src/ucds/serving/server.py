@@ -1,4 +1,4 @@
-"""Puts the application on a socket, and takes it off again without losing a request."""
+"""Runs the application on a socket, and stops it without losing a request."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -24,13 +24,16 @@ from ucds.serving.settings import Limits
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen.
+    """The address that the service listens on.
 
     Attributes:
         host: name or number of an address of this machine.
-        port: 0 takes a free one.
+        port: port; 0 takes a free one.
         certificate: PEM file for TLS; without one the traffic is not encrypted.
-        private_key: PEM file of its key.
+        private_key: PEM file of the certificate's key.
+
+    Raises:
+        InputError: only one of the two files is given, or a file does not exist.
     """
 
     host: str = "127.0.0.1"
@@ -41,7 +44,7 @@ class Address:
     def __post_init__(self) -> None:
         """Refuse half of a pair, and files that are not there."""
         if (self.certificate is None) != (self.private_key is None):
-            raise InputError("TLS needs both: --tls-cert and --tls-key")
+            raise InputError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
         for path in (self.certificate, self.private_key):
             if path is not None and not path.is_file():
                 raise InputError(f"there is no file {path}")
@@ -62,10 +65,10 @@ class Address:
         return {str(entry[4][0]).partition("%")[0] for entry in found}
 
     def bind(self) -> socket.socket:
-        """Take the port.
+        """Open a socket at this address.
 
         Raises:
-            UserError: it is not to be had.
+            InputError: the address or the port is not available.
         """
         number = sorted(self._numbers())[0]
         family = socket.AF_INET6 if ":" in number else socket.AF_INET
@@ -80,17 +83,17 @@ class Address:
         return bound
 
     def url(self, bound: socket.socket) -> str:
-        """As a client writes it."""
+        """Return the URL of a bound socket."""
         scheme = "https" if self.certificate else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{bound.getsockname()[1]}"
 
 
 def check_exposure(address: Address, ledger: Ledger) -> list[str]:
-    """What the owner should know before the service starts.
+    """Return what the provider should know before the service starts, one sentence each.
 
     Raises:
-        UserError: others could reach it, and there is no key to tell them apart.
+        InputError: other machines can reach the service, and there is no active key.
     """
     keys = ledger.list_keys()
     active = [key for key in keys if key.revoked is None]
@@ -109,65 +112,59 @@ def check_exposure(address: Address, ledger: Ledger) -> list[str]:
 
 
 def run_server(
-    app: FastAPI, address: Address, limits: Limits, ready: Callable[[str], None] = lambda url: None
-) -> None:
-    """Answer until SIGTERM or SIGINT; then finish what was accepted.
-
-    Args:
-        app: from `create_app`.
-        address: where to listen.
-        limits: of connections and time.
-        ready: called with the address once clients can connect.
-
-    Raises:
-        UserError: the port or the certificate cannot be used.
-    """
-    with address.bind() as bound:
-        server = make_server(app, address, bound, limits, ready)
-        with _quiet_signals(), warnings.catch_warnings():
-            # Libraries tell of every damaged file and form: a client could fill the log with them.
-            for name in ("PIL", "python_multipart"):
-                logging.getLogger(name).setLevel(logging.CRITICAL)
-            warnings.filterwarnings("ignore", module=r"PIL\.")
-            server.run(sockets=[bound])
-
-
-def make_server(
     app: FastAPI,
     address: Address,
-    bound: socket.socket,
     limits: Limits,
     ready: Callable[[str], None] = lambda url: None,
-) -> uvicorn.Server:
-    """The server that `run_server` runs; `run(sockets=[bound])` runs it, `should_exit = True` stops it."""
-    return _Server(_config(app, address, limits), lambda: ready(address.url(bound)))
+    stop: threading.Event | None = None,
+) -> None:
+    """Answer until SIGTERM, SIGINT or the event; then finish what was accepted, and close the application.
 
+    Args:
+        app: application from `create_app`.
+        address: address to listen on.
+        limits: limits of connections and time.
+        ready: receives the service's URL once clients can connect.
+        stop: event that ends the service, set by another thread.
 
-@contextmanager
-def _quiet_signals() -> Iterator[None]:
-    """Let the process end with status 0 when it was asked to: uvicorn sends the signal on to us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    Raises:
+        InputError: the port or the certificate cannot be used.
+    """
     try:
-        yield
+        with address.bind() as bound:
+            server = _Server(_config(app, address, limits), lambda: ready(address.url(bound)), stop)
+            with warnings.catch_warnings():
+                # Libraries report every damaged file and form: a client could fill the log with that.
+                for name in ("PIL", "python_multipart"):
+                    logging.getLogger(name).setLevel(logging.CRITICAL)
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+                server.run(sockets=[bound])
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        app.state.answering.close()
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Calls a function when it is ready, and stops at an event as at a signal."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], stop: threading.Event | None
+    ) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._stop = ready, stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn would raise the signal once more at the end, and the process would not end with status 0.
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self._stop is not None and self._stop.is_set()
+        return await super().on_tick(counter)
 
 
 def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:

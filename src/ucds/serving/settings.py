@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from ucds.errors import InputError
 
@@ -11,24 +11,27 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask, and how much the service takes on at once.
+    """Bounds on one request, and on the work that the service takes on at once.
 
     Attributes:
         max_batch: samples in one request.
-        max_image_bytes: of one image file.
-        max_image_pixels: of one image, found in its header before anything is decoded.
-        max_request_bytes: of one request body, counted as it arrives.
+        max_image_bytes: bytes of one image file.
+        max_image_pixels: pixels of one image, checked in its header before a pixel is decoded.
+        max_request_bytes: bytes of one request body, counted as they arrive.
         max_requests: requests for labels in work at once; further ones are told to come again.
-        max_body_bytes: of all request bodies held at once.
+        max_body_bytes: bytes of all request bodies held at once.
         max_queue: samples accepted but not yet answered.
         max_connections: open connections.
-        max_header_bytes: of a request's first line and headers together.
-        header_seconds: for a client to send a request's headers.
-        body_seconds: for a client to send a request's body.
-        keep_alive_seconds: for an idle connection.
-        shutdown_seconds: for requests in work when the service is asked to stop.
-        max_wait_seconds: at most so long does a batch of the model wait to be filled.
-        decode_threads: that decode images; 0 takes one a processor.
+        max_header_bytes: bytes of a request's first line and headers together.
+        header_seconds: time for a client to send a request's headers.
+        body_seconds: time for a client to send a request's body.
+        keep_alive_seconds: time after which an idle connection is closed.
+        shutdown_seconds: time for requests in work when the service is asked to stop.
+        max_wait_seconds: longest time that a batch of the model waits to be filled.
+        decode_threads: threads that decode images; one for each processor if 0.
+
+    Raises:
+        InputError: a limit is not positive, or no request could ever be answered.
     """
 
     max_batch: int = 256
@@ -49,11 +52,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse limits under which no request could ever be answered."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least_is_zero = field.name in ("max_wait_seconds", "decode_threads")
-            if value < 0 or (value == 0 and not least_is_zero):
-                raise InputError(f"{field.name} must be positive, not {value}")
+        for name, value in vars(self).items():
+            if value < 0 or (value == 0 and name not in ("max_wait_seconds", "decode_threads")):
+                raise InputError(f"{name} must be positive, not {value}")
         if self.max_queue < self.max_batch:
             raise InputError(f"a queue of {self.max_queue} has no room for a request of {self.max_batch}")
         if self.max_body_bytes < self.max_request_bytes:

@@ -1,1 +1,1 @@
-"""The source owner's side: learns a clustering model and answers with labels. Never imports ``target``."""
+"""The provider's side: learns a clustering model and answers with labels. Never imports ``target``."""

@@ -1,4 +1,4 @@
-"""The source owner's model as a scikit-learn estimator."""
+"""The provider's model as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -22,28 +22,33 @@ class SourceClustering(ClusteringEstimator):
     """Cluster unlabelled samples of several domains with shared prototypes.
 
     Args:
-        n_clusters: the paper's ``K``.
+        n_clusters: number of clusters, K.
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
-            nothing, or a :class:`ucds.backbones.Backbone` that takes them.
-        weights: where the named encoder's weights come from: ``"default"``, ``"none"`` or a file.
+            ``None``, or a :class:`ucds.backbones.Backbone` that takes them.
+        weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
         method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
             ``"head"`` for the consensus method and ``"full"`` for the paper's.
         settings: further settings of the method by name, see ``ucds settings``.
-        random_state: seed of every random choice; the same integer gives the same model.
-        accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        precision: ``"32-true"`` or ``"bf16-mixed"``.
-        cache: folder for decoded images and frozen features; the user's cache folder if ``None``.
+        random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
+            integers give equal models, ``None`` a new one at each fit.
+        accelerator: device to compute on: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
+        cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
         verbose: whether to show progress.
 
     Attributes:
         labels_: ``(n,)`` cluster of each training sample.
-        prototypes_: ``(n_clusters, width)``, shared by all domains.
-        proportions_: ``(n_domains, n_clusters)``, each domain's own.
+        ids_: ids of the training samples.
+        prototypes_: ``(n_clusters, width)`` prototypes, shared by all domains.
+        proportions_: ``(n_domains, n_clusters)`` sizes of the clusters in each domain.
         domain_names_: names of the domains, in the order of the proportions.
         model_: the trained :class:`ucds.models.ClusteringModel`.
-        stages_: how the training went.
+        stored_: the model with its description, as :meth:`save` writes it.
+        stages_: results of the stages of the training.
         n_features_in_: width of the vectors, when ``fit`` was given an array.
+
+    After :meth:`load` there are no ``labels_``, ``ids_`` and ``stages_``: they belong to a training.
 
     Example:
         >>> source = SourceClustering(n_clusters=10, random_state=0)
@@ -68,18 +73,21 @@ class SourceClustering(ClusteringEstimator):
             sample_domain: ``(n,)`` domain of each vector, any values; one domain if ``None``.
 
         Raises:
-            UserError: (a ``ValueError``) inputs or parameters that cannot be used.
+            InputError: an input or a parameter cannot be used.
         """
         session = self._session()
         data, backbone = self._open(X, session, sample_domain)
         return self._fit(data, backbone, session)
 
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
-        """Answer a target owner: one integer a sample, and nothing else.
+        """Label a client's samples: one integer a sample, and nothing else.
 
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
-            provider: name to sign with.
+            provider: name that signs the labels.
+
+        Raises:
+            InputError: the samples are not of the kind that ``fit`` was given.
         """
         check_is_fitted(self)
         data = self._open_fitted(X, "target")
@@ -87,5 +95,4 @@ class SourceClustering(ClusteringEstimator):
         return ClusterLabels(data.samples.ids, hard, self.n_clusters, provider)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
-        cache = self._feature_cache(data)
-        return fit_source(session, backbone, data, self.n_clusters, cache=cache)
+        return fit_source(session, backbone, data, self.n_clusters, cache=self._feature_cache(data))

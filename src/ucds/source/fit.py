@@ -22,14 +22,17 @@ def fit_source(
     *,
     cache: Path | None = None,
 ) -> TrainedModel:
-    """Learn a clustering model from unlabelled source domains.
+    """Learn a clustering model from unlabelled source domains, by the method of the run's settings.
 
     Args:
-        session: the run; its settings say by which method.
+        session: the run, with the settings of a method.
         backbone: pre-trained encoder.
         data: source samples and views.
         n_clusters: number of clusters, K.
         cache: folder of frozen features; ``None`` keeps them in memory.
+
+    Raises:
+        InputError: there are too few samples.
     """
     if isinstance(session.settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)

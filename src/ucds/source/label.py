@@ -1,4 +1,4 @@
-"""The provider labels samples offline: one integer a sample, and nothing else."""
+"""Labels a client's samples offline: one integer a sample, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def label(
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
     Args:
-        run: folder of a finished source run, whose name signs the labels.
+        run: folder of a finished source run; its name signs the labels.
         images: folder of images, or ``.npy`` or ``.npz`` file of embeddings.
-        out: label file to write, if any.
+        out: label file to write; none if ``None``.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: the run or the samples cannot be used.
+        InputError: the run or the samples cannot be used.
+        DamagedFileError: the model file cannot be read.
     """
-    stored, cache = load_model(Path(run), role="source"), cache or CacheOptions()
-    reporter = reporter or Quiet()
+    stored = load_model(Path(run), role="source")
+    cache, reporter = cache or CacheOptions(), reporter or Quiet()
     data = open_for_prediction(Path(images), stored.card.backbone, "target", cache, reporter)
     runtime = Runtime(accelerator=accelerator, reporter=reporter)
     probabilities = cluster_probabilities(stored, data, runtime, cache=cache.directory)
     hard = probabilities.argmax(-1).cpu().numpy()
     labels = ClusterLabels(data.samples.ids, hard, stored.card.n_clusters, stored.card.name)
     if out is not None:
-        labels.save(Path(out))
+        labels.save(out)
     return labels

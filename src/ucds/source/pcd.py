@@ -28,8 +28,8 @@ def learn_source(
     Args:
         session: the run, with the settings.
         model: pre-trained encoder with new bottleneck and prototypes.
-        data: source samples; ``samples.domain`` tells which domain each one comes from.
-        validation: further source samples, to choose the model with.
+        data: source samples; ``samples.domain`` holds the domain of each.
+        validation: further source samples, on which the model is chosen.
     """
     settings = session.settings
     transport = PrototypeTransport(
@@ -65,14 +65,9 @@ def learn_source(
 def fit_source_by_pcd(
     session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int, cache: Path | None
 ) -> TrainedModel:
-    """Run stage 1, with part of the samples kept to choose the model with.
+    """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
 
-    Args:
-        session: the run.
-        backbone: pre-trained encoder.
-        data: source samples and views.
-        n_clusters: number of clusters, K.
-        cache: folder of frozen features, with ``tune = "head"``; ``None`` keeps them in memory.
+    Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
     training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
     samples, fraction = training.data.samples, session.settings.validation_fraction
@@ -81,6 +76,5 @@ def fit_source_by_pcd(
         return conclude(session, training, data)
     train, kept = split_validation(samples, fraction, session.runtime.seed)
     learn_source(session, training.trained, Dataset(train, training.data.view), kept)
-    return conclude(
-        session, training, Dataset(subset(data.samples, kept.index, keep_domains=True), data.view)
-    )
+    evaluated = subset(data.samples, kept.index, keep_domains=True)
+    return conclude(session, training, Dataset(evaluated, data.view))

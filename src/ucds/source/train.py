@@ -1,4 +1,4 @@
-"""The provider's training run, from a folder of domains to a model in a run folder."""
+"""Trains the provider's model: from a folder of domains to a run folder."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ def train_source(
         data: folder with one folder of images a domain, or ``.npz`` with one array of embeddings a domain.
         out: run folder to make.
         n_clusters: number of clusters, K.
-        domains: names of the domains to take; all if ``None``.
-        encoder: encoder for images.
-        settings: :class:`ucds.PCDSettings` for the paper's method, :class:`ucds.ConsensusSettings` for ours;
-            the latter's defaults if ``None``.
-        options: seed, device and the like.
-        cache: place of decoded images and frozen features.
+        domains: names of the domains to use; all if ``None``.
+        encoder: encoder for images; ResNet-18 with published weights if ``None``.
+        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
+            consensus method, whose defaults are used if ``None``.
+        options: seed, device and how to run otherwise; the defaults if ``None``.
+        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: inputs, settings or the run folder cannot be used.
+        InputError: inputs, settings or the run folder cannot be used.
     """
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     check_run_folder(out, options)
-    inputs = open_for_training(
-        Path(data), "source", encoder or EncoderOptions(), cache, reporter, domains=domains
-    )
+    encoder = encoder or EncoderOptions()
+    inputs = open_for_training(Path(data), "source", encoder, cache, reporter, domains)
     return train_run(
         out,
         "source",

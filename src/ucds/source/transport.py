@@ -1,4 +1,4 @@
-"""The provider's part of the consensus method: whole-domain transport in place of training."""
+"""The provider's part of the consensus method: one transport of each whole domain in place of training."""
 
 from __future__ import annotations
 
@@ -34,23 +34,13 @@ def fit_source_by_transport(
     n_clusters: int,
     cache: Path | None,
 ) -> TrainedModel:
-    """Cluster the frozen features of all source domains into a model that labels any sample by itself.
+    """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
-    The model subtracts the mean of the domains' means from a query. The domain of a single query is not
-    known, and subtracting the mean of a batch of queries instead would let an answer depend on what else
-    was asked. (It would gain half a point on Office-31.)
+    The model subtracts the mean of the domains' means from a query, as the domain of a query is not known.
+    Subtracting the mean of a batch of queries would gain half a point on Office-31, but an answer would then
+    depend on the other queries. With ``tune = "full"`` the whole encoder is trained to give the assignments.
 
-    With ``tune = "full"`` the whole encoder is then trained to give the assignments found.
-
-    Args:
-        session: the run.
-        backbone: pre-trained encoder.
-        data: source samples and views.
-        n_clusters: number of clusters, K.
-        cache: folder of frozen features; ``None`` keeps them in memory.
-
-    Raises:
-        InputError: there are fewer samples than clusters.
+    Arguments and errors are those of :func:`ucds.source.fit.fit_source`.
     """
     check_sizes(session, data.samples, n_clusters)
     features = compute_features(session, backbone, data, cache)

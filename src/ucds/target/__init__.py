@@ -1,1 +1,1 @@
-"""The target owner's side: learns from labels alone. Never imports ``source`` or ``serving``."""
+"""The client's side: learns from labels alone. Never imports ``source`` or ``serving``."""

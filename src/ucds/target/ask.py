@@ -1,4 +1,4 @@
-"""The target owner asks a service: about every sample, or about a chosen few."""
+"""Asks a label service about the client's samples: about all of them, or about a few chosen ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, first_positions
 from ucds.data.vectors import VectorSamples
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, RefusedError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
@@ -28,10 +28,10 @@ from ucds.training.runtime import Runtime
 
 
 def questions_about(samples: Samples) -> Questions:
-    """What to send of opened samples.
+    """Return what a service is sent of opened samples.
 
     Raises:
-        UserError: the samples are neither image files nor embeddings.
+        InputError: the samples are neither image files nor embeddings.
     """
     if isinstance(samples, ImageSamples):
         return ImageQuestions(samples.root, samples.paths, samples.ids)
@@ -43,18 +43,19 @@ def questions_about(samples: Samples) -> Questions:
 def choose_spread(
     data: Dataset, backbone: Backbone, runtime: Runtime, count: int, *, cache: Path | None
 ) -> Selector:
-    """Choose samples to ask about that are well spread over the features of the owner's own encoder.
+    """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
-    Copies of a chosen sample are labelled along with it, for free. Labels from an earlier, different
-    choice count: only what is missing is chosen anew, far from them.
+    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count:
+    only the missing samples are chosen anew, far from the labelled ones.
 
     Args:
         data: samples and views.
-        backbone: whose frozen features say what is alike.
-        runtime: where to compute them; its seed decides between equals.
-        count: distinct samples to have labelled.
-        cache: folder for the features, where ``tune = "head"`` finds them again.
+        backbone: encoder whose features are compared.
+        runtime: device to compute on, and seed of the choice.
+        count: number of distinct samples to have labelled.
+        cache: folder of frozen features, where a training with ``tune = "head"`` finds them again; ``None``
+            keeps them in memory.
     """
 
     def choose(known: Mapping[bytes, int]) -> Sequence[int]:
@@ -65,7 +66,7 @@ def choose_spread(
         if len(given) < count:
             distinct = np.array(sorted(first.values()), dtype=np.int64)
             backbone.module.to(runtime.device)
-            features = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH_SIZE)
+            features = frozen_features(backbone, data, runtime, cache, batch_size=256)
             rows = features.samples.read(distinct).numpy()
             chosen = distinct[select_spread(rows, count, runtime.seed)].tolist()
             if not set(given) <= set(chosen):
@@ -79,14 +80,10 @@ def choose_spread(
     return choose
 
 
-_BATCH_SIZE = 256
-
-
 def labels_beside(out: Path, samples: Samples) -> Path:
-    """Where ``train-target --url`` keeps its labels: beside the run folder, which must start empty.
+    """Return the path at which the labels of a run are kept: beside the run folder, which must start empty.
 
-    The name holds the fingerprint of the samples: another folder's labels are never taken for theirs,
-    though its files may have the same names.
+    The name holds the fingerprint of the samples, as another folder may hold files of the same names.
     """
     place = out.resolve()
     return place.with_name(f"{place.name}.labels-{samples.fingerprint[:8]}.json")
@@ -101,20 +98,19 @@ def ask_for_run(
     cache: CacheOptions,
     reporter: Reporter,
 ) -> ClusterLabels:
-    """Ask for the labels of a run, or take those that an earlier attempt at it has paid for.
+    """Ask for the labels of a run, or return those that an earlier attempt at it has paid for.
 
     Args:
-        client: client of the service; not used when a run is resumed whose labels are complete.
+        client: client of the service; not used when a run with complete labels is resumed.
         inputs: samples and encoder of the run.
         out: run folder; the labels are kept beside it.
-        options: options of the run: whether it is resumed, seed and device.
+        options: options of the run: seed, device, and whether it is resumed.
         max_queries: number of samples to have labelled, well spread; all if ``None``.
         cache: place of frozen features.
         reporter: receives progress messages.
 
     Raises:
-        UserError: see :func:`ucds.labels.query.query_labels`; or the labels beside the run folder are
-            another model's.
+        UserError: see :func:`ucds.target.train.train_target`.
     """
     samples = inputs.data.samples
     place = labels_beside(out, samples)
@@ -128,7 +124,7 @@ def ask_for_run(
     if not options.resume:
         info = client.info()
         if (info.model, info.n_clusters) != (labels.provider, labels.n_clusters):
-            raise InputError(
+            raise RefusedError(
                 f"{place} holds labels of model {labels.provider!r}, but {client.url} answers as "
                 f"{info.model!r}: delete that file to ask anew, or choose another --out"
             )
@@ -150,7 +146,7 @@ def query(
 ) -> ClusterLabels:
     """Ask a label service about samples and write a label file; ``ucds query`` does the same.
 
-    A call that was killed goes on where it was when it is made again.
+    The same call continues a query that was killed, and pays for no label twice.
 
     Args:
         images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
@@ -158,14 +154,20 @@ def query(
         client: client of the service.
         max_queries: number of samples to have labelled, well spread over the encoder's features; all if
             ``None``.
-        encoder: encoder that says which samples are alike; used with ``max_queries`` only.
+        encoder: encoder whose features are compared; used with ``max_queries`` only.
         seed: seed of the choice of samples.
         accelerator: device to compute features on.
-        cache: place of decoded images and frozen features.
+        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: the samples or ``out`` cannot be used, or the service cannot answer.
+        InputError: the samples or ``out`` cannot be used, or the service takes other samples.
+        ServiceUnavailableError: the service cannot be reached, or could not answer in time.
+        RefusedError: the service refuses, the budget is used up, or another model answers than before.
+        DamagedFileError: the journal beside ``out`` cannot be read.
+
+    Warns:
+        UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
     if max_queries is None:

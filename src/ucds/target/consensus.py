@@ -1,4 +1,4 @@
-"""The client's part of the consensus method: clusterings in several spaces and the provider's labels vote.
+"""The client's part of the consensus method: a vote of clusterings in several spaces and the labels.
 
 The numbers of the steps are those of ``docs/consensus.md``.
 """
@@ -55,7 +55,7 @@ class Agreed:
         partition: ``(n,)`` cluster of each sample.
         shares: ``(n, K)`` share of the votes for each cluster, rows sum to 1. The partition itself has half
             of all votes.
-        evidence: why the provider's labels were used as they were; ``None`` if there were none.
+        evidence: use of the provider's labels, and its reasons; ``None`` without labels.
     """
 
     partition: Partition
@@ -72,14 +72,14 @@ def agree(
     labels: Partition | None = None,
     rows: IntArray | None = None,
 ) -> Agreed:
-    """Cluster samples by a vote of k-means partitions in several spaces and, if they help, of the labels.
+    """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
 
     Args:
         vectors: features ``(n, d)`` of one domain.
         n_clusters: number of clusters, K.
         settings: settings of the method.
-        rng: generator of the starts of k-means.
-        labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if nobody was asked.
+        rng: generator of the random draws of k-means and of the vote.
+        labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
         rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
     """
     # Step 1: spaces in which the samples fall into clusters.
@@ -100,32 +100,24 @@ def agree(
     if labels is not None:
         # Step 3: the guard decides how to use the provider's labels.
         rows = np.arange(len(vectors)) if rows is None else rows
-        evidence = weigh_labels(
-            own,
-            partition,
-            labels,
-            rows,
-            trusted=settings.trusted_agreement,
-            least=settings.least_agreement,
-            transfer=settings.transfer,
-        )
+        evidence = weigh_labels(own, partition, labels, rows, settings)
         principal = spaces.get("principal")
         if principal is None:
             principal = principal_space(centre(vectors), settings.space_width, settings.whitening)
         everywhere = _complete(principal, labels, rows)
         if evidence.use == "consensus":
-            # Step 4 a: the labels vote like the partitions of one more space.
+            # Step 4 a: the labels have the votes of one more space.
             votes += [everywhere] * starts
         elif evidence.use == "transferred":
             # Step 4 b: the labels, averaged over mutual neighbours, are further coordinates of every space.
             count = neighbours_within(len(vectors), n_clusters, settings.neighbours)
             smooth = mutual_neighbours(principal, count) @ np.eye(int(labels.max()) + 1)[everywhere]
-            shaped = (np.hstack([space, unit_rows(smooth)]) for space in spaces.values())
-            votes += kmeans_partitions(shaped, n_clusters, starts, rng)
+            widened = (np.hstack([space, unit_rows(smooth)]) for space in spaces.values())
+            votes += kmeans_partitions(widened, n_clusters, starts, rng)
         if evidence.use != "own":
             partition = consensus(votes, n_clusters, rng)
-    # Step 5: the model will be fitted to shares of votes. The consensus has half of them, so that dissent
-    # remains as doubt about a sample, and not as noise.
+    # Step 5: the model will be fitted to shares of votes. The consensus has half of them: votes against it
+    # then lower the certainty about a sample, but do not outweigh it.
     shares = vote_shares(votes + [partition] * len(votes), partition, n_clusters)
     return Agreed(partition, shares, evidence)
 
@@ -140,17 +132,8 @@ def fit_target_by_consensus(
 ) -> TrainedModel:
     """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
-    Args:
-        session: the run. Its folder, if any, gets ``transfer.json``: how the provider's labels were used,
-            and why.
-        backbone: pre-trained encoder, of any architecture.
-        data: target samples and views.
-        n_clusters: number of clusters, K; the provider's may be another.
-        labels: provider's labels of some or all samples, in their order; ``None`` if nobody was asked.
-        cache: folder of frozen features; ``None`` keeps them in memory.
-
-    Raises:
-        InputError: there are fewer samples than clusters.
+    The folder of the run, if there is one, gets ``transfer.json``: the use of the labels and its reasons.
+    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     check_sizes(session, data.samples, n_clusters)
     features = compute_features(session, backbone, data, cache)
@@ -205,7 +188,7 @@ def _report(session: Session[ConsensusSettings], evidence: Evidence | None) -> N
 
 
 def _complete(space: FloatArray, labels: Partition, rows: IntArray) -> Partition:
-    """Give every sample a label: its own, or that of the nearest sample that has one."""
+    """Return a label for every sample: its own, or that of the nearest sample that has one."""
     everywhere = np.full(len(space), -1)
     everywhere[rows] = labels
     missing = np.flatnonzero(everywhere < 0)

@@ -1,4 +1,4 @@
-"""The target owner's model as a scikit-learn estimator."""
+"""The client's model as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ucds.training.session import Session
 class TargetClustering(ClusteringEstimator):
     """Cluster unlabelled target samples with the help of a provider's labels.
 
-    Parameters and fitted attributes are those of :class:`ucds.SourceClustering`; the backbone may be
-    any, whatever the provider's is.
+    Parameters and fitted attributes are those of :class:`ucds.SourceClustering`. The backbone need not be the
+    provider's.
 
     Example:
         >>> target = TargetClustering(n_clusters=10, random_state=0)
@@ -43,12 +43,15 @@ class TargetClustering(ClusteringEstimator):
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
             y: ignored.
-            source_labels: the provider's answers: ``(n,)`` integers in ``[0, n_clusters)`` in the order
-                of the samples, -1 for a sample that has none, or :class:`ucds.ClusterLabels`. Without
-                them the samples are clustered alone.
+            source_labels: the provider's labels: ``(n,)`` integers in ``[0, n_clusters)`` in the order of the
+                samples, -1 for a sample that has none, or :class:`ucds.ClusterLabels`. ``None`` clusters the
+                samples alone.
 
         Raises:
-            UserError: (a ``ValueError``) inputs, labels or parameters that cannot be used.
+            InputError: an input, a label or a parameter cannot be used.
+
+        Warns:
+            UcdsWarning: only some samples have a label.
         """
         session = self._session()
         data, backbone = self._open(X, session)

@@ -26,10 +26,10 @@ def fit_target(
     *,
     cache: Path | None = None,
 ) -> TrainedModel:
-    """Learn a clustering model of the target's samples.
+    """Learn a clustering model of the target's samples, by the method of the run's settings.
 
     Args:
-        session: the run; its settings say by which method.
+        session: the run, with the settings of a method.
         backbone: pre-trained encoder, of any architecture.
         data: target samples and views.
         n_clusters: number of clusters, K.
@@ -38,7 +38,7 @@ def fit_target(
         cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
-        InputError: the method cannot take labels of another number of clusters.
+        InputError: there are too few samples, or PCD is given labels of another number of clusters.
 
     Warns:
         UcdsWarning: only some samples have a label.

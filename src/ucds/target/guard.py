@@ -1,15 +1,13 @@
-"""Decides, without ground truth, how far to trust the labels of a provider.
+"""Decides, without ground truth, how a provider's labels are used in clustering the target.
 
-Two questions, asked of clusterings of the target's own samples in several spaces:
+Two figures decide:
 
-- How far do the labels agree with them, in relation to how far they agree among themselves? Agreement is
-  mutual information adjusted for chance, so that it means the same for a hundred samples and for ten
-  thousand. Labels that agree with nothing are of other groups.
-- Do the labels show groups that the consensus of these clusterings does not have? If they show no more
-  than any of the clusterings does by chance, they differ in single samples only, and of those the target's
-  own features know more than a model of other domains.
-
-Only labels that pass both shape the clustering; the others have one voice at most.
+- The labels' agreement with clusterings of the target's own features in several spaces, in relation to the
+  agreement of these among themselves. Agreement is mutual information adjusted for chance, so that it means
+  the same for a hundred samples and for ten thousand. Labels that agree with nothing are of other groups.
+- The share of the provider's clusters that do not occur in the consensus of these clusterings, in relation
+  to the share that a single clustering has by chance. Labels without new clusters differ from the consensus
+  in single samples only, and about those the target's own features are the better evidence.
 """
 
 from __future__ import annotations
@@ -22,25 +20,38 @@ import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
+from ucds.config import ConsensusSettings
 from ucds.data.samples import IntArray
 from ucds.math.partitions import Partition, share_unmatched
 
 Use = Literal["own", "consensus", "transferred"]
-"""The target's own clustering, the labels as one voice of many, or as part of the spaces."""
+"""Use of the provider's labels.
+
+- ``"own"``: they are not used; the target's own clusterings vote alone.
+- ``"consensus"``: they count as one more clustering in the vote, with as many votes as a space has.
+- ``"transferred"``: averaged over neighbours, they are further coordinates of every space, and clusterings
+  in the spaces that are widened so join the vote.
+"""
+
+_SENTENCES: dict[Use, str] = {
+    "own": "the provider's labels were not used",
+    "consensus": "the provider's labels counted as one more clustering in the vote",
+    "transferred": "the provider's labels were used as further coordinates of the clustering",
+}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a provider's labels were used as they were.
+    """Use of a provider's labels, and the reasons.
 
     Attributes:
-        use: what became of them.
-        own_agreement: of the target's clusterings in different spaces, adjusted mutual information.
-        provider_agreement: of the provider's labels with these.
+        use: use of the labels.
+        own_agreement: adjusted mutual information of the target's clusterings in different spaces.
+        provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
         own_groups: share of a clustering's clusters that the consensus of all does not have, on average.
         provider_groups: share of the provider's clusters that this consensus does not have.
-        labelled: samples that have a label.
-        decided: "guarded", or what the configuration laid down.
+        labelled: number of samples that have a label.
+        decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
     """
 
     use: Use
@@ -57,33 +68,20 @@ class Evidence:
         return self.provider_agreement / max(self.own_agreement, 1e-9)
 
     @property
-    def teaches(self) -> bool:
-        """Whether the provider sees groups that the target does not, more than by chance."""
-        return self.provider_groups > self.own_groups
-
-    @property
     def sentence(self) -> str:
-        """What happened, for the target owner."""
-        what = {
-            "own": "the provider's labels were set aside",
-            "consensus": "the provider's labels had one voice among the clusterings of your own samples",
-            "transferred": "the provider's labels helped to shape the clustering",
-        }[self.use]
+        """The use and its reasons in one sentence for the client."""
+        what = _SENTENCES[self.use]
         if self.decided != "guarded":
             return f"{what}, because the setting 'transfer' says so"
-        agreement = (
-            f"they agree with clusterings of your own samples {self.share:.0%} as well as these agree among "
-            f"themselves (adjusted mutual information {self.provider_agreement:.2f} against "
-            f"{self.own_agreement:.2f})"
+        return (
+            f"{what}, because they agree with clusterings of your own samples {self.share:.0%} as well as "
+            f"these agree among themselves (adjusted mutual information {self.provider_agreement:.2f} "
+            f"against {self.own_agreement:.2f}) and {self.provider_groups:.0%} of their groups are new to "
+            f"the consensus of these (of a single clustering's groups, {self.own_groups:.0%})"
         )
-        groups = (
-            f"{self.provider_groups:.0%} of their groups are new to the consensus of these (of a single "
-            f"clustering's groups, {self.own_groups:.0%})"
-        )
-        return f"{what}, because {agreement} and {groups}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file, with the sentence."""
+        """Return the entries as JSON types, with share and sentence."""
         return asdict(self) | {"share": self.share, "sentence": self.sentence}
 
 
@@ -92,39 +90,35 @@ def weigh_labels(
     agreed: Partition,
     labels: Partition,
     rows: IntArray,
-    *,
-    trusted: float,
-    least: float,
-    transfer: Transfer = "guarded",
+    settings: ConsensusSettings,
 ) -> Evidence:
-    """Hold a provider's labels against clusterings of the target's own features.
+    """Compare a provider's labels with clusterings of the target's own features, and choose their use.
 
     Args:
-        own: clusterings ``(n,)`` by space; the agreement is that of the first of each space.
+        own: clusterings ``(n,)`` of each space; spaces are compared by the first of each.
         agreed: ``(n,)`` consensus of all of them.
-        labels: ``(m,)`` the provider's.
-        rows: ``(m,)`` samples that they belong to.
-        trusted: share of the own agreement from which on labels may shape the spaces.
-        least: share from which on they have a voice.
-        transfer: lay down the use, whatever is found.
+        labels: ``(m,)`` provider's labels.
+        rows: ``(m,)`` positions of the labelled samples.
+        settings: least relative agreement for each use, or the use itself (``transfer``).
     """
-    # Spaces are compared with each other; with one space only, its clusterings are.
+    # With one space only, its clusterings are compared.
     several = [space[0] for space in own] if len(own) > 1 else list(own[0])
     pairs = [(a, b) for i, a in enumerate(several) for b in several[:i]]
     among = float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
+    unmatched = [share_unmatched(one[rows], agreed[rows]) for space in own for one in space]
     found = Evidence(
         use="own",
         own_agreement=among,
         provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
-        own_groups=float(
-            np.mean([share_unmatched(one[rows], agreed[rows]) for space in own for one in space])
-        ),
+        own_groups=float(np.mean(unmatched)),
         provider_groups=share_unmatched(labels, agreed[rows]),
         labelled=len(rows),
-        decided=transfer,
+        decided=settings.transfer,
     )
-    if transfer != "guarded":
-        return replace(found, use=transfer)
-    if found.provider_agreement >= trusted * among and found.teaches:
+    if settings.transfer != "guarded":
+        return replace(found, use=settings.transfer)
+    shows_new_groups = found.provider_groups > found.own_groups
+    if shows_new_groups and found.provider_agreement >= settings.trusted_agreement * among:
         return replace(found, use="transferred")
-    return replace(found, use="consensus" if found.provider_agreement >= least * among else "own")
+    votes = found.provider_agreement >= settings.least_agreement * among
+    return replace(found, use="consensus" if votes else "own")

@@ -25,10 +25,10 @@ from ucds.training.stage import Stage
 
 
 class TaughtTransport(PrototypeTransport):
-    """The transport's state together with the soft targets that the provider's labels grow into.
+    """The transport's state together with the soft targets of the distillation.
 
     Attributes:
-        targets: ``(N, K)``, the paper's ``y^``; smoothed provider labels at first, and zeros for samples
+        targets: ``(N, K)`` the paper's ``y^``: smoothed labels of the provider at first, zeros for samples
             that have none.
     """
 
@@ -46,7 +46,7 @@ class TaughtTransport(PrototypeTransport):
         self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
 
     def tensors(self) -> dict[str, Tensor]:
-        """State by name, for checkpoints."""
+        """Return the state by name, for checkpoints."""
         return super().tensors() | {"targets": self.targets}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -58,20 +58,19 @@ class TaughtTransport(PrototypeTransport):
 def cluster_target(
     session: Session[PCDSettings], model: ClusteringModel, data: Dataset, labels: ClusterLabels
 ) -> StageResult:
-    """Train ``model`` in place on target samples, guided by one integer for each of them.
+    """Train ``model`` in place on target samples, guided by the provider's labels.
 
-    The paper has a label for every sample. Here some may lack one, because queries cost something: they
-    take part in clustering (transport, information, mixing) from the first step, but in distillation
-    only once the temporal ensemble has given them a target, a tenth of the stage later. Until then the
-    distillation term is the mean over those samples of the batch that have one. (A mean over the whole
-    batch would let few labels drown in the clustering terms: the model would then group the samples but
-    not know the provider's clusters again.)
+    The paper has a label for every sample. Here some samples may lack one, as queries have a price. These
+    take part in the clustering terms from the first step on, and in distillation once the temporal ensemble
+    has given them a target, a tenth of the stage later. Until then the distillation term is the mean over
+    the samples of the batch that have a target: in a mean over the whole batch, few labels would weigh too
+    little for the model to keep the provider's numbering of the clusters.
 
     Args:
         session: the run, with the settings.
-        model: pre-trained encoder with new bottleneck and prototypes; any architecture.
+        model: pre-trained encoder of any architecture, with new bottleneck and prototypes.
         data: target samples, one domain.
-        labels: the provider's answers, in the order of the samples; at least one.
+        labels: the provider's labels, in the order of the samples.
 
     Raises:
         InputError: labels and samples do not match, or labels have another number of clusters.
@@ -107,14 +106,14 @@ def cluster_target(
 
 
 def refine_target(session: Session[PCDSettings], model: ClusteringModel, data: Dataset) -> StageResult:
-    """Train ``model`` in place so that target samples gather tightly around the prototypes.
+    """Train ``model`` in place so that target samples lie close to the prototypes.
 
-    Neither the provider's labels nor CutMix take part: mixed targets would keep predictions unsure.
+    Neither the provider's labels nor CutMix are used: mixed targets would keep predictions uncertain.
     The proportions start from uniform again, as the paper hands over only the model to this stage.
 
     Args:
         session: the run, with the settings.
-        model: from stage 2, or fresh for target training only (TO).
+        model: model after stage 2, or a new one for target training only (TO).
         data: target samples, one domain.
     """
     settings = session.settings
@@ -144,18 +143,9 @@ def fit_target_by_pcd(
     labels: ClusterLabels | None,
     cache: Path | None,
 ) -> TrainedModel:
-    """Run stages 2 and 3; without labels only stage 3 (the paper's TO).
+    """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
-    Args:
-        session: the run.
-        backbone: pre-trained encoder, of any architecture.
-        data: target samples and views.
-        n_clusters: number of clusters, K.
-        labels: provider's labels, in the order of the samples; some samples may have none.
-        cache: folder of frozen features, with ``tune = "head"``; ``None`` keeps them in memory.
-
-    Raises:
-        InputError: the labels have another number of clusters.
+    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
     if labels is not None:

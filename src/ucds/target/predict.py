@@ -1,4 +1,4 @@
-"""The client finds the clusters of samples with its own model."""
+"""Finds the clusters of samples with the client's own model."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Predictions:
     clusters: NDArray[np.int64]
     confidence: NDArray[np.float32]
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write ``sample,cluster,confidence`` lines with a header."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["sample", "cluster", "confidence"])
         for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
             writer.writerow([name, int(cluster), f"{confidence:.4f}"])
-        write_text_atomically(path, text.getvalue())
+        write_text_atomically(Path(path), text.getvalue())
 
 
 def predict(
@@ -62,22 +62,23 @@ def predict(
     Args:
         run: folder of a finished target run.
         images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
-        out: CSV file to write, if any.
-        sort_into: folder to make, with one folder a cluster, into which the images are copied.
+        out: CSV file to write; none if ``None``.
+        sort_into: folder to make, with copies of the images in one folder a cluster; none if ``None``.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: the run or the samples cannot be used, or ``sort_into`` is in use.
+        InputError: the run or the samples cannot be used, or ``sort_into`` is in use.
+        DamagedFileError: the model file cannot be read.
     """
     images, folder = Path(images), None if sort_into is None else Path(sort_into)
-    if folder is not None and is_vector_file(images):
-        raise InputError("--sort-into needs images, not embeddings")
     if folder is not None:
-        refuse_used_folder(folder)
-    stored, cache = load_model(Path(run), role="target"), cache or CacheOptions()
-    reporter = reporter or Quiet()
+        if is_vector_file(images):
+            raise InputError("--sort-into needs images, not embeddings")
+        check_unused(folder)
+    stored = load_model(Path(run), role="target")
+    cache, reporter = cache or CacheOptions(), reporter or Quiet()
     data = open_for_prediction(images, stored.card.backbone, "target", cache, reporter)
     runtime = Runtime(accelerator=accelerator, reporter=reporter)
     confidence, clusters = cluster_probabilities(stored, data, runtime, cache=cache.directory).max(-1)
@@ -86,15 +87,15 @@ def predict(
         assert isinstance(data.samples, ImageSamples)
         sort_into_folders(folder, images, data.samples.paths, found, stored.card.n_clusters)
     if out is not None:
-        found.save(Path(out))
+        found.save(out)
     return found
 
 
-def refuse_used_folder(folder: Path) -> None:
-    """Make sure, before any work, that images can be sorted into a folder.
+def check_unused(folder: Path) -> None:
+    """Make sure that images can be sorted into a folder.
 
     Raises:
-        UserError: it holds something, or is none.
+        InputError: the folder is not empty, is the current one, or is not a folder.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder: choose another --sort-into")
@@ -105,23 +106,23 @@ def refuse_used_folder(folder: Path) -> None:
 def sort_into_folders(
     folder: Path, images: Path, paths: Sequence[str], predictions: Predictions, n_clusters: int
 ) -> None:
-    """Copy images into one folder a cluster, under names that stay apart.
+    """Copy images into one folder a cluster, under names that differ.
 
     A file in a sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``. Everything is copied to a temporary
     folder first, so that a crash leaves no half-sorted result.
 
     Args:
-        folder: to be made; it must not exist, or be empty.
-        images: the folder of the images.
-        paths: of the images below it, in the order of the predictions. (Ids would not do: they stand for
-            names that are not text in UTF-8, but do not open them.)
-        predictions: of these images.
-        n_clusters: how many folders.
+        folder: folder to make; it must not exist, or be empty.
+        images: folder of the images.
+        paths: paths of the images below ``images``, in the order of the predictions. Ids cannot stand for
+            them: the id of a file whose name is not UTF-8 does not open the file.
+        predictions: clusters of these images.
+        n_clusters: number of clusters, K.
 
     Raises:
-        UserError: ``folder`` is in use.
+        InputError: ``folder`` is in use.
     """
-    refuse_used_folder(folder)
+    check_unused(folder)
     width = len(str(n_clusters - 1))
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -136,7 +137,7 @@ def sort_into_folders(
 
 
 def _unused(path: Path) -> Path:
-    """The path, or if it is taken (by `a__b.jpg`, when `a/b.jpg` comes) the same with a number."""
+    """Add a number to a path that is taken (by `a__b.jpg`, when `a/b.jpg` is copied)."""
     free, number = path, 1
     while free.exists():
         number += 1

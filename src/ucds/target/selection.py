@@ -17,18 +17,17 @@ def select_spread(
     """Choose samples that are well spread in feature space, by the seeding of k-means++.
 
     Each new sample is drawn with a probability proportional to its squared distance from the nearest one
-    chosen so far (Arthur and Vassilvitskii, SODA 2007). Of a few such draws the one that leaves the
-    smallest sum of squared distances is kept, as scikit-learn does: always taking the farthest sample
-    instead would spend the queries on outliers. Distances are between directions, ``2 - 2 cos``, as
-    everywhere in the method.
+    chosen so far (Arthur and Vassilvitskii, SODA 2007). Of eight such draws the one that leaves the smallest
+    sum of squared distances is kept, as scikit-learn does: always taking the farthest sample would spend the
+    queries on outliers. Distances are between directions, ``2 - 2 cos``, as everywhere in the method.
 
     A longer choice with the same seed begins with the shorter one, so the first ``m`` samples are
     well spread for every ``m``.
 
     Args:
-        features: ``(n, d)``.
-        count: how many to choose; where there are fewer different samples, fewer are returned.
-        seed: of the draws.
+        features: ``(n, d)`` features of the samples.
+        count: number of samples to choose; fewer are returned where fewer samples differ.
+        seed: seed of the random draws; equal seeds give equal choices.
         given: positions that are chosen already; they are not returned again.
 
     Returns:
@@ -51,10 +50,10 @@ def select_spread(
 
 
 _TRIALS = 8
-"""Draws a choice; scikit-learn's ``2 + log k`` is 6 to 9 for the usual numbers of queries."""
+"""Draws for each choice; scikit-learn's ``2 + log k`` is 6 to 9 for the usual numbers of queries."""
 
 
 def _distances(directions: FloatArray, positions: IntArray) -> npt.NDArray[np.float64]:
-    """Squared distances of all samples from some, ``(m, n)``; what rounding leaves of zero is zero."""
+    """Compute squared distances ``(m, n)`` of some directions from all; remainders of rounding become 0."""
     squared = 2.0 - 2.0 * (directions[positions] @ directions.T).astype(np.float64)
     return np.where(squared < 1e-5, 0.0, squared)

@@ -1,4 +1,4 @@
-"""The client's training run, from a folder of samples and a provider's labels to a model in a run folder."""
+"""Trains the client's model: from a folder of samples and a provider's labels to a run folder."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ def train_target(
 
     Args:
         images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
-        out: run folder to make. Labels of a service are kept beside it.
+        out: run folder to make; labels of a service are kept beside it.
         labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
         n_clusters: number of clusters, K; the provider's if ``None``.
         max_queries: number of samples to have labelled by a service, well spread; all if ``None``.
-        encoder: encoder for images, of any architecture.
-        settings: :class:`ucds.PCDSettings` for the paper's method, :class:`ucds.ConsensusSettings` for ours;
-            the latter's defaults if ``None``.
-        options: seed, device and the like.
-        cache: place of decoded images and frozen features.
+        encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
+        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
+            consensus method, whose defaults are used if ``None``.
+        options: seed, device and how to run otherwise; the defaults if ``None``.
+        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        UserError: inputs, labels, settings or the run folder cannot be used, or the service cannot answer.
+        InputError: inputs, labels, settings or the run folder cannot be used.
+        DamagedFileError: the label file cannot be read.
+        ServiceUnavailableError: the service cannot be reached, or could not answer in time.
+        RefusedError: the service refuses, or the budget is used up.
 
     Warns:
-        UcdsWarning: only some samples have a label.
+        UcdsWarning: only some samples have a label, or ``max_queries`` is ignored.
     """
     if labels is None and n_clusters is None:
         raise InputError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
@@ -57,7 +60,7 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     check_run_folder(out, options)
-    answers = ClusterLabels.load(Path(labels)) if isinstance(labels, str | Path) else None
+    answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
     inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
     if isinstance(labels, LabelClient):
         with labels:

@@ -1,1 +1,1 @@
-"""Runs the stages: devices, schedule, checkpoints, progress. Knows neither side of the wall."""
+"""Runs the stages: devices, schedule, checkpoints, progress. Knows neither provider nor client."""

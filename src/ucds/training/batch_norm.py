@@ -1,8 +1,7 @@
 """Batch normalisation over the samples of all processes, on every device.
 
-PyTorch's own synchronised layer runs on accelerators only; this one is plain arithmetic around a
-differentiable all-reduce, so that two CPU processes of 32 samples can be held, in a test, against one
-process of 64.
+PyTorch's own synchronised layer runs on accelerators only. This one is plain arithmetic around a
+differentiable all-reduce, so that a test can compare two CPU processes of 32 samples with one of 64.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch.distributed.nn.functional import all_reduce
 def synchronise_batch_norm(module: nn.Module) -> None:
     """Make every batch normalisation in ``module`` use the statistics of all processes, in place.
 
-    Parameters, buffers and their names stay as they are, so checkpoints are exchangeable.
+    Parameters, buffers and their names stay as they are, so checkpoints stay valid.
     """
     for child in module.modules():
         if isinstance(child, nn.modules.batchnorm._BatchNorm) and not isinstance(child, _Synchronised):
@@ -25,7 +24,7 @@ def synchronise_batch_norm(module: nn.Module) -> None:
 
 
 class _Synchronised(nn.modules.batchnorm._BatchNorm):
-    """Takes the place of a batch normalisation's class; adds no state."""
+    """Class that replaces the class of a batch normalisation; it adds no state."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training or not dist.is_initialized():

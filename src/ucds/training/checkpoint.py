@@ -1,9 +1,8 @@
-"""The state of an unfinished run, as its checkpoint file holds it."""
+"""The state of an unfinished run, as its checkpoint file holds it (pickled, see ``run_folder``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +14,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StageResult:
-    """What a finished stage leaves behind besides the model.
+    """Result of a finished stage, apart from the model.
 
     Attributes:
         name: name of the stage.
@@ -23,8 +22,8 @@ class StageResult:
         selected: position of the evaluation whose model was kept.
         proportions: ``(D, K)`` sizes of the clusters in each domain, at that evaluation.
         seconds: time spent in the stage, over all resumed parts.
-        assignments: ``(n, K)`` shares of each sample's clusters, rows sum to 1, from a stage that clusters
-            features without training; ``None`` from the others.
+        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
+            features without training; ``None`` for other stages.
     """
 
     name: str
@@ -37,12 +36,12 @@ class StageResult:
 
 @dataclass
 class StageProgress:
-    """Where a stage in progress stands.
+    """State of a stage in progress.
 
     Attributes:
-        step: training steps done.
+        step: number of training steps done.
         seconds: time spent so far.
-        evaluations: evaluations so far.
+        evaluations: evaluations so far, in order.
         kept_model: weights at the evaluation that would be selected now; empty before the first one.
         kept_proportions: ``(D, K)`` proportions at that evaluation.
         optimiser: state of the optimiser.
@@ -60,14 +59,14 @@ class StageProgress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run needs to go on.
+    """Complete state of a run that is to be resumed.
 
     Attributes:
-        stage: name of the stage in progress, or of the one that finished last.
-        model: weights.
-        progress: where that stage stands; ``None`` once it has finished.
+        stage: name of the stage in progress, or of the stage that finished last.
+        model: weights of the model.
+        progress: state of that stage; ``None`` once it has finished.
         results: results of the finished stages, in order.
-        log: length of the run's log, bytes.
+        log: length of the run's log in bytes.
     """
 
     stage: str
@@ -75,31 +74,3 @@ class Checkpoint:
     progress: StageProgress | None
     results: list[StageResult]
     log: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return nested dictionaries and lists of tensors and numbers, which share the tensors."""
-        values: dict[str, Any] = _plain(self)
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Checkpoint:
-        """Read what :meth:`to_dict` returned."""
-        progress = values["progress"]
-        return cls(
-            stage=values["stage"],
-            model=values["model"],
-            progress=None if progress is None else StageProgress(**_with_evaluations(progress)),
-            results=[StageResult(**_with_evaluations(result)) for result in values["results"]],
-            log=values["log"],
-        )
-
-
-def _plain(value: Any) -> Any:
-    # dataclasses.asdict would copy every tensor.
-    if isinstance(value, (Checkpoint, StageProgress, StageResult, Evaluation)):
-        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _with_evaluations(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values, "evaluations": [Evaluation(**evaluation) for evaluation in values["evaluations"]]}

@@ -1,4 +1,4 @@
-"""What the two scikit-learn estimators have in common: parameters, inputs, prediction, files."""
+"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
 
     _role: ClassVar[Role]
-    """Side of the estimator; a folder given to a source's ``fit`` holds one folder a domain."""
+    """Side of the estimator; a folder for the source side holds one folder a domain."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.verbose = verbose
 
     def predict(self, X: FolderOrArray) -> NDArray[np.int64]:  # noqa: N803  (scikit-learn's name)
-        """Find the most probable cluster of each sample.
+        """Return the most probable cluster of each sample.
 
         Args:
-            X: ``(n, d)`` vectors, or a folder of images (with one folder a domain if ``fit`` had so).
+            X: ``(n, d)`` vectors, or a folder of images (with one folder a domain for the source side).
 
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters)``.
@@ -85,13 +85,13 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return self._probabilities(self._open_fitted(X, self._role))
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a run folder, as the training commands do; :meth:`load` reads it."""
+        """Write the model into a run folder, which :meth:`load` reads."""
         check_is_fitted(self)
         save_model(Path(folder), self.stored_)
 
     @classmethod
     def load(cls, run: str | Path, **parameters: Any) -> Self:
-        """Open the model of a finished run as an estimator that is fitted already.
+        """Open the model of a finished run as a fitted estimator.
 
         Args:
             run: run folder of this estimator's side.
@@ -110,7 +110,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     @abstractmethod
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
-        """Run the stages of this side."""
+        """Train the model of this side."""
 
     def _fit(self, data: Dataset, backbone: Backbone, session: Session[MethodSettings]) -> Self:
         found = self._train(session, backbone, data)
@@ -177,7 +177,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return Dataset(VectorSamples(vectors), VectorView())
 
     def _feature_cache(self, data: Dataset) -> Path | None:
-        """Features of images are worth keeping; those of vectors in memory stay there."""
+        """Return the folder of frozen features; those of vectors are kept only if a folder is given."""
         images = len(data.view.input_shape) > 1
         return self._cache_options().directory if images or self.cache is not None else None
 
@@ -190,7 +190,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
 
 def _seed_of(random_state: Any) -> int:
-    """Take an integer as it is, and draw one from whatever else scikit-learn takes for a random state."""
+    """Return an integer as it is; draw one from any other random state of scikit-learn."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
         if not 0 <= int(random_state) < 2**32:
             raise InputError(f"random_state must lie in [0, 2^32), not {random_state}")

@@ -1,7 +1,7 @@
-"""Computes the features of a frozen backbone once, for `--tune head`.
+"""Computes the features of a frozen backbone once, for ``tune = "head"``.
 
-Features are stored under the content of the sample and the weights of the backbone, so every run
-with the same backbone shares them, whatever its seed, split, method or file names.
+Features are stored under the content of the sample and the weights of the backbone, so all runs with the
+same backbone share them, whatever their seed, split, method and file names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ucds.data.cache import RowStore
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
-from ucds.data.samples import FloatArray, IntArray, Samples, first_positions
+from ucds.data.samples import FloatArray, IntArray, first_positions
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError, Interrupted
@@ -39,18 +39,19 @@ def frozen_features(
     """Replace samples by their features under a frozen backbone, computed on the test view.
 
     Args:
-        backbone: the encoder, without bottleneck; on the runtime's device.
-        data: its samples and views.
-        runtime: where to compute; with several processes each computes a share.
-        cache: folder to keep features in; ``None`` keeps them in memory. Features of a module of the
-            caller's own stay in memory in any case: no name says what it computes.
-        batch_size: samples at a time.
+        backbone: encoder without bottleneck, on the runtime's device.
+        data: samples and views that the backbone takes.
+        runtime: device and processes; each of several processes computes a share.
+        cache: folder for features; ``None`` keeps them in memory. Features of a module of the caller's own
+            stay in memory in any case, because no name identifies what it computes.
+        batch_size: number of samples computed at a time.
 
     Returns:
         The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs.
 
     Raises:
-        UserError: a feature is not finite.
+        InputError: a feature is not finite.
+        Interrupted: the run was asked to stop.
     """
     samples = data.samples
     if cache is None or backbone.spec.name == MODULE:
@@ -65,23 +66,16 @@ def frozen_features(
     }
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
-    missing = _missing(samples, store)
+    # Samples whose content has no features yet; each content once.
+    rows = store.rows_of(samples.keys)
+    positions = sorted(i for i in first_positions(samples.keys).values() if rows[i] < 0)
+    missing = np.array(positions, dtype=np.int64)
     runtime.wait_for_all()  # every process has counted before any of them adds rows
-    for index, features in _extract(
-        backbone, data, runtime, missing[runtime.rank :: runtime.processes], batch_size
-    ):
+    share = missing[runtime.rank :: runtime.processes]
+    for index, features in _extract(backbone, data, runtime, share, batch_size):
         store.append([samples.keys[i] for i in index], features)
     runtime.wait_for_all()
     return Dataset(FeatureSamples(samples, store), VectorView())
-
-
-def _missing(samples: Samples, store: RowStore) -> IntArray:
-    """Positions of the samples whose content has no features yet, each content once."""
-    first = first_positions(samples.keys)
-    rows = store.rows_of(samples.keys)
-    return np.array(
-        [i for i, key in enumerate(samples.keys) if rows[i] < 0 and first[key] == i], dtype=np.int64
-    )
 
 
 def _extract(

@@ -1,4 +1,4 @@
-"""Gives a model the clusters that were found in its frozen features, on either side."""
+"""Builds models from clusters that were found in frozen features, and fits them; for both sides."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ucds.training.session import Session
 from ucds.training.stage import Stage, make_sampler
 
 LOGIT_SCALE = 20.0
-"""Logits are so many times the projection on a unit prototype. The factor changes no label; it sets how
-certain a model is before it is fitted."""
+"""Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
+a model is before it is fitted."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class FeatureClusters:
     """Clusters found in the frozen features of some samples.
 
     Attributes:
-        axes: ``(d, w)`` directions onto which the model is to project unit features.
-        mean: ``(d,)`` subtracted from unit features before.
-        prototypes: ``(w, K)`` unit columns.
+        axes: ``(d, w)`` directions as columns, onto which the model projects unit features.
+        mean: ``(d,)`` vector that is subtracted from unit features before the projection.
+        prototypes: ``(w, K)`` prototypes of the clusters, unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain.
-        assignments: ``(n, K)`` shares of each sample's clusters, rows sum to 1.
-        seconds: time that it took to find them.
+        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+        seconds: time that the search for the clusters took.
     """
 
     axes: FloatArray
@@ -66,7 +66,7 @@ def check_sizes(session: Session[ConsensusSettings], samples: Samples, n_cluster
 def compute_features(
     session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, cache: Path | None
 ) -> Dataset:
-    """Compute the frozen features ``(n, d)`` of all samples, or take them from the cache."""
+    """Compute the frozen features ``(n, d)`` of all samples, or read them from the cache."""
     runtime, batch_size = session.runtime, session.settings.prediction_batch_size
     backbone.module.to(runtime.device)
     return frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
@@ -81,16 +81,16 @@ def build_from_clusters(
     vectors: FloatArray,
     clusters: FeatureClusters,
 ) -> Training:
-    """Build the model whose head gives the clusters found, and keep them as the result of a stage.
+    """Build the model whose head predicts the clusters found, and record them as the result of a stage.
 
     Args:
         session: the run.
         stage: name of the stage.
         backbone: pre-trained encoder.
         data: samples and views that the backbone takes.
-        features: the same samples with their features.
-        vectors: ``(n, d)`` these features.
-        clusters: clusters found in them.
+        features: the same samples with their frozen features.
+        vectors: ``(n, d)`` frozen features of the samples.
+        clusters: clusters found in these features.
     """
     projected = (unit_rows(vectors) - clusters.mean) @ clusters.axes
     head = ProjectionHead(
@@ -150,11 +150,11 @@ def _tensor(values: FloatArray) -> Tensor:
 
 
 class Assignments:
-    """The state of the fit: what the model is to say, and how large clusters are.
+    """State of the fit: the assignments to be learned and the sizes of the clusters.
 
     Args:
-        targets: ``(N, K)`` rows that sum to 1.
-        proportions: ``(D, K)`` of each domain.
+        targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
+        proportions: ``(D, K)`` sizes of the clusters in each domain.
     """
 
     warning: str | None = None
@@ -163,11 +163,11 @@ class Assignments:
         self.targets, self.proportions = targets, proportions
 
     def tensors(self) -> dict[str, Tensor]:
-        """State by name, for checkpoints."""
+        """Return the state by name, for checkpoints."""
         return {"proportions": self.proportions, "targets": self.targets}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over a state that :meth:`tensors` gave before."""
+        """Restore a state that :meth:`tensors` returned."""
         self.proportions = tensors["proportions"].to(self.proportions)
         self.targets = tensors["targets"].to(self.targets)
 
@@ -177,15 +177,15 @@ def fit_assignments(
 ) -> StageResult:
     """Train ``model`` in place to give the assignments found for the samples.
 
-    The pooled samples may be of several domains. CutMix (mix-up for vectors) takes part with its usual
-    weight where the whole encoder is trained, which a few thousand fixed targets would overfit.
+    CutMix (mix-up for vectors) is added when the whole encoder is trained, because the encoder would overfit
+    a few thousand fixed targets.
 
     Args:
-        session: the run, with the settings.
+        session: the run.
         name: name of the stage.
-        model: model whose head gives about these assignments already.
-        data: samples to train on.
-        targets: ``(N, K)`` shares of each sample's clusters, rows sum to 1.
+        model: model that predicts about these assignments already.
+        data: samples to train on, of one or several domains.
+        targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
     """
     settings, device = session.settings, session.runtime.device
     domain = torch.from_numpy(data.samples.domain)

@@ -1,4 +1,4 @@
-"""Judges a clustering model without ground truth: how certain, how balanced, how many clusters live."""
+"""Judges a clustering model without ground truth: its certainty, balance and number of used clusters."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor
 from ucds.math.precision import at_least_single
 
 COLLAPSED_SHARE = 0.5
-"""A run whose predictions use fewer than this share of its clusters is called collapsed."""
+"""Share of the clusters; a model that uses fewer is called collapsed."""
 
 SAMPLES_TO_TELL = 8
-"""Samples a cluster from which on an empty cluster means something: by chance it is e^-8."""
+"""Samples a cluster from which on an empty cluster is reported: by chance its probability is e^-8."""
 
 SELECTION_SLACK = 0.05
-"""Two evaluations count as equally informative when they differ by less than this share of log K."""
+"""Share of log K; evaluations whose information differs by less count as equally good."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model says of a whole set of samples at one moment of a stage.
+    """Summary of a model's predictions for a whole set of samples at one moment of a stage.
 
     Attributes:
-        step: training steps done.
+        step: number of training steps done.
         labels: ``(n,)`` int64 most probable cluster of each sample.
         marginal_entropy: entropy of the mean prediction, nats; ``log K`` when clusters are equally large.
         conditional_entropy: mean entropy of the predictions, nats; zero when every sample is certain.
-        active_clusters: clusters to which at least one sample belongs.
-        n_clusters: clusters of the model.
+        active_clusters: number of clusters to which at least one sample belongs.
+        n_clusters: number of clusters of the model, K.
     """
 
     step: int
@@ -42,16 +42,16 @@ class Evaluation:
 
     @property
     def information(self) -> float:
-        """Mutual information of samples and labels, nats: the label-free criterion of model selection."""
+        """Mutual information of samples and labels, nats; the criterion of model selection."""
         return self.marginal_entropy - self.conditional_entropy
 
     @property
     def warning(self) -> str | None:
-        """One sentence when the clustering is unhealthy, else ``None``.
+        """One sentence when the model has collapsed or leaves clusters empty, else ``None``.
 
-        A set with fewer samples than clusters cannot fill them all, and is judged by what it could fill.
-        In a set of a few samples a cluster a living cluster may be empty by chance, so empty clusters
-        are told of larger sets only.
+        A set with fewer samples than clusters cannot fill all clusters; it is judged by the number that it
+        can fill. In a small set a good cluster may be empty by chance, so empty clusters are reported for
+        larger sets only.
         """
         fillable = min(self.n_clusters, len(self.labels))
         if self.active_clusters < COLLAPSED_SHARE * fillable:
@@ -65,7 +65,7 @@ class Evaluation:
 
 
 def assess(probabilities: Tensor, step: int) -> Evaluation:
-    """Sum up the predictions ``(n, K)`` of a whole set after ``step`` training steps."""
+    """Summarise the predictions ``(n, K)`` of a whole set after ``step`` training steps."""
     p = at_least_single(probabilities)
     labels = p.argmax(-1).cpu()
     return Evaluation(
@@ -79,11 +79,10 @@ def assess(probabilities: Tensor, step: int) -> Evaluation:
 
 
 def select(evaluations: list[Evaluation]) -> int:
-    """Position of the evaluation to keep: the latest one that is about as informative as the best.
+    """Return the position of the evaluation to keep: the latest that is about as informative as the best.
 
-    Among healthy snapshots the information differs by less than it means, and a stage that has come to
-    the end of its learning-rate schedule is worth more than one in the middle. What the rule guards
-    against is a model that loses its clusters on the way.
+    Small differences in information do not matter, and a model at the end of the learning-rate schedule is
+    better than one in the middle. The rule protects against a model that loses clusters during training.
     """
     best = max(evaluation.information for evaluation in evaluations)
     slack = SELECTION_SLACK * math.log(evaluations[0].n_clusters)

@@ -1,4 +1,4 @@
-"""Opens what a run or a prediction works on: folders of images or files of embeddings, and the encoder."""
+"""Opens the inputs of a run or a prediction: images or embeddings, with their views and the encoder."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ucds.training.progress import Reporter, told_to
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Where decoded images and features are kept.
+    """Place of decoded images and frozen features.
 
     Attributes:
-        folder: on disk; the user's cache folder if ``None``.
-        limit_bytes: bound on decoded images; what does not fit is decoded at every read.
+        folder: folder on disk; the user's cache folder if ``None``.
+        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read.
     """
 
     folder: Path | None = None
@@ -43,7 +43,7 @@ class CacheOptions:
 
     @property
     def directory(self) -> Path:
-        """The folder to use."""
+        """Folder to use: the one given, or the user's cache folder."""
         return self.folder or default_cache_dir()
 
 
@@ -65,25 +65,30 @@ class EncoderOptions:
         """Build the encoder, anew at every call.
 
         Raises:
-            InputError: the name is unknown, or the weights cannot be had or do not fit.
+            InputError: the name is unknown, or the weights cannot be loaded or do not fit.
         """
         return build_backbone(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
 
 
 Predictable = str | Path | npt.NDArray[Any] | Sequence[Any]
-"""What a trained model can be given, see :func:`open_for_prediction`."""
+"""Inputs of a trained model, see :func:`open_for_prediction`."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Samples with the encoder and views that fit them."""
+    """Inputs of a training run.
+
+    Attributes:
+        data: samples and their views.
+        backbone: encoder that takes them.
+    """
 
     data: Dataset
     backbone: Backbone
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a run to be resumed."""
+        """Description of the inputs; a resumed run must have the same."""
         return {
             "data": self.data.samples.fingerprint,
             "backbone": asdict(self.backbone.spec),
@@ -102,11 +107,11 @@ def open_for_training(
     """Open a folder of images or a file of embeddings, and the encoder to train on it.
 
     Args:
-        path: folder, ``.npy`` or ``.npz``; for a source it holds one folder (or array) a domain.
+        path: folder, ``.npy`` or ``.npz`` file; for a source it holds one folder (or array) a domain.
         side: side that trains.
         encoder: encoder for images.
         cache: place of decoded images.
-        reporter: receives progress while images are decoded, and what is known of a published data set.
+        reporter: receives progress while images are decoded, and remarks on known data sets.
         domains: names of the domains to take; all if ``None``.
 
     Raises:
@@ -124,8 +129,7 @@ def open_for_training(
     for line in report.lines if report is not None else ():
         reporter.say(line)
     built = encoder.build()
-    samples = _open_images(scan, built.spec, cache, reporter)
-    return Inputs(Dataset(samples, view_for(built.spec)), built)
+    return Inputs(_open_images(scan, built.spec, cache, reporter), built)
 
 
 def open_for_prediction(
@@ -135,8 +139,8 @@ def open_for_prediction(
 
     Args:
         source: folder of images, ``.npy`` or ``.npz`` file, list of image files, list of PIL images, array
-            ``(n, d)`` of embeddings or ``(n, h, w, 3)`` of uint8 pixels, or torch dataset of any of these
-            (of a tuple the first entry is taken).
+            ``(n, d)`` of embeddings or ``(n, h, w, 3)`` of uint8 pixels, or torch dataset of such items
+            (or of tuples that begin with one).
         spec: description of the model's backbone.
         side: ``"source"`` if a folder holds one folder a domain.
         cache: place of decoded image files.
@@ -151,24 +155,38 @@ def open_for_prediction(
             vectors = load_vectors(path)
             _check_domains(vectors, side, path)
             return _vectors_for(vectors, spec, str(path))
-        size = _image_size(spec, "a folder")
+        _check_takes_images(spec, "a folder")
         scan = scan_domains(path) if side == "source" else scan_folder(path)
-        return Dataset(_open_images(scan, spec, cache, reporter, size), view_for(spec))
-    items: Any = source if isinstance(source, np.ndarray) else _as_list(source)
-    first: Any = items[0] if len(items) else None
-    if isinstance(first, str | Path):
-        size = _image_size(spec, "image files")
-        return Dataset(_open_images(scan_files(items), spec, cache, reporter, size), view_for(spec))
-    if isinstance(first, Image.Image) or np.ndim(first) >= 2:
+        return _open_images(scan, spec, cache, reporter)
+    items = _items_of(source)
+    if isinstance(items[0], str | Path):
+        _check_takes_images(spec, "image files")
+        return _open_images(scan_files(items), spec, cache, reporter)
+    if isinstance(items[0], Image.Image) or np.ndim(items[0]) >= 2:
+        _check_takes_images(spec, "images")
         return Dataset(MemoryImages(items, stored_size(spec)), view_for(spec))
-    return _vectors_for(VectorSamples(np.asarray(items, dtype=np.float32)), spec, "the array")
+    try:
+        array = np.asarray(items, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError("the input holds neither images, image files nor embeddings of one width") from None
+    return _vectors_for(VectorSamples(array), spec, "the array")
 
 
-def _as_list(source: Any) -> list[Any]:
-    """Read a list, or a torch dataset item by item; classes that come with the items are left out."""
-    items = [source[position] for position in range(len(source))]
+def _items_of(source: Any) -> Any:
+    """Return an array as it is; list the items of all else, without the classes that come with them."""
+    try:
+        n = len(source)
+    except TypeError:
+        raise InputError(
+            f"a model takes several samples at a time, not one {type(source).__name__}"
+        ) from None
+    if n == 0:
+        raise InputError("there are no samples to predict")
+    if isinstance(source, np.ndarray):
+        return source
+    items = [source[position] for position in range(n)]
     items = [item[0] if isinstance(item, tuple) else item for item in items]
-    return [item.numpy() if isinstance(item, Tensor) else item for item in items]
+    return [item.detach().cpu().numpy() if isinstance(item, Tensor) else item for item in items]
 
 
 def _vectors_for(vectors: VectorSamples, spec: BackboneSpec, what: str) -> Dataset:
@@ -181,14 +199,13 @@ def _vectors_for(vectors: VectorSamples, spec: BackboneSpec, what: str) -> Datas
     return Dataset(vectors, VectorView())
 
 
-def _image_size(spec: BackboneSpec, what: str) -> int:
+def _check_takes_images(spec: BackboneSpec, what: str) -> None:
     if spec.input_size is None:
         raise InputError(f"this model takes embeddings of width {spec.width} (.npy or .npz), not {what}")
-    return stored_size(spec)
 
 
 def is_vector_file(path: Path) -> bool:
-    """Whether a path names embeddings rather than a folder of images."""
+    """Return whether a path names embeddings rather than a folder of images."""
     return path.suffix.lower() in VECTOR_SUFFIXES
 
 
@@ -202,7 +219,7 @@ def view_for(spec: BackboneSpec) -> View:
 
 
 def stored_size(spec: BackboneSpec) -> int:
-    """Side of decoded images: 256 pixels for the usual crop of 224, and in proportion for others.
+    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others.
 
     Raises:
         InputError: the backbone does not take images.
@@ -212,16 +229,12 @@ def stored_size(spec: BackboneSpec) -> int:
     return round(spec.input_size * 256 / 224)
 
 
-def _open_images(
-    scan: Scan, spec: BackboneSpec, cache: CacheOptions, reporter: Reporter, size: int | None = None
-) -> ImageSamples:
-    return ImageSamples.open(
-        scan,
-        cache.directory,
-        size=size or stored_size(spec),
-        limit_bytes=cache.limit_bytes,
-        progress=told_to(reporter, "decode images"),
+def _open_images(scan: Scan, spec: BackboneSpec, cache: CacheOptions, reporter: Reporter) -> Dataset:
+    size, progress = stored_size(spec), told_to(reporter, "decode images")
+    samples = ImageSamples.open(
+        scan, cache.directory, size=size, limit_bytes=cache.limit_bytes, progress=progress
     )
+    return Dataset(samples, view_for(spec))
 
 
 def _check_domains(samples: Samples, side: Role, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A trained model for use from Python: it predicts on whatever its owner has."""
+"""A trained model for use from Python, on folders, files, arrays and datasets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Role
-from ucds.training.inference import cluster_probabilities, encode_samples
+from ucds.data.dataset import Dataset
+from ucds.training.inference import cluster_probabilities
 from ucds.training.inputs import CacheOptions, Predictable, open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
+from ucds.training.prediction import encode
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
 
@@ -21,9 +23,9 @@ from ucds.training.runtime import Runtime
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
-    Every method takes a folder of images, an ``.npy`` or ``.npz`` file of embeddings, a list of image files,
-    a list of PIL images, an array of embeddings ``(n, d)`` or of pixels ``(n, h, w, 3)``, or a torch dataset
-    of any of these; whatever the model was trained on, images or embeddings.
+    A model of images takes a folder of images, a list of image files or of PIL images, or an array of pixels
+    ``(n, h, w, 3)``; a model of embeddings takes an ``.npy`` or ``.npz`` file or an array ``(n, d)``. Both
+    take a torch dataset of the same items. Other inputs raise :class:`ucds.InputError`.
 
     Attributes:
         stored: network, proportions and description.
@@ -53,9 +55,9 @@ class Model:
 
     def predict_proba(self, source: Predictable) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
-        data = open_for_prediction(source, self.stored.card.backbone, "target", self.cache, self.reporter)
+        data, runtime = self._open(source)
         cache = self.cache.directory if isinstance(source, str | Path) else None
-        probabilities = cluster_probabilities(self.stored, data, self._runtime(), cache=cache)
+        probabilities = cluster_probabilities(self.stored, data, runtime, cache=cache)
         return np.asarray(probabilities.cpu().numpy(), dtype=np.float32)
 
     def confidence(self, source: Predictable) -> npt.NDArray[np.float32]:
@@ -63,16 +65,18 @@ class Model:
         return np.asarray(self.predict_proba(source).max(1), dtype=np.float32)
 
     def transform(self, source: Predictable) -> npt.NDArray[np.float32]:
-        """Compute the bottleneck features of each sample, ``(n, width)``."""
-        data = open_for_prediction(source, self.stored.card.backbone, "target", self.cache, self.reporter)
-        return np.asarray(encode_samples(self.stored, data, self._runtime()).cpu().numpy(), dtype=np.float32)
+        """Compute the bottleneck features of each sample, ``(n, d_f)``."""
+        data, runtime = self._open(source)
+        features = encode(self.stored.model.to(runtime.device), data.samples, data.view, runtime)
+        return np.asarray(features.cpu().numpy(), dtype=np.float32)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which is made if it does not exist."""
         save_model(Path(folder), self.stored)
 
-    def _runtime(self) -> Runtime:
-        return Runtime(accelerator=self.accelerator, reporter=self.reporter)
+    def _open(self, source: Predictable) -> tuple[Dataset, Runtime]:
+        data = open_for_prediction(source, self.stored.card.backbone, "target", self.cache, self.reporter)
+        return data, Runtime(accelerator=self.accelerator, reporter=self.reporter)
 
 
 def load(
@@ -88,7 +92,7 @@ def load(
 
     Args:
         run: run folder.
-        role: refuse a model of the other side.
+        role: side of the model; a model of the other side is refused. ``None`` takes both.
         backbone: encoder, if the model was trained with a module of the caller's own.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.

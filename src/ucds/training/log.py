@@ -3,59 +3,88 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from ucds.files import writing
+
 
 class RunLog:
-    """Appends to ``log.jsonl`` and TensorBoard.
+    """Appends figures to a file of JSON lines, and to TensorBoard if it is installed.
 
     A run that was killed wrote lines after its last checkpoint; a resumed one will write them again.
-    So the checkpoint remembers how long the log was, and :meth:`cut` takes it back there.
+    So the checkpoint holds the length of the log, and :meth:`cut` takes it back there.
+
+    Args:
+        path: file of JSON lines.
+        tensorboard: folder for TensorBoard, with a folder for each stage in it.
     """
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
+        self._path = path
         self._file: IO[bytes] = path.open("ab")
-        self._tensorboard = tensorboard
+        # An extra: nothing but the curves of TensorBoard depends on it.
+        self._tensorboard = tensorboard if find_spec("tensorboard") is not None else None
         self._writers: dict[str, Any] = {}
         self._purge: dict[str, int] | None = None
 
     def position(self) -> int:
-        """Bytes written so far, all of them on disk."""
-        self._file.flush()
-        for writer in self._writers.values():
-            writer.flush()
+        """Write everything to disk and return the length of the log in bytes."""
+        with writing(self._path):
+            self._file.flush()
+            for writer in self._writers.values():
+                writer.flush()
         return self._file.tell()
 
     def cut(self, position: int, stage: str = "", step: int = 0) -> None:
-        """Forget what was written after ``position``.
+        """Remove what was written after a checkpoint.
 
-        In TensorBoard that is everything of ``stage`` after ``step``, and all of the stages after it.
+        Args:
+            position: length of the log at the checkpoint, in bytes.
+            stage: name of the stage at the checkpoint; later stages lose all their curves.
+            step: number of steps of this stage at the checkpoint; its curves lose the steps after it.
         """
         self._file.truncate(position)
         self._file.seek(position)
         self._purge = {stage: step + 1}
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:
-        """Record ``figures`` of a ``kind`` ("losses", "evaluation") after ``step`` steps of ``stage``."""
-        rounded = {name: round(value, 6) for name, value in figures.items()}
-        self._file.write(json.dumps({"stage": stage, "step": step, "kind": kind, **rounded}).encode() + b"\n")
-        for name, value in figures.items():
-            self._board(stage).add_scalar(name, value, step)
+        """Record figures.
 
-    def _board(self, stage: str) -> Any:
+        Args:
+            stage: name of the stage.
+            step: number of steps done in the stage.
+            kind: kind of the figures, ``"losses"`` or ``"evaluation"``.
+            figures: numbers by name.
+        """
+        rounded = {name: round(value, 6) for name, value in figures.items()}
+        line = json.dumps({"stage": stage, "step": step, "kind": kind, **rounded})
+        with writing(self._path):
+            self._file.write(line.encode() + b"\n")
+        if self._tensorboard is not None:
+            writer = self._writer(self._tensorboard / stage)
+            for name, value in figures.items():
+                writer.add_scalar(name, value, step)
+
+    def _writer(self, folder: Path) -> Any:
         # A folder for each stage: TensorBoard forgets from a step on whatever the folder holds, and steps
         # begin anew with every stage.
+        stage = folder.name
         if stage not in self._writers:
             from torch.utils.tensorboard import SummaryWriter
 
             purge = None if self._purge is None else self._purge.get(stage, 0)
-            self._writers[stage] = SummaryWriter(str(self._tensorboard / stage), purge_step=purge)
+            if purge == 0:
+                shutil.rmtree(folder, ignore_errors=True)
+            self._writers[stage] = SummaryWriter(str(folder), purge_step=purge)
         return self._writers[stage]
 
     def close(self) -> None:
-        """Put everything on disk."""
-        self._file.close()
-        for writer in self._writers.values():
-            writer.close()
+        """Write everything to disk and close the files."""
+        with writing(self._path):
+            self._file.close()
+            for writer in self._writers.values():
+                writer.close()

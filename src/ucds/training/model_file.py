@@ -1,4 +1,4 @@
-"""A finished model on disk: weights, how to rebuild it, and which side of the wall it belongs to."""
+"""Writes and reads a finished model: weights, description of the network, and side that trained it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -24,20 +25,22 @@ MODEL_FILE = "model.safetensors"
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model file says of itself, in words that a person can read.
+    """Description of a model, stored in its file as JSON.
 
     Attributes:
-        role: the side it was trained on. A target owner must never hold a model of role "source".
-        name: of the run that made it; as provider it signs cluster labels with this name.
-        n_clusters: the paper's ``K``.
-        bottleneck_width: width of features and prototypes.
-        backbone: how to rebuild the encoder.
-        weights: what the encoder started from.
-        domains: names of the domains it was trained on, in the order of the proportions.
-        stages: names of the stages it went through.
-        tune: whether the whole encoder was trained, or its backbone stayed frozen.
+        role: side that trained the model. A client must never hold a model of role "source".
+        name: name of the run that made the model; a provider signs its labels with this name.
+        n_clusters: number of clusters, K.
+        bottleneck_width: width of features and prototypes, d_f.
+        backbone: description of the encoder.
+        weights: origin of the weights that the encoder started from.
+        domains: names of the domains that the model was trained on, in the order of the proportions.
+        stages: names of the stages that the model went through, in order.
+        tune: ``"full"`` if the whole encoder was trained, ``"head"`` if its backbone stayed frozen.
         unit_features: whether the backbone's features are brought to unit length.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     role: Role
     name: str
@@ -53,12 +56,12 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model read from its file.
+    """A finished model with its description.
 
     Attributes:
-        card: what it is.
-        model: in evaluation mode, on the CPU.
-        proportions: ``(D, K)`` learned proportions of its training domains.
+        card: description of the model.
+        model: network, in evaluation mode.
+        proportions: ``(D, K)`` sizes of the clusters in each training domain.
     """
 
     card: ModelCard
@@ -67,7 +70,11 @@ class StoredModel:
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
-    """Write the model file of a run folder; a crash leaves the old file or the new one."""
+    """Write the model file of a run folder, all of it or none.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
     state = stored.model.state_dict()
     tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     tensors["proportions"] = stored.proportions.detach().cpu().contiguous()
@@ -79,17 +86,17 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
     """Read the model of a finished run.
 
     Args:
-        run: the run folder.
-        role: refuse a model of any other role.
-        backbone: the encoder, when the model was trained with a module of the caller's own.
+        run: run folder.
+        role: side of the model; a model of the other side is refused. ``None`` takes both.
+        backbone: encoder, if the model was trained with a module of the caller's own.
 
     Raises:
-        UserError: the run is not finished, the file is damaged, or the role is wrong.
+        InputError: there is no finished run in the folder, or the role is wrong.
+        DamagedFileError: the file cannot be read, or does not fit its own description.
     """
     path = run / MODEL_FILE
     if not path.exists():
-        started = (run / "run.json").exists()
-        if started:
+        if (run / "run.json").exists():
             raise InputError(f"the run in {run} is not finished: take it up again with --resume")
         raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
     try:
@@ -110,15 +117,12 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
         bottleneck_width=card.bottleneck_width,
         unit_features=card.unit_features,
     )
-    proportions = tensors.pop("proportions", None)
-    if proportions is None:
-        raise DamagedFileError(f"{path} does not fit its own description: it holds no proportions")
     try:
+        proportions = tensors.pop("proportions")
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    except RuntimeError as error:
-        raise DamagedFileError(
-            f"{path} does not fit its own description: {str(error).splitlines()[0]}"
-        ) from None
+    except (KeyError, RuntimeError) as error:
+        reason = f"it holds no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise DamagedFileError(f"{path} does not fit its own description: {reason}") from None
     return StoredModel(card, model.eval(), proportions)
 
 

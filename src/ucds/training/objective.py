@@ -1,4 +1,4 @@
-"""The terms that the stages' loops share: transport with its proportions, and CutMix."""
+"""Loss terms that several stages share: transport with its proportions, and CutMix."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PrototypeTransport:
     """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
 
     Args:
-        n_domains: the paper's ``D``.
-        n_clusters: the paper's ``K``.
-        settings: epsilon, and how precisely to solve.
-        device: of the batches to come.
+        n_domains: number of domains, D.
+        n_clusters: number of clusters, K.
+        settings: settings of the method, with epsilon and the precision of the plan.
+        device: device of the batches.
 
     Attributes:
-        proportions: ``(D, K)``, the paper's ``B``; uniform at first.
+        proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
     """
 
     def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
@@ -38,27 +38,37 @@ class PrototypeTransport:
     def update_proportions(
         self, logits: Tensor, counts: Sequence[int], weights: Tensor, momentum: float
     ) -> None:
-        """Refine the proportions with a pooled batch of logits ``(n, K)`` (Eq. 2)."""
+        """Update the proportions with a pooled batch (Eq. 2).
+
+        Args:
+            logits: ``(n, K)`` logits, grouped by domain.
+            counts: number of samples of each domain.
+            weights: ``(D, m)`` weights from :func:`ucds.math.domains.sample_weights`.
+            momentum: weight of the old proportions, beta.
+        """
         stacked = stack_domains(logits, counts)
         self.proportions = update_proportions(self.proportions, stacked, weights, momentum)
 
     def loss(self, features: Tensor, prototypes: Tensor, counts: Sequence[int], weights: Tensor) -> Tensor:
-        """Solve the transport of a pooled batch and return its cost, averaged over domains (Eq. 1).
+        """Compute the transport cost of a pooled batch, averaged over domains (Eq. 1).
 
         Args:
-            features: ``(n, width)``, grouped by domain.
-            prototypes: ``(width, K)``.
-            counts: samples of each domain.
-            weights: ``(D, m)`` from :func:`ucds.math.domains.sample_weights`.
+            features: ``(n, d_f)`` features, grouped by domain.
+            prototypes: ``(d_f, K)`` prototypes.
+            counts: number of samples of each domain.
+            weights: ``(D, m)`` weights from :func:`ucds.math.domains.sample_weights`.
 
         Returns:
-            A scalar; zero, without solving anything, when the configuration gives transport no weight.
+            A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.
+
+        Raises:
+            InputError: features or prototypes are no longer finite.
         """
         if self._settings.transport_weight == 0:
             return features.new_zeros(())
         cost = stack_domains(cosine_cost(features, prototypes), counts)
-        # Without the last batch's potentials: they belong to other samples, and from them the solver was
-        # found to need more iterations, not fewer.
+        # The potentials of the last batch are no good start: they belong to other samples, and with them
+        # the solver needs more iterations, not fewer.
         try:
             solution = solve_transport(
                 cost,
@@ -77,7 +87,7 @@ class PrototypeTransport:
 
     @property
     def warning(self) -> str | None:
-        """One sentence when a transport was left further from its marginals than asked, else ``None``."""
+        """One sentence when a plan missed its marginals by more than the tolerance, else ``None``."""
         worst = float(self._worst_error)
         if worst <= self._settings.transport_tolerance:
             return None
@@ -87,26 +97,26 @@ class PrototypeTransport:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """State by name, for checkpoints."""
+        """Return the state by name, for checkpoints."""
         return {"proportions": self.proportions}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over a state that :meth:`tensors` gave before."""
+        """Restore a state that :meth:`tensors` returned."""
         self.proportions = tensors["proportions"].to(self.proportions)
 
 
 def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:
-    """CutMix on the pooled batch: predictions of mixed samples follow the mixed predictions.
+    """Compute the CutMix loss of a pooled batch: predictions of mixed samples equal the mixed predictions.
 
-    Pairs are drawn from all domains together, which keeps the model from telling domains apart.
+    Pairs are drawn from all domains together, so that the clusters do not separate domains.
 
     Args:
-        stage: whose model predicts.
-        step: whose batch is mixed.
-        logits: ``(n, K)`` of the pooled batch; they become targets, without gradient.
+        stage: stage whose model predicts.
+        step: step whose batch is mixed.
+        logits: ``(n, K)`` logits of the pooled batch; their softmax gives the targets, without gradient.
 
     Returns:
-        A scalar; zero, without a second forward pass, when the configuration gives mixing no weight.
+        A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
     """
     if stage.settings.mixing_weight == 0:
         return logits.new_zeros(())

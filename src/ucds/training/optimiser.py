@@ -1,4 +1,4 @@
-"""The optimiser and learning-rate schedule that all three stages share."""
+"""Optimiser and learning-rate schedule of all stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ucds.models import ClusteringModel
 
 
 def build_optimiser(model: ClusteringModel, settings: TrainingSettings) -> Optimizer:
-    """SGD with one learning rate for pre-trained layers and a larger one for new layers."""
+    """Make SGD with one learning rate for pre-trained layers and a larger one for new layers."""
     groups = model.parameter_groups()
     rated = [(groups.backbone, settings.learning_rate), (groups.new, settings.new_layer_learning_rate)]
     return torch.optim.SGD(
@@ -22,7 +22,7 @@ def build_optimiser(model: ClusteringModel, settings: TrainingSettings) -> Optim
 
 
 def set_learning_rate(optimiser: Optimizer, progress: float, settings: TrainingSettings) -> None:
-    """Apply ``eta = eta_0 (1 + a p)^-b`` to every group; ``progress`` is the share of the stage done."""
+    """Set ``eta = eta_0 (1 + a p)^-b`` in every group, where p is the share of the stage done, in [0, 1]."""
     factor = (1.0 + settings.decay_rate * progress) ** -settings.decay_power
     for group in optimiser.param_groups:
         group["lr"] = group["initial_lr"] * factor

@@ -1,4 +1,4 @@
-"""Predicts whole sets of samples in evaluation mode."""
+"""Computes predictions and features of whole sets of samples, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ucds.training.runtime import Runtime
 
 @contextmanager
 def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation without gradients, and back to what it was."""
+    """Switch a model to evaluation without gradients, and afterwards back to its former mode."""
     training = model.training
     model.eval()
     try:
@@ -30,10 +30,17 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 def predict(
     model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int
 ) -> Tensor:
-    """Cluster probabilities of every sample, the work shared between processes.
+    """Compute the cluster probabilities of every sample, with the work shared between processes.
+
+    Args:
+        model: model, on the runtime's device.
+        samples: samples to predict.
+        view: view whose test side the model takes.
+        runtime: device and processes.
+        batch_size: number of samples computed at a time.
 
     Returns:
-        ``(n, K)`` fp32 on the runtime's device, in the order of ``samples``, the same on every process.
+        ``(n, K)`` fp32 on the runtime's device, in the order of ``samples``, the same in every process.
     """
     return _gather(
         lambda inputs: model(inputs).logits.float().softmax(-1), model, samples, view, runtime, batch_size
@@ -43,16 +50,12 @@ def predict(
 def encode(
     model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 64
 ) -> Tensor:
-    """Bottleneck features of every sample, the work shared between processes.
-
-    Returns:
-        ``(n, d_f)`` fp32, placed and ordered as by :func:`predict`.
-    """
+    """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`."""
     return _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
 
 
 def _gather(
-    answer: Callable[[Tensor], Tensor],
+    compute: Callable[[Tensor], Tensor],
     model: ClusteringModel,
     samples: Samples,
     view: View,
@@ -61,11 +64,11 @@ def _gather(
 ) -> Tensor:
     n = len(samples)
     size = -(-n // runtime.processes)
-    # Every process answers for equally many; the last one's surplus repeats samples and is cut off again.
+    # All processes predict equally many samples; the surplus repeats samples and is cut off again.
     mine = (np.arange(size) + runtime.rank * size) % n
     with evaluation_mode(model), runtime.autocast():
         parts = [
-            answer(view.test(samples.read(mine[start : start + batch_size]).to(runtime.device)))
+            compute(view.test(samples.read(mine[start : start + batch_size]).to(runtime.device)))
             for start in range(0, size, batch_size)
         ]
         return runtime.pool(torch.cat(parts))[:n]

@@ -1,4 +1,4 @@
-"""Builds the model of a run and decides what of it is trained, on which data."""
+"""Builds the model of a run and decides which part of it is trained on which data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Training:
     """A model, and the part of it that the stages train.
 
     Attributes:
-        model: the whole model, to be saved and used.
-        trained: what the stages train: the model itself, or its head, which shares its parameters.
-        data: inputs of ``trained``.
+        model: whole model, to be saved and used.
+        trained: part that the stages train: the model itself, or its head, which shares its parameters.
+        data: samples and views that ``trained`` takes.
     """
 
     model: ClusteringModel
@@ -37,9 +37,9 @@ class TrainedModel:
     """The result of training, on either side.
 
     Attributes:
-        model: the whole model, in evaluation mode.
-        trained: the part of it that was trained: the model itself, or its head.
-        data: samples that ``trained`` takes: those that were trained on.
+        model: whole model, in evaluation mode.
+        trained: part that was trained: the model itself, or its head.
+        data: samples that it was trained on, as ``trained`` takes them.
         stages: results of the stages, in order.
     """
 
@@ -65,15 +65,15 @@ def prepare(
 ) -> Training:
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
-    With ``tune = "head"`` the backbone stays frozen: its features are computed once and cached, and the
-    stages see only them.
+    With ``tune = "head"`` the backbone stays frozen: its features are computed once, and the stages are
+    trained on them.
 
     Args:
         session: the run.
         backbone: pre-trained encoder, without bottleneck.
         data: samples and views that the backbone takes.
         n_clusters: number of clusters, K.
-        side: name of the random start; two sides with the same seed must not start alike.
+        side: name of the side; two sides with the same seed start from different random weights.
         cache: folder of frozen features; ``None`` keeps them in memory.
     """
     settings, runtime = session.settings, session.runtime
@@ -91,12 +91,12 @@ def prepare(
 
 
 def conclude(session: Session[ModelSettings], training: Training, data: Dataset) -> TrainedModel:
-    """Gather the result of a run whose stages are finished, and keep the predictions of its evaluations.
+    """Gather the result of a run whose stages are finished, and save the predictions of its evaluations.
 
     Args:
         session: the run.
-        training: its model.
-        data: samples that were evaluated, as they were before their features were computed.
+        training: model of the run.
+        data: samples that the stages evaluated, without their frozen features.
     """
     session.save_evaluations(data.samples)
     training.model.eval()

@@ -1,4 +1,4 @@
-"""Tells a person how a run is going: a live bar on a terminal, plain lines elsewhere, or nothing."""
+"""Shows the progress of a run: a live bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -13,42 +13,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Reporter(Protocol):
-    """What a long piece of work tells while it runs."""
+    """Receives the progress of a long piece of work."""
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
-        """A piece of ``total`` steps starts, ``done`` of which were done before."""
+        """Start to show a piece of work of ``total`` steps, ``done`` of which were done before."""
+        return
 
     def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        """So many steps are done; the figures are the latest losses and measures."""
+        """Show that ``done`` steps are done, with the latest losses and measures by name."""
+        return
 
     def say(self, message: str) -> None:
-        """Something worth a line of its own."""
+        """Show a message on a line of its own."""
+        return
 
     def end(self) -> None:
-        """The piece is finished."""
+        """Show that the piece of work is finished."""
+        return
 
 
-class Quiet:
-    """Says nothing: for library use."""
-
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        """See :class:`Reporter`."""
-
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        """See :class:`Reporter`."""
-
-    def say(self, message: str) -> None:
-        """See :class:`Reporter`."""
-
-    def end(self) -> None:
-        """See :class:`Reporter`."""
+class Quiet(Reporter):
+    """Shows nothing; for use as a library."""
 
 
-class Lines:
-    """Prints a plain line about every tenth of a piece of work: for log files and pipes."""
+class Lines(Quiet):
+    """Prints a plain line about every tenth of a piece of work; for log files and pipes."""
 
-    def __init__(self) -> None:
-        self._title, self._total, self._next, self._start, self._first = "", 0, 0.0, 0.0, 0
+    _title, _total, _next, _start, _first = "", 0, 0.0, 0.0, 0
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """See :class:`Reporter`."""
@@ -68,12 +59,9 @@ class Lines:
         """See :class:`Reporter`."""
         print(message, file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        """See :class:`Reporter`."""
-
 
 class Bar:
-    """A live progress bar with the latest figures and the time left."""
+    """Shows a live progress bar with the latest figures and the time left."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -110,7 +98,7 @@ class Bar:
 
 
 def told_to(reporter: Reporter, title: str) -> Callable[[int, int], None]:
-    """A callback ``(done, total)`` that shows a simple piece of work as it goes."""
+    """Make a callback ``(done, total)`` that reports a simple piece of work."""
     begun = False
 
     def advance(done: int, total: int) -> None:
@@ -126,7 +114,7 @@ def told_to(reporter: Reporter, title: str) -> Callable[[int, int], None]:
 
 
 def terminal_reporter() -> Reporter:
-    """A bar where a person watches, plain lines where none does; of several processes one speaks."""
+    """Make a bar on a terminal and plain lines elsewhere; of several processes only the first reports."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()

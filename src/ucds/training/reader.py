@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 from torch import Tensor
 
@@ -12,41 +11,32 @@ from ucds.data.samples import IntArray, Samples
 
 
 class Reader:
-    """Gives each step's pooled batch positions and this process's raw rows, one step ahead.
+    """Reads batches, one step ahead in a thread; use it as a context manager.
 
     Args:
-        samples: to read from.
-        sampler: which positions a step sees; a pure function of the step.
+        samples: samples to read from.
+        sampler: positions that a step sees; a pure function of the step.
         share: this process's rows of a pooled batch.
-        total: steps of the stage; nothing is read past them.
-        pin: copy to page-locked memory, from which a CUDA device reads asynchronously.
+        total: number of the step before which reading ahead stops.
+        pin: whether to copy batches to page-locked memory, from which a CUDA device reads asynchronously.
     """
 
     def __init__(
         self, samples: Samples, sampler: DomainBalancedSampler, share: slice, total: int, *, pin: bool
     ) -> None:
-        self._samples, self._sampler, self._share, self._total, self._pin = (
-            samples,
-            sampler,
-            share,
-            total,
-            pin,
-        )
+        self._samples, self._sampler, self._share = samples, sampler, share
+        self._total, self._pin = total, pin
         self._thread = ThreadPoolExecutor(1)
         self._ahead: tuple[int, Future[tuple[IntArray, Tensor]]] | None = None
 
     def __enter__(self) -> Reader:
-        """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop reading ahead."""
+    def __exit__(self, *error: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, step: int) -> tuple[IntArray, Tensor]:
-        """Positions ``(n,)`` of the pooled batch of ``step``, and this process's rows of it, raw."""
+        """Return the positions ``(n,)`` of a step's pooled batch, and this process's raw rows of it."""
         if self._ahead is not None and self._ahead[0] == step:
             batch = self._ahead[1].result()
         else:

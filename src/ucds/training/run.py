@@ -1,4 +1,4 @@
-"""The life of a run: its folder is taken, signals are obeyed, its result is written."""
+"""Trains in a run folder: opens it, stops on signals with all work saved, and writes the result."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ucds.training.session import Session
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run: everything that is neither method nor data.
+    """Options of a run that belong neither to the method nor to the data.
 
     Attributes:
         seed: seed of every random choice; equal seeds give equal models.
-        resume: take up the unfinished run in the folder.
+        resume: whether to continue the unfinished run in the folder.
         accelerator: device to compute on.
         devices: number of processes, one a device, which share every batch.
         precision: precision of forward passes; the transport stays in fp32 or better.
-        checkpoint_seconds: seconds of work that a crash may cost.
+        checkpoint_seconds: longest time between two checkpoints, in seconds.
     """
 
     seed: int = 0
@@ -54,8 +54,8 @@ class TrainedRun:
         folder: run folder, with the model in it.
         role: side that trained.
         n_clusters: number of clusters, K.
-        seconds: time spent in the stages; 0 if the run had been finished before.
-        resumed_finished: whether the run had been finished before, so that nothing was left to do.
+        seconds: time spent in the stages; 0 if the run was finished already.
+        resumed_finished: whether the run was finished already, so that nothing was left to do.
     """
 
     folder: Path
@@ -72,8 +72,12 @@ class TrainedRun:
 def check_run_folder(out: Path, options: RunOptions) -> None:
     """Make sure, before any work, that a run's folder can be used.
 
+    Args:
+        out: run folder.
+        options: options of the run.
+
     Raises:
-        InputError: it is in use for something else.
+        InputError: the folder holds something else, or a run that is not to be resumed.
     """
     RunFolder(out).refuse_other_use(resume=options.resume)
 
@@ -97,14 +101,19 @@ def train_run(
         n_clusters: number of clusters, K.
         inputs: samples and encoder.
         settings: settings of the method.
-        options: how to run.
+        options: seed, device and the like.
         reporter: receives progress messages.
-        train: does the training.
-        identity: what else defines the run; a resumed run must have the same.
+        train: function that trains in the session that it is given.
+        identity: further description of the run by name; a resumed run must have the same.
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
+        DamagedFileError: a file of the run to be resumed cannot be read.
+        NoSpaceError: the disk is full, or the folder is not writable.
+        Interrupted: the run was asked to stop; its work is saved.
     """
+    packages = ("ucds", "torch", "lightning-fabric", "timm", "numpy")
+    versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     described = {
         "role": role,
         "clusters": n_clusters,
@@ -114,14 +123,17 @@ def train_run(
         "precision": options.precision,
         "method": method_of(settings),
         "settings": for_side(settings, role),
-        "versions": _versions(),
+        "versions": versions,
     }
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, n_clusters, 0.0, resumed_finished=True)
     with open_run(out, described, settings, options, reporter) as session:
         found = train(session)
-        _write_result(session, found, inputs, role)
+        if session.runtime.rank == 0:
+            card = describe_trained(found, inputs.backbone, role, out.resolve().name)
+            save_model(out, StoredModel(card, found.model, found.proportions))
+            RunFolder(out).drop_checkpoint()  # only now that the result is safe
     return TrainedRun(out, role, n_clusters, sum(stage.seconds for stage in found.stages))
 
 
@@ -133,19 +145,19 @@ def open_run(
     options: RunOptions,
     reporter: Reporter,
 ) -> Iterator[Session[MethodSettings]]:
-    """Hold a run folder and a runtime for the time of a run.
+    """Open a run folder and a session in it, for the time of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
 
     Args:
         out: run folder.
-        described: all that defines the run; a resumed run must have the same.
+        described: description of the run; a resumed run must have the same.
         settings: settings of the method.
-        options: how to run.
+        options: seed, device and the like.
         reporter: receives progress messages.
 
     Raises:
-        InputError: the folder cannot be used, or the machine lacks the devices.
+        UserError: the folder cannot be used, or the machine lacks the devices; see :func:`train_run`.
     """
     folder = RunFolder(out)
     runtime = Runtime(
@@ -165,7 +177,7 @@ def open_run(
                 folder.open(dict(described), resume=options.resume)
             except UserError as error:
                 refusal = error
-        # All processes learn of it: none waits for one that has gone.
+        # All processes receive it, so that none waits for one that has stopped.
         refusal = runtime.broadcast(refusal)
         if refusal is not None:
             raise refusal
@@ -201,18 +213,8 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _write_result(session: Session[MethodSettings], found: TrainedModel, inputs: Inputs, role: Role) -> None:
-    """Write the model into the run folder; only then is its checkpoint given up."""
-    folder = session.runtime.folder
-    if folder is None or session.runtime.rank != 0:
-        return
-    card = describe_trained(found, inputs.backbone, role, folder.path.resolve().name)
-    save_model(folder.path, StoredModel(card, found.model, found.proportions))
-    folder.drop_checkpoint()
-
-
 def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> ModelCard:
-    """Describe the result of a training.
+    """Describe the result of a training for the model file.
 
     Args:
         found: result of the training.
@@ -232,8 +234,3 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         tune="full" if found.trained is found.model else "head",
         unit_features=found.model.encoder.unit_features,
     )
-
-
-def _versions() -> dict[str, str]:
-    packages = ("ucds", "torch", "lightning-fabric", "timm", "numpy")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -1,4 +1,4 @@
-"""The folder a training run leaves behind, safe against crashes, second starts and mix-ups.
+"""The folder of a training run, safe against crashes, second starts and mix-ups of runs.
 
 | file | holds |
 | --- | --- |
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import pickle
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -22,23 +21,23 @@ from typing import IO, Any
 
 import torch
 
-from ucds.errors import InputError
-from ucds.files import write_atomically, write_text_atomically
-from ucds.training.checkpoint import Checkpoint
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import write_atomically, write_text_atomically, writing
+from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
+from ucds.training.health import Evaluation
 
 _VOLATILE = frozenset({"versions"})
 """Entries of run.json that may differ between the first start and a resumed one."""
 
-
-_UNREADABLE = (
-    *(OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError),
-    *(KeyError, TypeError, AttributeError),
-)
-"""What a damaged checkpoint raises: while it is read, and if its contents have another form."""
+_CHECKPOINT_TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
 
 
 class RunFolder:
-    """One run on disk, held by one process (or one group of processes) at a time."""
+    """One run on disk, held by one process (or one group of processes) at a time.
+
+    Args:
+        path: folder of the run; :meth:`open` makes it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,18 +46,25 @@ class RunFolder:
 
     @property
     def log_path(self) -> Path:
-        """The log, one JSON object a line."""
+        """Path of the log, one JSON object a line."""
         return self.path / "log.jsonl"
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Take possession of the folder for a run described by ``identity``.
+        """Take possession of the folder for a run.
+
+        Args:
+            identity: description of the run: all that a resumed run must have the same, and versions.
+            resume: whether the folder may hold this run already.
 
         Raises:
-            UserError: it holds another run, or this one and ``resume`` is not set, or another process
-                is at work in it.
+            InputError: the folder holds another run, or this one and ``resume`` is not set; or another
+                process is training in it; or it cannot be made.
+            DamagedFileError: the description of the run in it cannot be read.
+            NoSpaceError: the disk is full, or the folder is not writable.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self.refuse_other_use(resume=resume)
@@ -70,13 +76,16 @@ class RunFolder:
             self._fresh = True
 
     def refuse_other_use(self, *, resume: bool) -> bool:
-        """Make sure, before any work, that the folder is free, or holds a run that may be resumed.
+        """Make sure, before any work, that the folder is free or holds a run that may be resumed.
+
+        Args:
+            resume: whether the folder may hold a run.
 
         Returns:
             Whether it holds a run.
 
         Raises:
-            UserError: it holds anything else, or ``resume`` is not set.
+            InputError: the folder holds anything else, or a run and ``resume`` is not set.
         """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose another --out")
@@ -91,13 +100,32 @@ class RunFolder:
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
         """Make sure that the run in the folder is the one described.
 
+        Args:
+            identity: description of the run, as for :meth:`open`.
+
         Raises:
-            UserError: it differs; the message names the first difference.
+            InputError: the run differs; the message names the first difference.
+            DamagedFileError: the description in the folder cannot be read.
         """
-        _refuse_differences(_read_description(self.path / "run.json"), identity, self.path)
+        path = self.path / "run.json"
+        before: Any = None
+        with suppress(OSError, ValueError):
+            before = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(before, dict):
+            raise DamagedFileError(f"{path} is damaged: choose another --out")
+        key, now = "", json.loads(json.dumps(identity))
+        while isinstance(before, dict) and isinstance(now, dict):  # down to the first entry that differs
+            names = sorted((before.keys() | now.keys()) - (_VOLATILE if not key else set()))
+            name = next((name for name in names if before.get(name) != now.get(name)), None)
+            if name is None:
+                return
+            key, before, now = f"{key}.{name}".lstrip("."), before.get(name), now.get(name)
+        raise InputError(
+            f"{self.path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out"
+        )
 
     def abandon(self) -> None:
-        """Leave nothing behind of a run that was refused before its first checkpoint."""
+        """Remove everything of a run that was refused before its first checkpoint."""
         if not self._fresh or (self.path / "checkpoint.pt").exists():
             return
         for name in ("run.json", "log.jsonl", ".lock"):
@@ -107,64 +135,47 @@ class RunFolder:
             self.path.rmdir()
 
     def _take_lock(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
+        path = self.path / ".lock"
+        with writing(path):
+            self._lock = path.open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"another process is training in {self.path}") from None
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let other processes use the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint."""
-        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint.to_dict(), file))
-
-    def load_checkpoint(self) -> Checkpoint | None:
-        """The latest checkpoint, on the CPU, or ``None`` when the run has not written one yet.
+        """Replace the checkpoint.
 
         Raises:
-            UserError: the file is damaged.
+            NoSpaceError: the disk is full, or the folder is not writable.
+        """
+        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """Read the latest checkpoint, onto the CPU; ``None`` when the run has not written one yet.
+
+        Raises:
+            DamagedFileError: the file cannot be read.
         """
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
         try:
-            return Checkpoint.from_dict(torch.load(path, map_location="cpu", weights_only=True))
-        except _UNREADABLE as error:
+            with torch.serialization.safe_globals(_CHECKPOINT_TYPES):
+                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            if isinstance(checkpoint, Checkpoint):
+                return checkpoint
+            reason = "it holds something else"
+        except Exception as error:  # whatever reading a damaged pickle may raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(f"{path} is damaged ({reason}): delete it to start over") from None
+        raise DamagedFileError(f"{path} is damaged ({reason}): delete it to start over")
 
     def drop_checkpoint(self) -> None:
-        """Forget the checkpoint once the result is safe."""
+        """Remove the checkpoint, once the result is written."""
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        description = None
-    if not isinstance(description, dict):
-        raise InputError(f"{path} is damaged: choose another --out")
-    return description
-
-
-def _refuse_differences(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
-    asked = json.loads(json.dumps(asked))
-    differing = sorted(
-        key
-        for key in stored.keys() | asked.keys()
-        if key not in _VOLATILE and stored.get(key) != asked.get(key)
-    )
-    if not differing:
-        return
-    key = differing[0]
-    before, now = stored.get(key), asked.get(key)
-    if isinstance(before, dict) and isinstance(now, dict):
-        name = next(n for n in sorted(before.keys() | now.keys()) if before.get(n) != now.get(n))
-        key, before, now = f"{key}.{name}", before.get(name), now.get(name)
-    raise InputError(f"{path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out")

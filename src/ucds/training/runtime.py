@@ -1,4 +1,4 @@
-"""Where a run happens: device, precision, processes, folder. The only importer of Fabric."""
+"""Device, precision, processes and folder of a run. The only module that imports Fabric."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """Everything the stages share that is not the method.
+    """Device, processes and everything else that the stages share and that is not the method.
 
     Args:
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        devices: processes, one a device.
+        devices: number of processes, one a device.
         precision: ``"32-true"`` or ``"bf16-mixed"``; the transport stays in fp32 in both.
-        seed: of every random choice of the run.
-        folder: where to keep checkpoints, log and result; ``None`` keeps nothing.
-        reporter: whom to tell.
-        checkpoint_seconds: at most so many seconds of work are lost to a crash.
+        seed: seed of every random choice of the run.
+        folder: folder for checkpoints, log and result; ``None`` keeps nothing.
+        reporter: receives progress messages; nothing is said if ``None``.
+        checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Raises:
-        UserError: the machine has no such accelerator, or fewer devices.
+        InputError: the machine has no such accelerator, or fewer devices.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Runtime:
     ) -> None:
         _check_devices(accelerator, devices)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        # Batch statistics are already those of all processes, so broadcasting them is waste; and the
-        # broadcast would overwrite buffers between the two forward passes of a step.
+        # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
+        # between the two forward passes of a step.
         strategy: Any = DDPStrategy(broadcast_buffers=False) if devices > 1 else "auto"
         self._fabric = Fabric(
             accelerator=accelerator, devices=devices, precision=precision, strategy=strategy
@@ -63,12 +63,12 @@ class Runtime:
         self.stop_requested = False
 
     def launch(self) -> None:
-        """Start the other processes of a run on several devices; nothing to do for one."""
+        """Start the other processes of a run on several devices."""
         self._fabric.launch()
 
     @property
     def device(self) -> torch.device:
-        """The device of this process."""
+        """Device of this process."""
         return self._fabric.device
 
     @property
@@ -78,60 +78,61 @@ class Runtime:
 
     @property
     def rank(self) -> int:
-        """This process's place among them; the one at 0 writes and speaks."""
+        """Position of this process among all; the process at 0 writes files and messages."""
         return self._fabric.global_rank
 
     def place(self, model: nn.Module, optimiser: Optimizer) -> tuple[Any, Optimizer]:
-        """Move a model to the device and make its training steps span all processes."""
+        """Move a model to the device, and make its training steps span all processes.
+
+        Returns:
+            The model for training steps, and its optimiser.
+        """
         if self.processes > 1:
             synchronise_batch_norm(model)
         module, placed = self._fabric.setup(model, optimiser)
         return module, placed
 
     def seed_layers(self, seed: int) -> None:
-        """Seed the global generators that stochastic layers draw from on this device.
-
-        ``torch.manual_seed`` would do, but where CUDA has not been started it queues a call, with a
-        stack trace, every time.
-        """
+        """Seed the global generators of this device, from which stochastic layers draw."""
+        # torch.manual_seed would queue a call, with a stack trace, every time CUDA has not been started.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The precision of forward passes."""
+        """Return the context in which forward passes have the run's precision."""
         return self._fabric.autocast()
 
     def asked_to_stop(self) -> bool:
-        """Whether any process was asked to stop; all of them learn it at the same step."""
+        """Return whether any process was asked to stop, with the same answer in all of them."""
         if self.processes == 1:
             return self.stop_requested
         asked = torch.tensor(float(self.stop_requested), device=self.device)
         return bool(self._fabric.all_reduce(asked, reduce_op="sum"))
 
     def broadcast(self, value: T) -> T:
-        """Give every process the value that the first one has."""
+        """Send the value of the first process to all others, and return it."""
         given: T = self._fabric.broadcast(value)
         return given
 
     def wait_for_all(self) -> None:
-        """Go on only when every process has come here."""
+        """Wait until every process has called this."""
         self._fabric.barrier()
 
     def backward(self, loss: Tensor) -> None:
-        """Compute gradients, in the run's precision."""
+        """Compute the gradients of a loss, in the run's precision."""
         self._fabric.backward(loss)
 
     def share(self, n: int) -> slice:
-        """Rows of a pooled batch of ``n`` that this process works on."""
+        """Return this process's rows of a pooled batch of ``n``."""
         size = n // self.processes
         return slice(self.rank * size, (self.rank + 1) * size)
 
     def pool(self, rows: Tensor) -> Tensor:
-        """Put every process's rows together, in order of rank, and let gradients flow back to each.
+        """Concatenate the rows of all processes, in order of rank; gradients flow back to each process.
 
-        Every process then computes the same loss of the pooled batch. Its gradient arrives once from
-        each of them and is averaged over them afterwards, so it counts once.
+        Every process then computes the same loss of the pooled batch. Its gradient arrives once from each
+        process and is averaged over them afterwards, so it counts once.
         """
         if self.processes == 1:
             return rows

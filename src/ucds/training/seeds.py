@@ -1,6 +1,6 @@
-"""Derives every random number of a run from its seed and the names of what it is for.
+"""Derives every random number of a run from its seed and the name of its purpose.
 
-Equal seeds and names give equal numbers, so that a resumed run draws what an uninterrupted one would have.
+Equal seeds and names give equal numbers, so a resumed run draws the same numbers as an uninterrupted one.
 (The order of samples is a function of the seed too: see :mod:`ucds.data.batches`.)
 """
 
@@ -14,11 +14,11 @@ import torch
 
 
 def derive(seed: int, *names: str | int) -> np.random.SeedSequence:
-    """Derive the seed sequence of one purpose, named by words and numbers.
+    """Derive the seed sequence of one purpose.
 
     Args:
         seed: seed of the run.
-        names: purpose, for example the name of a stage and the number of a step.
+        names: words and numbers that name the purpose, such as the name of a stage and the number of a step.
     """
     return np.random.SeedSequence(
         [seed, *(zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names)]

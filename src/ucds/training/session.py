@@ -1,4 +1,4 @@
-"""One training run made of stages: its results so far, its checkpoint and its log."""
+"""One training run of several stages: its results so far, its checkpoint and its log."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ SettingsT = TypeVar("SettingsT", bound=ModelSettings, covariant=True)
 
 
 class Session(Generic[SettingsT]):
-    """Runs stages one after the other and lets an unfinished run be taken up again.
+    """Results, checkpoint and log of a run, so that an unfinished run can be resumed.
 
-    A checkpoint holds the results of the finished stages, the weights, and what the stage in progress
-    needs. A resumed run walks through the same stages: finished ones yield no steps, the others go on.
+    A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
+    progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
 
     Args:
-        runtime: place of the run; its folder, if any, holds the checkpoint and the log.
+        runtime: device and folder of the run; the folder, if any, holds the checkpoint and the log.
         settings: settings of the method.
+
+    Raises:
+        DamagedFileError: the checkpoint in the folder cannot be read.
     """
 
     def __init__(self, runtime: Runtime, settings: SettingsT) -> None:
         self.runtime = runtime
         self._settings = settings
-        self._results: dict[str, StageResult] = {}
-        self._checkpoint: Checkpoint | None = None
         self._log: RunLog | None = None
-        if runtime.folder is None:
+        folder = runtime.folder
+        self._checkpoint = checkpoint = None if folder is None else folder.load_checkpoint()
+        results = [] if checkpoint is None else checkpoint.results
+        self._results: dict[str, StageResult] = {result.name: result for result in results}
+        if folder is None or runtime.rank != 0:
             return
-        self._checkpoint = checkpoint = runtime.folder.load_checkpoint()
-        if runtime.rank == 0:
-            self._log = RunLog(runtime.folder.log_path, runtime.folder.path / "tensorboard")
+        self._log = RunLog(folder.log_path, folder.path / "tensorboard")
         if checkpoint is None:
-            if self._log is not None:
-                self._log.cut(0)
-            return
-        self._results = {result.name: result for result in checkpoint.results}
-        if self._log is not None:
+            self._log.cut(0)
+        else:
             step = 0 if checkpoint.progress is None else checkpoint.progress.step
             self._log.cut(checkpoint.log, checkpoint.stage, step)
 
@@ -61,41 +61,47 @@ class Session(Generic[SettingsT]):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint that the run was resumed from, until the next stage is finished."""
+        """Checkpoint that the run was resumed from; ``None`` from the end of the next stage on."""
         return self._checkpoint
 
     def result_of(self, stage: str) -> StageResult | None:
-        """Result of a stage, or ``None`` when it is not finished."""
+        """Return the result of a stage; ``None`` when it is not finished."""
         return self._results.get(stage)
 
     def save(self, stage: str, model: dict[str, Tensor], progress: StageProgress | None) -> None:
-        """Write a checkpoint of a stage in progress (or, with no ``progress``, just finished)."""
+        """Write a checkpoint, if the run has a folder.
+
+        Args:
+            stage: name of the stage.
+            model: weights of the model.
+            progress: state of the stage; ``None`` when it has just finished.
+        """
         folder = self.runtime.folder
-        if folder is None or self.runtime.rank != 0 or self._log is None:
+        if folder is None or self._log is None:
             return
         folder.save_checkpoint(Checkpoint(stage, model, progress, self.results, self._log.position()))
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
-        """Take in the result of a stage, and save it with the model that it ended with."""
+        """Record the result of a stage, and write a checkpoint with the model at its end."""
         self._results[result.name] = result
         self._checkpoint = None
         self.save(result.name, model, None)
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:
-        """Add figures to the log."""
+        """Add figures to the log, see :meth:`RunLog.write`."""
         if self._log is not None:
             self._log.write(stage, step, kind, figures)
 
     def close(self) -> None:
-        """Put the log on disk."""
+        """Write the log to disk and close it."""
         if self._log is not None:
             self._log.close()
 
     def save_evaluations(self, samples: Samples) -> None:
-        """Keep the predictions of every evaluation beside the model, for a later look by the oracle.
+        """Write the predictions of every evaluation into the run folder, for :func:`ucds.evaluate`.
 
         Args:
-            samples: samples that were evaluated; they are known again by id and content.
+            samples: samples that were evaluated; later they are found by id and content.
         """
         folder = self.runtime.folder
         if folder is None or self.runtime.rank != 0:

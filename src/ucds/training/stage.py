@@ -1,10 +1,10 @@
-"""One stage of training as a stream of steps, with everything around a step taken care of.
+"""One stage of training as a stream of steps.
 
-The loops in ``source`` and ``target`` read like the paper's Algorithm 1 because this module owns the
-rest: which samples a step sees, the schedule, evaluation, logging, checkpoints and resuming.
+The loops in ``source`` and ``target`` read like the paper's Algorithm 1 because this module does the rest:
+the samples of a step, the schedule, evaluation, logging, checkpoints and resuming.
 
-Every random choice of a step is a function of (seed, stage, step), so a run that was killed and
-resumed at any step goes on exactly as if it had never stopped.
+Every random choice of a step is a function of (seed, stage, step), so a run that was killed at any step and
+resumed gives the same result as one that never stopped.
 """
 
 from __future__ import annotations
@@ -37,31 +37,30 @@ from ucds.training.steps import Batch, Steps, diverged
 
 
 class StageState(Protocol):
-    """What a stage's loop carries from step to step besides the model."""
+    """State that the loop of a stage carries from step to step, apart from the model."""
 
     @property
     def proportions(self) -> Tensor:
         """Sizes of the clusters in each domain, ``(D, K)``."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its tensors by name."""
+        """Return the state by name, for checkpoints."""
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over tensors that :meth:`tensors` gave before."""
+        """Restore a state that :meth:`tensors` returned."""
 
     @property
     def warning(self) -> str | None:
-        """One sentence about what went wrong on the way, at the end of the stage."""
+        """One sentence about a problem, for the end of the stage; ``None`` if there was none."""
 
 
 @dataclass(frozen=True)
 class Step(Batch):
-    """What one step of a stage works on.
+    """Batch of one step of a stage.
 
     Attributes:
         progress: share of the stage that is done, in [0, 1).
-        predictions: ``(N, K)`` fresh evaluation-mode predictions of the evaluation set, when there are
-            any since the step before.
+        predictions: ``(N, K)`` predictions of the evaluation set, if they were made just before this step.
     """
 
     progress: float
@@ -72,17 +71,20 @@ class Stage:
     """One stage over one set of samples.
 
     Args:
-        session: run that this stage is part of.
+        session: the run.
         name: name of the stage, in logs and checkpoints.
-        model: trained in place; ends with the weights of the selected evaluation.
+        model: model to train in place; it ends with the weights of the selected evaluation.
         data: samples to train on.
-        state: what the loop carries from step to step; resumed in place.
-        epochs: passes over as many samples as ``data`` holds.
+        state: state that the loop carries from step to step; a resumed run restores it in place.
+        epochs: number of passes over as many samples as ``data`` holds.
         evaluation: samples to predict and to select the model with; the training samples if ``None``.
 
     Attributes:
-        counts: rows of each domain in a pooled batch.
+        counts: number of rows of each domain in a pooled batch.
         weights: ``(D, m)`` weights of these rows, see :func:`ucds.math.domains.sample_weights`.
+
+    Raises:
+        InputError: there are too few samples, or batches cannot be formed or shared.
     """
 
     def __init__(
@@ -128,8 +130,11 @@ class Stage:
             return
         progress = self._progress
         with self._steps.open(self._sampler, self._total) as draw, _threads_for(self.model):
-            self._begin()
-            predictions = self._predict_again()
+            self.model.train()
+            if self.runtime.rank == 0:
+                self.runtime.reporter.begin(self.name, self._total, progress.step)
+            # A resumed stage needs the predictions of an evaluation just before its step once more.
+            predictions = self._predict() if progress.step in self._moments else None
             started = saved = time.monotonic()
             while progress.step < self._total:
                 batch = draw(progress.step)
@@ -143,7 +148,9 @@ class Stage:
                 if predictions is not None or now - saved > self.runtime.checkpoint_seconds:
                     self._save()
                     saved = now
-                self._stop_if_asked()
+                if self.runtime.asked_to_stop():
+                    self._save()
+                    raise Interrupted
             self._finish()
 
     def forward(self, inputs: Tensor) -> ModelOutput:
@@ -165,7 +172,7 @@ class Stage:
         self._steps.update(**terms)
 
     def result(self) -> StageResult:
-        """Return what the finished stage leaves behind.
+        """Return the result of the finished stage.
 
         Raises:
             RuntimeError: the stage is not finished.
@@ -174,15 +181,6 @@ class Stage:
         if result is None:
             raise RuntimeError(f"stage {self.name} is not finished")
         return result
-
-    def _begin(self) -> None:
-        self.model.train()
-        if self.runtime.rank == 0:
-            self.runtime.reporter.begin(self.name, self._total, self._progress.step)
-
-    def _predict_again(self) -> Tensor | None:
-        """Predictions that the evaluation just before a resumed step had already made."""
-        return self._predict() if self._progress.step in self._moments else None
 
     def _predict(self) -> Tensor:
         batch_size = self.settings.prediction_batch_size
@@ -214,11 +212,6 @@ class Stage:
         }
         self._session.write(self.name, progress.step, "evaluation", figures)
         return predictions
-
-    def _stop_if_asked(self) -> None:
-        if self.runtime.asked_to_stop():
-            self._save()
-            raise Interrupted
 
     def _finish(self) -> None:
         progress = self._progress
@@ -269,10 +262,10 @@ def make_sampler(samples: Samples, session: Session[TrainingSettings]) -> Domain
 
 @contextmanager
 def _threads_for(model: ClusteringModel) -> Iterator[None]:
-    """One thread for a model without a network of its own.
+    """Use one thread for a model without a backbone network.
 
-    Its matrices are so small that handing them to further threads takes longer than multiplying them,
-    and many times longer on a machine that is busy.
+    Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
+    times longer on a busy machine.
     """
     before = torch.get_num_threads()
     if model.spec.name == IDENTITY:

@@ -1,4 +1,4 @@
-"""The steps of a training loop: batches, updates and losses, for stages and baselines alike."""
+"""Steps of a training loop: batches, updates and losses, for stages and baselines alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ucds.training.seeds import step_seeds
 from ucds.training.session import Session
 
 LOG_STEPS = 20
-"""Steps between two readings of the losses; each reading waits for the device."""
+"""Number of steps between two readings of the losses; each reading waits for the device."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Batch:
     Attributes:
         inputs: this process's rows of the batch, on the device.
         index: ``(n,)`` positions of the pooled batch in the samples, on the device.
-        rng: generator of the step's further random choices, alike in all processes.
+        rng: generator of the step's other random choices, alike in all processes.
     """
 
     inputs: Tensor
@@ -45,13 +45,13 @@ class Steps:
         session: the run.
         name: name of the stage or baseline, in logs and messages.
         module: network to train in place.
-        optimiser: optimiser of its parameters.
+        optimiser: optimiser of the network's parameters.
         data: samples and views to train on.
-        total: number of steps in all.
+        total: total number of steps.
 
     Attributes:
-        module: the network, ready for training steps that span all processes.
-        optimiser: the optimiser, likewise.
+        module: network, prepared for training steps that span all processes.
+        optimiser: optimiser, prepared likewise.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Steps:
 
     @contextmanager
     def open(self, sampler: DomainBalancedSampler, end: int) -> Iterator[Callable[[int], Batch]]:
-        """Yield a function that gives the batch of a step, read ahead in a thread.
+        """Yield a function that returns the batch of a step, which is read ahead in a thread.
 
         Args:
             sampler: positions that a step sees.
-            end: number of the step before which to stop reading.
+            end: number of the step before which reading ahead stops.
         """
         runtime = self._runtime
         share, on_cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
@@ -85,20 +85,20 @@ class Steps:
             yield lambda step: self._draw(reader, step)
 
     def update(self, **terms: Tensor) -> None:
-        """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch."""
+        """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch, by name."""
         self.optimiser.zero_grad(set_to_none=True)
         self._runtime.backward(torch.stack(list(terms.values())).sum())
         self.optimiser.step()
         self._terms = {name: term.detach() for name, term in terms.items()}
 
     def read_losses(self, step: int) -> dict[str, float] | None:
-        """Log the losses of the latest update after every twentieth step and after the last one.
+        """Log the losses of the latest update, after every twentieth step and after the last one.
 
         Args:
             step: number of steps done.
 
         Returns:
-            The losses by name; ``None`` after other steps.
+            Losses by name; ``None`` after other steps.
 
         Raises:
             InputError: a loss is no longer finite.

@@ -1,0 +1,109 @@
+"""Plain clusterings of frozen features: what everybody can have from a library, without labels.
+
+All take unit vectors and are random in their starts only. Each keeps the start with the best value of its own
+objective, so that nothing is chosen with ground truth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import AgglomerativeClustering, SpectralClustering, kmeans_plusplus
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from ucds.math.spaces import FloatArray, centre, principal_axes, unit_rows
+
+Partition = NDArray[np.int64]
+
+SPHERICAL_STARTS = 10
+SPHERICAL_ITERATIONS = 300
+MIXTURE_STARTS = 5
+MIXTURE_AXES = 64
+NEIGHBOURS = 10
+
+
+def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
+    """Cluster unit vectors by k-means with unit centres: the largest sum of cosines of ten starts.
+
+    Args:
+        vectors: unit vectors ``(n, d)``.
+        n_clusters: number of clusters, K.
+        seed: seed of the starts.
+
+    Returns:
+        ``(n,)`` cluster of each sample.
+
+    Source:
+        I. S. Dhillon and D. S. Modha, Concept decompositions for large sparse text data, 2001.
+    """
+    found = [_spherical(vectors, n_clusters, seed + start) for start in range(SPHERICAL_STARTS)]
+    return max(found, key=lambda one: one[0])[1]
+
+
+def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
+    """Cluster unit vectors by a mixture of Gaussians with diagonal covariances on 64 principal axes.
+
+    Args, returns: see :func:`spherical_kmeans`.
+    """
+    centred = centre(vectors)
+    axes, _ = principal_axes(centred, MIXTURE_AXES)
+    mixture = GaussianMixture(
+        n_clusters, covariance_type="diag", n_init=MIXTURE_STARTS, reg_covar=1e-4, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return np.asarray(mixture.fit_predict((centred @ axes).astype(np.float64)), dtype=np.int64)
+
+
+def ward(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
+    """Cluster unit vectors agglomeratively by Ward's criterion; the seed plays no part.
+
+    Args, returns: see :func:`spherical_kmeans`.
+    """
+    return np.asarray(
+        AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(vectors), dtype=np.int64
+    )
+
+
+def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
+    """Cluster unit vectors by the spectrum of the graph of their ten nearest neighbours.
+
+    Args, returns: see :func:`spherical_kmeans`.
+    """
+    clustering = SpectralClustering(
+        n_clusters, affinity="nearest_neighbors", n_neighbors=min(NEIGHBOURS, len(vectors)), random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Graph is not fully connected")
+        return np.asarray(clustering.fit_predict(vectors), dtype=np.int64)
+
+
+PLAIN: dict[str, Callable[[FloatArray, int, int], Partition]] = {
+    "spherical-kmeans": spherical_kmeans,
+    "gaussian-mixture": gaussian_mixture,
+    "ward": ward,
+    "spectral": spectral,
+}
+"""Plain clusterings by the name that benchmarks use."""
+
+
+def _spherical(vectors: FloatArray, n_clusters: int, seed: int) -> tuple[float, Partition]:
+    """Sum of cosines and clusters of one start; an emptied cluster takes the sample that fits worst."""
+    centres, _ = kmeans_plusplus(vectors, n_clusters, random_state=seed)
+    labels = np.full(len(vectors), -1)
+    for _ in range(SPHERICAL_ITERATIONS):
+        cosines = vectors @ unit_rows(centres).T
+        before, labels = labels, cosines.argmax(1)
+        if np.array_equal(before, labels):
+            break
+        sums = np.zeros_like(centres)
+        np.add.at(sums, labels, vectors)
+        worst = iter(cosines.max(1).argsort())
+        for empty in np.setdiff1d(np.arange(n_clusters), labels):
+            sums[empty] = vectors[next(worst)]
+        centres = sums
+    return float(cosines.max(1).sum()), labels.astype(np.int64)

@@ -1,0 +1,49 @@
+"""Tests of the plain clusterings of frozen features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from ucds.baselines.plain import PLAIN, spherical_kmeans
+from ucds.math.spaces import FloatArray, unit_rows
+
+K = 4
+
+
+def groups(n: int = 60, noise: float = 0.15, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
+    """Unit vectors around K orthogonal directions, and the direction of each."""
+    rng = np.random.default_rng(seed)
+    truth = np.arange(n) % K
+    return unit_rows((np.eye(8)[truth] + noise * rng.normal(size=(n, 8))).astype(np.float32)), truth
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_clear_groups_are_found(name: str) -> None:
+    vectors, truth = groups()
+    labels = PLAIN[name](vectors, K, 0)
+    assert labels.dtype == np.int64
+    assert adjusted_rand_score(truth, labels) == 1
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_seed_decides(name: str) -> None:
+    vectors, _ = groups(noise=0.8)
+    np.testing.assert_array_equal(PLAIN[name](vectors, K, 3), PLAIN[name](vectors, K, 3))
+
+
+def test_spherical_kmeans_ends_at_a_fixed_point_with_no_cluster_empty() -> None:
+    vectors, _ = groups(noise=0.8)
+    labels = spherical_kmeans(vectors, 12, 0)
+    assert len(np.unique(labels)) == 12
+    centres = unit_rows(np.stack([vectors[labels == k].sum(0) for k in range(12)]))
+    np.testing.assert_array_equal((vectors @ centres.T).argmax(1), labels)
+
+
+def test_the_length_of_a_vector_does_not_matter_to_spherical_kmeans_on_unit_rows() -> None:
+    vectors, _ = groups(noise=0.6)
+    stretched = vectors * np.linspace(1, 9, len(vectors), dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(
+        spherical_kmeans(unit_rows(stretched), K, 0), spherical_kmeans(vectors, K, 0)
+    )

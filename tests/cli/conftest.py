@@ -1,0 +1,56 @@
+"""Pictures, embeddings and finished runs for the tests of the command line; the tests only read them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
+
+from cli_kit import SHORT_SOURCE, SHORT_TARGET, draw_domain, run_successfully, write_labels
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``source/{day,night}/<shape>/*.png`` and ``target/<shape>/*.png``."""
+    root = tmp_path_factory.mktemp("pictures")
+    draw_domain(root / "source" / "day", ("white", "black"), 1)
+    draw_domain(root / "source" / "night", ("navy", "yellow"), 2)
+    draw_domain(root / "target", ("green", "white"), 3)
+    return root
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[str, Any]]) -> Path:
+    """``source.npz`` of two domains, ``target.npy``, and label files for the target."""
+    root = tmp_path_factory.mktemp("vectors")
+    made = blobs({"a": 40, "b": 30, "t": 36})
+    np.save(root / "target.npy", made.pop("t"))
+    np.savez(root / "source.npz", **made)
+    np.save(root / "wide.npy", np.zeros((9, 99), np.float32) + np.arange(9)[:, None])
+    np.save(root / "two.npy", np.eye(2, 6, dtype=np.float32))
+    np.savez(root / "three.npz", **{name: np.eye(6, dtype=np.float32) for name in "xyz"})
+    ids = [str(i) for i in range(36)]
+    write_labels(root / "labels.json", ids, (np.arange(36) % 4).tolist())
+    write_labels(root / "two.json", ids, (np.arange(36) % 2).tolist(), n_clusters=2)
+    write_labels(root / "foreign.json", [f"x{i}" for i in range(36)], [0] * 36)
+    write_labels(root / "closed.json", ids, [0] * 36, scores=[0.5] * 36)
+    return root
+
+
+@pytest.fixture(scope="session")
+def runs(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished source run, a finished target run and an unfinished one, side by side."""
+    root = tmp_path_factory.mktemp("runs")
+    source = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", root / "source")
+    run_successfully(*source, *SHORT_SOURCE)
+    target = ("train-target", vectors / "target.npy", "--labels", vectors / "labels.json")
+    run_successfully(*target, "--out", root / "target", *SHORT_TARGET)
+    (root / "unfinished").mkdir()
+    (root / "unfinished" / "run.json").write_text("{}")
+    return root

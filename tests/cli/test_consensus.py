@@ -1,0 +1,191 @@
+"""Tests of the consensus method on the command line, where it is the default."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_kit import read_rows, run_successfully
+from PIL import Image
+from safetensors.numpy import load_file
+
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.metrics import score
+from ucds.training.model_file import load_model
+
+N, K = 48, 4
+TRUTH = np.arange(N) % K
+SHORT_SOURCE = ("--set", "fitting_epochs=3", "--accelerator", "cpu")
+SHORT = (*SHORT_SOURCE, "--set", "space_partitions=4")
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``source.npz`` of two domains, ``target.npy``, and label files of four and of two clusters."""
+    root, rng = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
+    shifts = 0.3 * np.eye(8)[-3:]
+    blobs = [
+        (np.eye(8)[TRUTH] + shift + 0.06 * rng.normal(size=(N, 8))).astype(np.float32) for shift in shifts
+    ]
+    np.savez(root / "source.npz", east=blobs[0], west=blobs[1])
+    np.save(root / "target.npy", blobs[2])
+    ids = tuple(str(i) for i in range(N))
+    ClusterLabels(ids, (TRUTH + 1) % K, K, "p").save(root / "labels.json")
+    ClusterLabels(ids, TRUTH // 2, 2, "p").save(root / "two.json")
+    return root
+
+
+def described(run: Path) -> dict[str, Any]:
+    description: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return description
+
+
+def found_by(run: Path, data: Path) -> np.ndarray:
+    run_successfully("predict", run, data, "--out", run / "clusters.csv")
+    return np.array([int(row["cluster"]) for row in read_rows(run / "clusters.csv")])
+
+
+def test_consensus_is_the_method_by_default(vectors: Path, tmp_path: Path) -> None:
+    source, target, labels = tmp_path / "source", tmp_path / "target", tmp_path / "labels.json"
+    data = ("train-source", vectors / "source.npz", "--clusters", K)
+    run_successfully(*data, "--out", source, *SHORT_SOURCE)
+    card = load_model(source).card
+    assert (card.stages, card.tune, card.unit_features) == (("cluster-domains",), "head", True)
+    assert card.domains == ("east", "west")
+    assert described(source)["method"] == "consensus"
+    run_successfully("label", source, vectors / "target.npy", "--out", labels)
+    assert score(ClusterLabels.load(labels).labels, TRUTH).accuracy == 1
+    done = run_successfully(
+        "train-target", vectors / "target.npy", "--labels", labels, "--out", target, *SHORT
+    )
+    card = load_model(target, role="target").card
+    assert (card.stages, card.tune) == (("agree", "fit-target"), "head")
+    told = json.loads((target / "transfer.json").read_text())
+    assert told["use"] == "consensus"
+    assert told["sentence"] in done.err.splitlines()
+    assert "%" in told["sentence"]
+    assert score(found_by(target, vectors / "target.npy"), TRUTH).accuracy == 1
+
+
+def test_a_target_is_clustered_alone(vectors: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = run_successfully("train-target", vectors / "target.npy", "--clusters", K, "--out", out, *SHORT)
+    assert not (out / "transfer.json").exists()
+    assert "provider" not in done.err
+    assert score(found_by(out, vectors / "target.npy"), TRUTH).accuracy == 1
+    description = described(out)
+    assert (description["clusters"], description["labels"]) == (K, None)
+
+
+def test_labels_of_another_number_of_clusters(vectors: Path, tmp_path: Path) -> None:
+    two = ("train-target", vectors / "target.npy", "--labels", vectors / "two.json", *SHORT, "--out")
+    run_successfully(*two, tmp_path / "four", "--clusters", K)
+    assert load_model(tmp_path / "four").card.n_clusters == K
+    assert score(found_by(tmp_path / "four", vectors / "target.npy"), TRUTH).accuracy == 1
+    run_successfully(*two, tmp_path / "two")
+    assert load_model(tmp_path / "two").card.n_clusters == 2
+
+
+PCD = ("--method", "pcd", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "tune"),
+    [
+        (SHORT, "consensus", "head"),
+        (("--method", "consensus", *SHORT), "consensus", "head"),
+        (("--tune", "full", *SHORT), "consensus", "full"),
+        (("--set", "tune=full", *SHORT), "consensus", "full"),
+        (("--tune", "full", "--set", "tune=full", *SHORT), "consensus", "full"),
+        (PCD, "pcd", "full"),
+        (("--tune", "head", *PCD), "pcd", "head"),
+    ],
+)
+def test_method_and_tune_are_what_is_said(
+    options: Sequence[str], method: str, tune: str, vectors: Path, tmp_path: Path
+) -> None:
+    labels = ("--labels", vectors / "labels.json", "--out", tmp_path / "run")
+    run_successfully("train-target", vectors / "target.npy", *labels, *options)
+    description = described(tmp_path / "run")
+    assert (description["method"], description["settings"]["tune"]) == (method, tune)
+    stages = {"consensus": ("agree", "fit-target"), "pcd": ("cluster-target", "refine-target")}
+    assert load_model(tmp_path / "run").card.stages == stages[method]
+
+
+def test_a_file_of_settings_serves_both_sides_and_single_settings_win(vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "both.toml").write_text("source_starts = 3\nspace_partitions = 4\nfitting_epochs = 9\n")
+    more = ("--clusters", K, "--config", tmp_path / "both.toml", "--set", "fitting_epochs=2")
+    run_successfully("train-source", vectors / "source.npz", "--out", tmp_path / "source", *more)
+    run_successfully("train-target", vectors / "target.npy", "--out", tmp_path / "target", *more)
+    source, target = (described(tmp_path / side)["settings"] for side in ("source", "target"))
+    assert (source["source_starts"], target["space_partitions"]) == (3, 4)
+    assert source["fitting_epochs"] == target["fitting_epochs"] == 2
+    assert "space_partitions" not in source
+    assert "source_starts" not in target
+
+
+def test_the_setting_that_lays_down_the_transfer_is_told(vectors: Path, tmp_path: Path) -> None:
+    labels = ("--labels", vectors / "labels.json", "--out", tmp_path / "run")
+    done = run_successfully("train-target", vectors / "target.npy", *labels, *SHORT, "--set", "transfer=own")
+    assert "labels were not used, because the setting 'transfer' says so" in done.err
+
+
+def test_predictions_on_training_images_are_those_stored(tmp_path: Path) -> None:
+    rng, colours = np.random.default_rng(0), np.array([[250, 20, 20], [20, 250, 20], [20, 20, 250]])
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(18):
+        pixels = np.zeros((40, 40, 3), np.uint8)
+        slope = (0, 1, 3)[i % 3]  # lines of three directions
+        rows, columns = np.indices((40, 40))
+        pixels[(rows + slope * columns + int(rng.integers(8))) % 8 < 4] = colours[int(rng.integers(3))]
+        Image.fromarray(pixels).save(images / f"{i:02}.png")
+    edges = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--cache", tmp_path / "cache")
+    run_successfully("train-target", images, "--clusters", 3, "--out", tmp_path / "run", *edges, *SHORT)
+    stored = np.load(tmp_path / "run" / "evaluations.npz")
+    assert stored["ids"].tolist() == sorted(path.name for path in images.iterdir())
+    found = found_by(tmp_path / "run", images)
+    np.testing.assert_array_equal(found, stored["fit-target/labels"][-1])
+    assert score(found, np.arange(18) % 3).accuracy == 1
+
+
+def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> None:
+    """SIGKILL while the model is fitted; the resumed run ends with the same bits."""
+
+    def arguments(out: str) -> list[str]:
+        settings = ("--set", "fitting_epochs=40", "--set", "space_partitions=2", "--set", "batch_size=8")
+        more = ("--labels", str(vectors / "labels.json"), "--out", str(tmp_path / out))
+        run = ("train-target", str(vectors / "target.npy"), *more, *settings)
+        return [*run, "--accelerator", "cpu"]
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ucds", *arguments("killed"), "--checkpoint-seconds", "0"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+    )
+    checkpoint, seen, last = tmp_path / "killed" / "checkpoint.pt", 0, 0
+    while process.poll() is None and seen < 8:
+        now = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        seen, last = seen + (now != last), now
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    for run in (arguments("whole"), [*arguments("killed"), "--resume"]):
+        run_successfully(*run)
+    one, other = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "killed"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    for name in ("log.jsonl", "transfer.json"):
+        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "killed" / name).read_text()
+    assert "is finished already" in run_successfully(*arguments("killed"), "--resume").err

@@ -1,0 +1,270 @@
+"""Every mistake that a user can make is answered by one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_kit import draw, draw_domain, in_subprocess, run_command, tree
+
+Arguments = list[str]
+NO_WEIGHTS = ("--weights", "none")
+
+
+@pytest.fixture(scope="session")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files and folders that no command can use."""
+    root = tmp_path_factory.mktemp("bad")
+    (root / "occupied").mkdir()
+    (root / "occupied" / "thesis.txt").write_text("years of work")
+    (root / "empty" / "one").mkdir(parents=True)
+    draw_domain(root / "flawed" / "good", ("white", "black"), 4, count=1)
+    (root / "flawed" / "bad").mkdir()
+    (root / "flawed" / "bad" / "x.png").write_bytes(b"no picture")
+    draw(root / "flat" / "1.png", "disc", 0, ("white", "black"))
+    draw(root / "flat" / "2.png", "bar", 1, ("white", "black"))
+    (root / "junk.npy").write_bytes(b"junk")
+    np.save(root / "nan.npy", np.full((9, 6), np.nan, np.float32))
+    (root / "junk.json").write_text("junk")
+    (root / "junk.toml").write_text("epsilon 3")
+    (root / "typo.toml").write_text("epslion = 0.1")
+    (root / "broken").mkdir()
+    (root / "broken" / "model.safetensors").write_bytes(b"junk")
+    return root
+
+
+def source(*more: str, data: str = "{v}/source.npz", clusters: str = "4", out: str = "{new}") -> Arguments:
+    return ["train-source", data, "--clusters", clusters, "--out", out, *more]
+
+
+def pictures_source(*more: str) -> Arguments:
+    return source(*more, data="{pictures}/source")
+
+
+def target(
+    *more: str, data: str = "{v}/target.npy", labels: str = "{v}/labels.json", out: str = "{new}"
+) -> Arguments:
+    return ["train-target", data, "--labels", labels, "--out", out, *more]
+
+
+def alone(*more: str) -> Arguments:
+    return ["train-target", "{v}/target.npy", "--out", "{new}", *more]
+
+
+def label(run: str, data: str = "{v}/target.npy", out: str = "{new}") -> Arguments:
+    return ["label", run, data, "--out", out]
+
+
+def predict(run: str, data: str = "{v}/target.npy", *more: str, out: str = "{new}") -> Arguments:
+    return ["predict", run, data, "--out", out, *more]
+
+
+PCD = ("--method", "pcd")
+DATA = {
+    "no such data": (source(data="{bad}/absent"), "no folder"),
+    "no such vectors": (source(data="{bad}/absent.npz"), "There is no file"),
+    "vectors are junk": (source(data="{bad}/junk.npy"), "not a readable .npy or .npz"),
+    "vectors are not numbers": (source(data="{bad}/nan.npy"), "holds NaN or infinity"),
+    "data is a file": (source(data="{v}/labels.json"), "is a file"),
+    "no images": (source(*NO_WEIGHTS, data="{bad}/empty"), "images"),
+    "a domain of bad images": (
+        source("--backbone", "ucds/oriented_edges", *NO_WEIGHTS, "--quiet", data="{bad}/flawed"),
+        "None of the 1 files of 'bad' can be used",
+    ),
+    "unknown domain of a folder": (pictures_source("--domains", "day,noon", *NO_WEIGHTS), "'noon'"),
+    "unknown domain of an archive": (source("--domains", "a,c"), "no domain 'c'; it has 'a', 'b'"),
+    "batch too small": (
+        source(*PCD, "--set", "batch_size=2", data="{v}/three.npz"),
+        "cannot hold 3 domains",
+    ),
+    "too few samples": (source(*PCD, data="{v}/two.npy", clusters="2"), "at least 2 samples"),
+    "more clusters than samples": (source(data="{v}/two.npy"), "2 samples cannot form 4 clusters"),
+    "more clusters than target samples": (
+        alone("--clusters", "37"),
+        "36 samples cannot form 37 clusters",
+    ),
+    "several domains as target": (target(data="{v}/source.npz"), "a target is one domain"),
+}
+COMMAND_LINE = {
+    "one cluster": (source(clusters="1"), "--clusters"),
+    "clusters no number": (source(clusters="many"), "--clusters"),
+    "clusters missing": (["train-source", "{v}/source.npz", "--out", "{new}"], "--clusters"),
+    "data missing": (["train-source", "--clusters", "4", "--out", "{new}"], "data"),
+    "unknown option": (source("--epochs", "3"), "--epochs"),
+    "unknown command": (["train"], "train"),
+    "negative seed": (source("--seed", "-1"), "--seed"),
+    "unknown accelerator": (source("--accelerator", "tpu"), "--accelerator"),
+    "no devices": (source("--devices", "0"), "--devices"),
+    "unknown tune": (source("--tune", "tail"), "--tune"),
+    "unknown method": (source("--method", "kmeans"), "--method"),
+    "image too small": (pictures_source("--image-size", "8"), "--image-size"),
+    "cache limit no number": (source("--cache-limit", "nan"), "--cache-limit"),
+    "settings of an unknown method": (["settings", "kmeans"], "kmeans"),
+}
+SETTINGS = {
+    "unknown setting": (source("--set", "epochs=3"), "unknown setting 'epochs'"),
+    "misspelt setting": (
+        source("--set", "batch_sise=3"),
+        "unknown setting 'batch_sise', did you mean 'batch_size'?",
+    ),
+    "setting of a wrong type": (source("--set", "batch_size=many"), "batch_size: input should be"),
+    "setting out of range": (source(*PCD, "--set", "epsilon=0"), "epsilon: input should be greater"),
+    "setting of the other method, consensus": (
+        source(*PCD, "--set", "source_starts=3"),
+        "'source_starts' is a setting of method 'consensus'",
+    ),
+    "setting of the other method, pcd": (
+        target("--set", "epsilon=0.1"),
+        "'epsilon' is a setting of method 'pcd'",
+    ),
+    "setting of the client for the provider": (
+        source(*PCD, "--set", "refinement_epochs=3"),
+        "'refinement_epochs' is a setting of the other side, not of the source",
+    ),
+    "setting of the provider for the client": (
+        target("--set", "source_starts=3"),
+        "'source_starts' is a setting of the other side, not of the target",
+    ),
+    "method as a setting": (source("--set", "method=pcd"), "choose it with --method"),
+    "tune given twice": (
+        source("--tune", "full", "--set", "tune=head"),
+        "setting 'tune' is given twice: 'full' and 'head'",
+    ),
+    "setting given twice": (
+        source("--set", "batch_size=8", "--set", "batch_size=9"),
+        "setting 'batch_size' is given twice: 8 and 9",
+    ),
+    "setting without value": (source("--set", "epsilon"), "NAME=VALUE"),
+    "space that does not exist": (
+        alone("--clusters", "4", "--set", "spaces=['far']"),
+        "bad settings: spaces",
+    ),
+    "transfer that does not exist": (
+        alone("--clusters", "4", "--set", "transfer=maybe"),
+        "bad settings: transfer",
+    ),
+    "too few neighbours": (alone("--clusters", "4", "--set", "neighbours=0"), "bad settings: neighbours"),
+    "no such configuration": (source("--config", "{bad}/absent.toml"), "cannot read the config"),
+    "configuration is junk": (source("--config", "{bad}/junk.toml"), "is not TOML"),
+    "typo in the configuration": (
+        source(*PCD, "--config", "{bad}/typo.toml"),
+        "unknown setting 'epslion', did you mean 'epsilon'?",
+    ),
+}
+ENCODER = {
+    "unknown backbone": (pictures_source("--backbone", "resnet81", *NO_WEIGHTS), "did you mean"),
+    "backbone for vectors": (source("--backbone", "resnet18"), "--backbone, --weights and --image-size"),
+    "image size for vectors": (source("--image-size", "64"), "are for images, not for embeddings"),
+    "no such weights": (pictures_source("--weights", "{bad}/absent.pth"), "absent.pth"),
+    "weights are junk": (pictures_source("--weights", "{bad}/junk.npy"), "junk.npy"),
+}
+RUN_FOLDER = {
+    "out occupied": (source(out="{bad}/occupied"), "is not empty: choose another --out"),
+    "out occupied, resumed": (source("--resume", out="{bad}/occupied"), "holds no run to resume"),
+    "out is a file": (source(out="{v}/labels.json"), "is a file: choose another --out"),
+    "out below a file": (source(out="{v}/labels.json/run"), "cannot create the run folder"),
+    "target out occupied": (target(out="{bad}/occupied"), "is not empty"),
+    "diverged": (
+        source(*PCD, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20", "--quiet"),
+        "no longer finite",
+    ),
+}
+LABELS = {
+    "labels missing": (target(labels="{bad}/absent.json"), "cannot read the label file"),
+    "labels are junk": (target(labels="{bad}/junk.json"), "junk.json is not a usable label file"),
+    "labels of other samples": (target(labels="{v}/foreign.json"), "none of the 36 samples has a label"),
+    "labels with scores": (target(labels="{v}/closed.json"), "scores: "),
+    "labels of two clusters for four": (
+        target(*PCD, "--clusters", "4", labels="{v}/two.json"),
+        "the labels have 2 clusters, but the model has 4",
+    ),
+    "no labels at all": (
+        alone(),
+        "give --labels, a file, or --url, a service; or --clusters, to cluster alone",
+    ),
+    "a file and a service": (
+        target("--url", "https://provider.example"),
+        "give either --labels, a file, or --url, a service",
+    ),
+    "a service that is no web address": (
+        ["query", "{v}/target.npy", "--url", "ftp://provider.example", "--out", "{new}"],
+        "ftp://provider.example",
+    ),
+}
+MODELS = {
+    "label with a target run": (label("{runs}/target"), "role 'target'"),
+    "label without a run": (label("{bad}/absent"), "run folder"),
+    "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
+    "label with images": (label("{runs}/source", "{bad}/flat"), "not a folder"),
+    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "exists"),
+    "label into a folder": (label("{runs}/source", out="{bad}/occupied"), "irectory"),
+    "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
+    "predict with an unfinished run": (
+        predict("{runs}/unfinished"),
+        "is not finished: take it up again with --resume",
+    ),
+    "predict with a broken run": (predict("{bad}/broken"), "is damaged"),
+    "predict other width": (predict("{runs}/target", "{v}/wide.npy"), "width 99; the model takes 6"),
+    "predict several domains": (predict("{runs}/target", "{v}/source.npz"), "a target is one domain"),
+    "predict images": (predict("{runs}/target", "{bad}/flat"), "takes embeddings"),
+    "sort vectors": (
+        predict("{runs}/target", "{v}/target.npy", "--sort-into", "{new}-sorted"),
+        "needs images",
+    ),
+    "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "irectory"),
+    "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
+    "evaluate nothing": (["evaluate", "{runs}/target", "{bad}/absent.npy"], "There is no file"),
+    "demo in a folder in use": (["demo", "--out", "{bad}/occupied"], "holds other things than a demo"),
+    "demo in a file": (["demo", "--out", "{v}/labels.json"], "is a file"),
+}
+MISTAKES = DATA | COMMAND_LINE | SETTINGS | ENCODER | RUN_FOLDER | LABELS | MODELS
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    arguments: Arguments,
+    words: str,
+    vectors: Path,
+    pictures: Path,
+    runs: Path,
+    bad: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"v": vectors, "pictures": pictures, "runs": runs, "bad": bad}
+    before = {name: tree(place) for name, place in places.items()}
+    found = run_command(*(part.format(**places, new=tmp_path / "new") for part in arguments))
+    assert found.status == 2
+    lines = [line for line in found.err.splitlines() if not line.startswith("warning: ")]
+    assert len(lines) == 1, found.err
+    assert lines[0].startswith("error: ")
+    assert words in lines[0]
+    assert found.out == ""
+    assert {name: tree(place) for name, place in places.items()} == before
+    assert tree(tmp_path) == {}
+
+
+def test_no_two_mistakes_have_one_name() -> None:
+    tables = (DATA, COMMAND_LINE, SETTINGS, ENCODER, RUN_FOLDER, LABELS, MODELS)
+    assert len(MISTAKES) == sum(map(len, tables))
+
+
+def test_a_mistake_in_a_real_process(vectors: Path, tmp_path: Path) -> None:
+    found = in_subprocess("train-source", vectors / "source.npz", "--clusters", 1, "--out", tmp_path / "new")
+    assert (found.status, found.out) == (2, "")
+    assert len(found.err.splitlines()) == 1
+    assert found.err.startswith("error: ")
+    assert not (tmp_path / "new").exists()
+
+
+def test_offline_default_weights_are_one_clear_error(pictures: Path, tmp_path: Path) -> None:
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "TORCH_HOME": str(tmp_path / "torch")}
+    arguments = ("train-source", pictures / "source", "--clusters", "3", "--out", tmp_path / "new")
+    found = in_subprocess(*arguments, "--cache", tmp_path / "cache", env=offline)
+    assert found.status == 2
+    (line,) = (line for line in found.err.splitlines() if line)
+    assert line.startswith("error: ")
+    assert "--weights" in line
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,211 @@
+"""Tests of what commands print: help, version, settings, JSON, silence, and the completion of a shell."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_kit import EDGES, Result, in_subprocess, run_command, run_successfully
+
+import ucds.cli
+from ucds.config import SETTINGS, PCDSettings
+
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric", "matplotlib")
+
+LOADED = """
+import sys
+sys.argv = ["ucds", *sys.argv[1:]]
+from ucds.cli import main
+try:
+    main()
+except SystemExit as exit_:
+    print("STATUS", exit_.code or 0)
+print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--help",),
+        ("--version",),
+        ("train-source", "--help"),
+        ("predict", "--help"),
+        ("settings",),
+        ("settings", "pcd", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True
+    )
+    *_, status, loaded = done.stdout.splitlines()
+    assert status == "STATUS 0"
+    assert "typer" in loaded.split()
+    assert set(loaded.split()).isdisjoint(HEAVY)
+
+
+def test_help_is_quick() -> None:
+    def seconds() -> float:
+        """Return the processor's time, which other processes on the machine do not prolong."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-m", "ucds", "--help"], capture_output=True, check=True)
+        assert b"train-target" in done.stdout
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+COMMANDS = (
+    *("train-source", "label", "serve", "keys", "ledger", "query", "train-target", "predict"),
+    *("evaluate", "demo", "settings", "benchmark", "table"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    assert f" {command} " in run_successfully("--help").out
+    found = run_successfully(command, "--help")
+    assert f"Usage: ucds {command} " in found.out
+    assert found.err == ""
+
+
+def test_the_training_commands_have_the_same_options() -> None:
+    def options(command: str) -> set[str]:
+        shown = run_successfully(command, "--help").out
+        return {found[1] for found in re.finditer(r"^│[ *]+(--[a-z-]+)", shown, re.MULTILINE)}
+
+    shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
+    shared |= {"--resume", "--accelerator", "--devices", "--precision", "--checkpoint-seconds"}
+    shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out", "--help"}
+    assert options("train-source") == shared | {"--domains"}
+    own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http"}
+    assert options("train-target") == shared | own
+
+
+def test_the_installed_command_and_the_module_are_the_same() -> None:
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="ucds")
+    assert script.load() is ucds.cli.main
+    source = Path(ucds.__file__).with_name("__main__.py").read_text()
+    assert "from ucds.cli import main\n\nmain()\n" in source
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run_command("--version") == Result(0, f"ucds {importlib.metadata.version('ucds')}\n", "")
+
+
+def test_settings_lists_every_setting_with_default_side_and_meaning() -> None:
+    blocks: dict[str, list[str]] = {}
+    for line in run_successfully("settings").out.splitlines():
+        if not line.startswith(" "):
+            listed = blocks[line.rstrip(":")] = []
+        else:
+            listed.append(line)
+    assert blocks.keys() == SETTINGS.keys()
+    for method, lines in blocks.items():
+        assert [line.split()[0] for line in lines] == list(SETTINGS[method].model_fields)
+    (line,) = (line for line in blocks["pcd"] if line.split()[0] == "clustering_epochs")
+    assert line.split(maxsplit=3) == ["clustering_epochs", "30", "target", "epochs of stage 2"]
+
+
+def test_settings_as_json_are_those_of_the_method() -> None:
+    listed = json.loads(run_successfully("settings", "pcd", "--json").out)
+    assert list(listed) == ["pcd"]
+    assert {entry["name"]: entry["default"] for entry in listed["pcd"]} == PCDSettings().model_dump(
+        mode="json"
+    )
+    assert {entry["side"] for entry in listed["pcd"]} == {"both", "source", "target"}
+    assert all(entry["meaning"] for entry in listed["pcd"])
+
+
+def story(pictures: Path, folder: Path, flag: str) -> dict[str, Result]:
+    """Run the five commands of both sides, each with the flag."""
+    source, target = folder / "source", folder / "target"
+    labels, cache = folder / "labels.json", ("--cache", folder / "cache", flag)
+    commands = {
+        "train-source": (pictures / "source", "--clusters", 3, "--out", source, *EDGES),
+        "label": (source, pictures / "target", "--out", labels),
+        "train-target": (pictures / "target", "--labels", labels, "--out", target, *EDGES),
+        "predict": (target, pictures / "target", "--out", folder / "p.csv"),
+        "evaluate": (target, pictures / "target"),
+    }
+    return {name: run_successfully(name, *rest, *cache) for name, rest in commands.items()}
+
+
+@pytest.fixture(scope="module")
+def quiet(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    return story(pictures, tmp_path_factory.mktemp("quiet"), "--quiet")
+
+
+@pytest.mark.parametrize("command", ["train-source", "label", "train-target", "predict", "evaluate"])
+def test_a_quiet_command_prints_its_result_alone(command: str, quiet: dict[str, Result]) -> None:
+    assert quiet[command].err == ""
+    assert ("accuracy" in quiet[command].out) if command == "evaluate" else (quiet[command].out == "")
+
+
+RUN_KEYS = {"folder", "role", "n_clusters", "seconds", "resumed_finished"}
+KEYS = {
+    "train-source": RUN_KEYS,
+    "label": {"samples", "n_clusters", "provider", "out"},
+    "train-target": RUN_KEYS,
+    "predict": {"samples", "out"},
+    "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"},
+}
+
+
+@pytest.fixture(scope="module")
+def as_json(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("json")
+    printed = story(pictures, folder, "--json")
+    return folder, {name: json.loads(result.out) for name, result in printed.items()}
+
+
+@pytest.mark.parametrize("command", KEYS)
+def test_a_result_as_json_has_its_documented_keys(command: str, as_json: tuple[Path, dict[str, Any]]) -> None:
+    assert as_json[1][command].keys() == KEYS[command]
+
+
+def test_the_values_of_results_as_json(as_json: tuple[Path, dict[str, Any]]) -> None:
+    folder, printed = as_json
+    for side in ("source", "target"):
+        trained = printed[f"train-{side}"]
+        assert (trained["folder"], trained["role"]) == (str(folder / side), side)
+        assert (trained["n_clusters"], trained["resumed_finished"]) == (3, False)
+        assert trained["seconds"] > 0
+    labels = {"samples": 24, "n_clusters": 3, "provider": "source", "out": str(folder / "labels.json")}
+    assert printed["label"] == labels
+    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv")}
+    assert printed["evaluate"] == json.loads((folder / "target" / "evaluation.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ucds tr", {"train-source", "train-target"}),
+        ("ucds settings p", {"pcd"}),
+        ("ucds train-source data --meth", {"--method"}),
+        ("ucds train-target data --method ", {"pcd", "consensus"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(words: str, expected: set[str]) -> None:
+    typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    found = in_subprocess(env={"_UCDS_COMPLETE": "complete_bash", **typed})
+    assert (found.status, found.err) == (0, "")
+    assert set(found.out.split()) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_a_shell_is_shown(shell: str) -> None:
+    found = in_subprocess(env={"_UCDS_COMPLETE": f"source_{shell}"})
+    assert (found.status, found.err) == (0, "")
+    assert "_UCDS_COMPLETE" in found.out

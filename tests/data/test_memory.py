@@ -1,0 +1,143 @@
+"""Images that are in memory already."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.memory import MemoryImages
+from ucds.data.samples import Samples
+from ucds.errors import InputError
+
+SIZE = 16
+
+
+def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def everything(samples: Samples) -> np.ndarray:
+    return samples.read(np.arange(len(samples))).numpy()
+
+
+def as_file(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def test_pixels_of_the_right_size_stay_as_they_are():
+    arrays = [noise((SIZE, SIZE, 3), seed) for seed in range(3)]
+    samples = MemoryImages(arrays, SIZE)
+    assert isinstance(samples, Samples)
+    assert (len(samples), samples.ids, samples.domain_names) == (3, ("0", "1", "2"), ("images",))
+    assert samples.domain.tolist() == [0, 0, 0]
+    read = samples.read(np.array([2, 0, 2]))
+    assert read.dtype == torch.uint8
+    assert (read.numpy() == np.stack([arrays[i].transpose(2, 0, 1) for i in (2, 0, 2)])).all()
+    read.zero_()
+    assert everything(samples).any(), "what is read is a copy"
+
+
+def test_a_stack_of_pixels_is_a_list_of_images():
+    stack = noise((4, SIZE, SIZE, 3))
+    assert (everything(MemoryImages(stack, SIZE)) == stack.transpose(0, 3, 1, 2)).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "F"])
+def test_images_come_out_like_their_files(mode):
+    image = Image.fromarray(noise((30, 40, 3))).convert("L" if mode in ("I;16", "F") else mode)
+    if mode in ("I;16", "F"):
+        image = image.convert("I" if mode == "I;16" else "F").convert(mode)
+    expected = decode_image(as_file(image, "TIFF"), SIZE)
+    assert (everything(MemoryImages([image], SIZE))[0] == expected).all()
+
+
+def test_grey_pixels_become_three_equal_channels():
+    grey = noise((SIZE, SIZE))
+    assert (everything(MemoryImages([grey], SIZE))[0] == grey).all()
+
+
+def test_transparent_pixels_become_white():
+    pixels = noise((SIZE, SIZE, 4))
+    pixels[..., 3] = 0
+    assert (everything(MemoryImages([pixels], SIZE)) == 255).all()
+
+
+def test_images_are_turned_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(io.BytesIO(as_file(Image.fromarray(noise((SIZE, SIZE, 3))), exif=exif))) as image:
+        turned = everything(MemoryImages([image], SIZE))[0]
+    assert (turned == np.rot90(noise((SIZE, SIZE, 3)), -1).transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_the_callers_images_stay_as_they_are(kind):
+    """A decoder may read a large JPEG at a fraction of its size: not one that belongs to the caller."""
+    with Image.open(io.BytesIO(as_file(Image.fromarray(noise((300, 400, 3))), kind))) as image:
+        MemoryImages([image], SIZE)
+        assert (image.size, image.mode) == ((400, 300), "RGB")
+        assert np.asarray(image).shape == (300, 400, 3)
+    pixels = noise((40, 30, 3))
+    before = pixels.copy()
+    MemoryImages([pixels], SIZE)
+    assert (pixels == before).all()
+
+
+def test_keys_and_fingerprint_follow_the_content():
+    arrays = [noise((20, 30, 3), seed) for seed in (0, 1, 0)]
+    samples = MemoryImages(arrays, SIZE)
+    assert samples.keys[0] == samples.keys[2] != samples.keys[1]
+    assert {len(key) for key in samples.keys} == {16}
+    again = MemoryImages([Image.fromarray(array) for array in arrays], SIZE)
+    assert (again.keys, again.fingerprint) == (samples.keys, samples.fingerprint)
+    others = [
+        MemoryImages(arrays[::-1][:2], SIZE),
+        MemoryImages(arrays, 2 * SIZE),
+        MemoryImages(arrays[:1], SIZE),
+    ]
+    assert len({samples.fingerprint, *(other.fingerprint for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        noise((8, 8, 3)).astype(np.float32),
+        noise((8, 8, 3)).astype(np.int64),
+        noise((8, 8, 2)),
+        noise((8, 8, 1)),
+        noise((2, 8, 8, 3)),
+        noise((8,)),
+        torch.zeros(8, 8, 3, dtype=torch.uint8),
+        [[0, 1], [2, 3]],
+        "cat.jpg",
+        None,
+    ],
+    ids=["float", "int64", "two", "one", "stack", "row", "tensor", "list", "path", "nothing"],
+)
+def test_other_things_are_refused_by_position(image):
+    with pytest.raises(InputError, match="image 1 is neither a PIL image nor an array"):
+        MemoryImages([noise((8, 8, 3)), image], SIZE)
+
+
+def test_no_images_are_refused():
+    with pytest.raises(InputError, match="no images"):
+        MemoryImages([], SIZE)
+
+
+def test_unusable_images_are_named_by_position():
+    torn = Image.open(io.BytesIO(as_file(Image.fromarray(noise((64, 64, 3))))[:2000]))
+    with torn, pytest.raises(UnusableImageError, match="image 1: damaged or truncated"):
+        MemoryImages([noise((8, 8, 3)), torn], SIZE)
+    with pytest.raises(UnusableImageError, match="image 0: .*NaN"):
+        MemoryImages([Image.fromarray(np.full((4, 4), np.nan, np.float32))], SIZE)
+    with pytest.raises(UnusableImageError, match="image 0: no pixels"):
+        MemoryImages([noise((0, 8, 3))], SIZE)
+    with pytest.raises(UnusableImageError, match="image 0: too many pixels"):
+        MemoryImages([Image.new("1", (10_000, 10_000))], SIZE)

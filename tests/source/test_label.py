@@ -1,0 +1,56 @@
+"""Tests of `ucds.label`: the provider labels a client's samples, as a function and as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+
+@pytest.fixture
+def provider(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
+    """A finished source run on two domains, and `target.npy`."""
+    vectors = blobs({"a": 40, "b": 24, "t": 30})
+    np.savez(tmp_path / "domains.npz", a=vectors["a"], b=vectors["b"])
+    np.save(tmp_path / "target.npy", vectors["t"])
+    options = ucds.RunOptions(accelerator="cpu")
+    return ucds.train_source(tmp_path / "domains.npz", tmp_path / "clinic", 4, options=options).folder
+
+
+def test_the_function_and_the_command_write_the_same_labels(
+    provider: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    samples, own, typed = (tmp_path / name for name in ("target.npy", "function.json", "command.json"))
+    labels = ucds.label(str(provider), str(samples), str(own), accelerator="cpu")
+    assert run("label", provider, samples, "--out", typed, "--accelerator", "cpu") == 0
+    assert own.read_bytes() == typed.read_bytes()
+    assert ucds.ClusterLabels.load(own).fingerprint == labels.fingerprint
+    assert (labels.provider, labels.n_clusters) == ("clinic", 4)
+    assert labels.ids == tuple(str(i) for i in range(30))
+    predicted = ucds.load(provider, accelerator="cpu").predict(np.load(samples))
+    np.testing.assert_array_equal(labels.labels, predicted)
+
+
+def test_nothing_is_written_unless_asked_for(provider: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert len(ucds.label(provider, tmp_path / "target.npy", accelerator="cpu").ids) == 30
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_clients_model_labels_nothing(provider: Path, tmp_path: Path) -> None:
+    options = ucds.RunOptions(accelerator="cpu")
+    ucds.train_target(tmp_path / "target.npy", tmp_path / "own", n_clusters=4, options=options)
+    with pytest.raises(ucds.InputError, match="only one of role 'source'"):
+        ucds.label(tmp_path / "own", tmp_path / "target.npy")
+    with pytest.raises(ucds.InputError, match="is not a run folder"):
+        ucds.label(tmp_path, tmp_path / "target.npy")
+    np.save(tmp_path / "wide.npy", np.ones((3, 9), np.float32))
+    with pytest.raises(ucds.InputError, match="width 9; the model takes 6"):
+        ucds.label(provider, tmp_path / "wide.npy")

@@ -1,0 +1,74 @@
+"""Tests of `ucds.train_source`: the provider's training, as a function and as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.config import MethodSettings
+from ucds.models import state_digest
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+BRIEF = {
+    "pcd": ucds.PCDSettings(source_epochs=2, bottleneck_width=8),
+    "consensus": ucds.ConsensusSettings(source_starts=2, bottleneck_width=8),
+}
+CPU = ucds.RunOptions(seed=3, accelerator="cpu")
+
+
+@pytest.fixture
+def domains(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
+    """A file of embeddings of the domains a, b and c."""
+    path = tmp_path / "domains.npz"
+    np.savez(path, **blobs({"a": 40, "b": 24, "c": 16}))
+    return path
+
+
+@pytest.mark.parametrize("method", BRIEF)
+def test_the_function_and_the_command_give_the_same_model(
+    method: str, domains: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    settings: MethodSettings = BRIEF[method]
+    own, typed = tmp_path / "function" / "run", tmp_path / "command" / "run"
+    found = ucds.train_source(str(domains), str(own), 4, domains=["a", "c"], settings=settings, options=CPU)
+    assert (found.folder, found.role, found.n_clusters) == (own, "source", 4)
+    assert found.seconds > 0
+    changed = [f"{name}={value}" for name, value in settings.model_dump(exclude_unset=True).items()]
+    options = [text for change in changed for text in ("--set", change)]
+    command = ("train-source", domains, "--clusters", 4, "--out", typed, "--domains", "a,c", "--seed", 3)
+    assert run(*command, "--method", method, "--accelerator", "cpu", *options) == 0
+    one, other = (ucds.load(folder, role="source") for folder in (own, typed))
+    assert one.stored.card == other.stored.card
+    assert one.stored.card.domains == ("a", "c")
+    assert state_digest(one.stored.model) == state_digest(other.stored.model)
+    np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
+
+
+def test_a_run_folder_is_used_once_unless_resumed(domains: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
+    ucds.train_source(**given, n_clusters=4, options=CPU)
+    with pytest.raises(ucds.InputError, match="run"):
+        ucds.train_source(**given, n_clusters=4, options=CPU)
+    resumed = ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    again = ucds.train_source(**given, n_clusters=4, options=resumed)
+    assert again.resumed_finished
+    assert again.seconds == 0
+    with pytest.raises(ucds.InputError, match="clusters"):
+        ucds.train_source(**given, n_clusters=5, options=resumed)
+
+
+def test_the_consensus_method_is_the_default(domains: Path, tmp_path: Path) -> None:
+    ucds.train_source(domains, tmp_path / "run", 4, options=CPU)
+    assert ucds.load(tmp_path / "run").stored.card.stages == ("cluster-domains",)
+
+
+def test_domains_that_do_not_exist_are_refused_before_any_work(domains: Path, tmp_path: Path) -> None:
+    with pytest.raises(ucds.InputError, match="d"):
+        ucds.train_source(domains, tmp_path / "run", 4, domains=["d"], options=CPU)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,119 @@
+"""Tests of `ucds.train_target`: the client's training, as a function and as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.config import MethodSettings
+from ucds.models import state_digest
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+BRIEF = {
+    "pcd": ucds.PCDSettings(clustering_epochs=2, refinement_epochs=2, bottleneck_width=8),
+    "consensus": ucds.ConsensusSettings(fitting_epochs=2, space_partitions=2, bottleneck_width=8),
+}
+CPU = ucds.RunOptions(seed=3, accelerator="cpu")
+ANSWERS = (np.arange(48) % 4 + 1) % 4
+
+
+@pytest.fixture
+def samples(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
+    """A file of embeddings, and `labels.json` with a label for each of them."""
+    np.save(tmp_path / "x.npy", blobs({"t": 48})["t"])
+    ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS, 4, "p").save(tmp_path / "labels.json")
+    return tmp_path / "x.npy"
+
+
+@pytest.mark.parametrize("method", BRIEF)
+def test_the_function_and_the_command_give_the_same_model(
+    method: str, samples: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    settings: MethodSettings = BRIEF[method]
+    labels = tmp_path / "labels.json"
+    own, typed = tmp_path / "function" / "run", tmp_path / "command" / "run"
+    found = ucds.train_target(str(samples), str(own), labels=str(labels), settings=settings, options=CPU)
+    assert (found.folder, found.role, found.n_clusters) == (own, "target", 4)
+    changed = [f"{name}={value}" for name, value in settings.model_dump(exclude_unset=True).items()]
+    options = [text for change in changed for text in ("--set", change)]
+    command = (
+        "train-target",
+        samples,
+        "--labels",
+        labels,
+        "--out",
+        typed,
+        "--seed",
+        3,
+        "--accelerator",
+        "cpu",
+    )
+    assert run(*command, "--method", method, *options) == 0
+    one, other = (ucds.load(folder, role="target") for folder in (own, typed))
+    assert one.stored.card == other.stored.card
+    assert state_digest(one.stored.model) == state_digest(other.stored.model)
+    np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
+
+
+def test_labels_may_be_a_file_or_an_object(samples: Path, tmp_path: Path) -> None:
+    digests = set()
+    for name, labels in (
+        ("file", tmp_path / "labels.json"),
+        ("object", ucds.ClusterLabels.load(tmp_path / "labels.json")),
+    ):
+        out = tmp_path / name / "run"
+        ucds.train_target(samples, out, labels=labels, settings=BRIEF["pcd"], options=CPU)
+        digests.add(state_digest(ucds.load(out).stored.model))
+    assert len(digests) == 1
+
+
+def test_without_labels_the_number_of_clusters_is_needed(samples: Path, tmp_path: Path) -> None:
+    with pytest.raises(ucds.InputError, match="or --clusters, to cluster alone"):
+        ucds.train_target(samples, tmp_path / "run")
+    alone = ucds.train_target(
+        samples, tmp_path / "run", n_clusters=3, settings=BRIEF["consensus"], options=CPU
+    )
+    assert alone.n_clusters == 3
+    assert not (tmp_path / "run" / "transfer.json").exists()
+
+
+def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"labels": tmp_path / "labels.json", "n_clusters": 3, "options": CPU}
+    found = ucds.train_target(samples, tmp_path / "run", settings=BRIEF["consensus"], **given)
+    assert ucds.load(found.folder).n_clusters == 3
+    with pytest.raises(ucds.InputError, match="the labels have 4 clusters, but the model has 3"):
+        ucds.train_target(samples, tmp_path / "other", settings=BRIEF["pcd"], **given)
+
+
+def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -> None:
+    out, resumed = tmp_path / "run", ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    labels = tmp_path / "labels.json"
+    ucds.train_target(samples, out, labels=labels, settings=BRIEF["consensus"], options=CPU)
+    again = ucds.train_target(samples, out, labels=labels, settings=BRIEF["consensus"], options=resumed)
+    assert again.resumed_finished
+    others = ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS[::-1], 4, "p")
+    with pytest.raises(ucds.InputError, match="labels"):
+        ucds.train_target(samples, out, labels=others, settings=BRIEF["consensus"], options=resumed)
+
+
+def test_useless_files_are_refused_before_any_work(samples: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ucds.DamagedFileError, match="not a usable label file"):
+        ucds.train_target(samples, tmp_path / "run", labels=tmp_path / "bad.json")
+    strangers = ucds.ClusterLabels(("x",), np.array([0]), 4, "p")
+    with pytest.raises(ucds.InputError, match="none of the 48 samples has a label"):
+        ucds.train_target(samples, tmp_path / "run", labels=strangers)
+    assert not (tmp_path / "run").exists()
+
+
+def test_max_queries_without_a_service_is_ignored_with_a_warning(samples: Path, tmp_path: Path) -> None:
+    with pytest.warns(ucds.UcdsWarning, match="--max-queries is ignored without --url"):
+        ucds.train_target(
+            samples, tmp_path / "run", n_clusters=4, max_queries=3, settings=BRIEF["consensus"], options=CPU
+        )
