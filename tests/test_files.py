@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import IO
 
 import pytest
 
+from ucds.errors import NoSpaceError
 from ucds.files import write_atomically, write_text_atomically
 
 
@@ -80,3 +82,27 @@ def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_a_full_disk_is_an_error_in_words_that_names_the_file(tmp_path: Path, code: int) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}$"):
+        write_atomically(path, write)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
+
+
+def test_other_errors_of_the_system_stay_as_they_are(tmp_path: Path) -> None:
+    def write(file: IO[bytes]) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error") as error:
+        write_atomically(tmp_path / "file", write)
+    assert error.value.errno == errno.EIO

@@ -69,7 +69,7 @@ def correct(record: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     """
     if "settings" in record:
         return dict(record)
-    config, baseline = record["config"], record.get("baseline")
+    config = record["config"]
     method = NAMES.get(record["method"], record["method"])
     family = method.partition("-")[0]
     if family == "kmeans":
@@ -77,7 +77,7 @@ def correct(record: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     elif family == "consensus":
         settings = {name: config[name] for name in CONSENSUS}
     elif family in BASELINES:
-        settings = {name: config[name] for name in MODEL} | baseline
+        settings = {name: config[name] for name in MODEL} | record["baseline"]
     else:
         settings = {name: config[name] for name in PCD}
     values = {"dataset": "" if dataset == "digits" else dataset, **FIRST}

@@ -18,11 +18,9 @@ from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
-from ucds.training.inference import cluster_probabilities
-from ucds.training.inputs import CacheOptions, open_for_prediction
-from ucds.training.model_file import load_model
-from ucds.training.progress import Quiet, Reporter
-from ucds.training.runtime import Runtime
+from ucds.training.inputs import CacheOptions
+from ucds.training.loaded import load
+from ucds.training.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -159,19 +157,17 @@ def evaluate(
         DamagedFileError: a file of the run cannot be read.
         NoSpaceError: the scores cannot be written.
     """
-    run, cache, reporter = Path(run), cache or CacheOptions(), reporter or Quiet()
-    stored = load_model(run)
-    opened = open_for_prediction(data, stored.card.backbone, stored.card.role, cache, reporter)
+    run, model = Path(run), load(run, accelerator=accelerator, cache=cache, reporter=reporter)
+    opened = model.open(data, model.role)
     samples = opened.samples
     truth = read_ground_truth(samples)
     if truth is None:
         raise InputError(f"{data} has no class folders to score against")
-    runtime = Runtime(accelerator=accelerator, reporter=reporter)
-    labels = cluster_probabilities(stored, opened, runtime, cache=cache.directory).argmax(-1).cpu().numpy()
+    labels = model.probabilities(opened).argmax(1)
     report = Report(
-        run=stored.card.name,
+        run=model.stored.card.name,
         samples=len(samples),
-        n_clusters=stored.card.n_clusters,
+        n_clusters=model.n_clusters,
         n_classes=truth.n_classes,
         overall=score(labels, truth.classes),
         domains={

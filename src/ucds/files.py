@@ -12,7 +12,7 @@ from typing import IO
 
 from ucds.errors import NoSpaceError
 
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ from ucds.experiments.pipeline import Outcome
 def alternate(pipeline):
     target = pipeline.task.target
     labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
-    return Outcome("anything", labels, 0.5, (), None, target)
+    return Outcome(labels, 0.5, target)
 
 titled = Method("Alternating", alternate, settings=None)
 """

@@ -173,7 +173,7 @@ from ucds.experiments.pipeline import Outcome
 def alternate(pipeline):
     target = pipeline.task.target
     labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
-    return Outcome("anything", labels, 0.5, (), None, target)
+    return Outcome(labels, 0.5, target)
 
 widths = Method("Widths", METHODS["consensus-alone"].run, ConsensusSettings, "target")
 number = 3

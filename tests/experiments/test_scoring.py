@@ -28,7 +28,7 @@ def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
 
 def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
     nothing = Dataset(VectorSamples(np.zeros((1, 1), np.float32)), VectorView())
-    return Outcome("pcd", np.array(labels), 1.23456, stages, None, nothing, parameters=7, images=100)
+    return Outcome(np.array(labels), 1.23456, nothing, stages, parameters=7, images=100, method="pcd")
 
 
 def stage(

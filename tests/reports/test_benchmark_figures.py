@@ -31,7 +31,7 @@ def benchmark(*pictures: dict[str, Any], **changes: Any) -> Benchmark:
 
 
 def drawn(asked: Benchmark, records: list[dict[str, Any]], folder: Path) -> list[str]:
-    return draw_figures(asked, collect(asked, records), folder)
+    return draw_figures(collect(asked, records), folder)
 
 
 def made(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from grid_kit import record
 
 from ucds.experiments.grid import Benchmark
-from ucds.reports.table_rows import RowKey, collect, row_title, variant_named
+from ucds.reports.table_rows import RowKey, collect
 
 
 def benchmark(*variants: str) -> Benchmark:
@@ -57,8 +57,7 @@ def test_all_cells_are_wanted_and_each_record_is_used_where_it_counts() -> None:
 
 def test_rows_have_the_title_of_what_varies() -> None:
     asked = benchmark("again")
-    assert row_title(asked, RowKey("", "pcd")) == "PCD"
-    assert row_title(asked, RowKey("again", "pcd")) == "again"
-    both = asked.model_copy(update={"grid": asked.grid.model_copy(update={"methods": ("pcd", "to")})})
-    assert row_title(both, RowKey("again", "to")) == "TO, again"
-    assert variant_named(asked, "again").name == "again"
+    one = collect(asked, [])
+    assert (one.title(RowKey("", "pcd")), one.title(RowKey("again", "pcd"))) == ("PCD", "again")
+    several = asked.model_copy(update={"grid": asked.grid.model_copy(update={"methods": ("pcd", "to")})})
+    assert collect(several, []).title(RowKey("again", "to")) == "TO, again"

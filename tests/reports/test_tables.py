@@ -12,7 +12,7 @@ from ucds.baselines.settings import KMeansSettings
 from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_records
-from ucds.reports.table_rows import RowKey, collect, row_title
+from ucds.reports.table_rows import RowKey, collect
 from ucds.reports.tables import all_tables, page, reference, write_table
 
 
@@ -37,7 +37,7 @@ RECORDS = [
 
 def text_of(asked: Benchmark, records: list[dict[str, Any]]) -> str:
     results = collect(asked, records)
-    return page(asked, results, all_tables(asked, results), [])
+    return page(results, all_tables(results), [])
 
 
 def rows(text: str, first: str) -> list[list[str]]:
@@ -130,7 +130,7 @@ def test_provenance_is_told() -> None:
 
 
 def test_every_row_of_a_table_is_as_long_as_its_head() -> None:
-    for table in all_tables(benchmark(), collect(benchmark(), RECORDS)):
+    for table in all_tables(collect(benchmark(), RECORDS)):
         assert {len(row.entries) + 1 for row in table.rows} == {len(table.columns)}
 
 
@@ -159,11 +159,11 @@ def test_variants_of_one_method_are_rows_by_their_names() -> None:
 def test_methods_are_compared_with_pcd_of_their_own_variant() -> None:
     asked = benchmark(variants=VARIANTS)
     results = collect(asked, [])
-    assert row_title(asked, RowKey("again", "pcd")) == "PCD, again"
-    assert reference(asked, results, RowKey("again", "kmeans")) == RowKey("again", "pcd")
-    assert reference(asked, results, RowKey("", "kmeans")) == RowKey("", "pcd")
+    assert results.title(RowKey("again", "pcd")) == "PCD, again"
+    assert reference(results, RowKey("again", "kmeans")) == RowKey("again", "pcd")
+    assert reference(results, RowKey("", "kmeans")) == RowKey("", "pcd")
     named = benchmark(variants=VARIANTS, reference="frozen k-means")
-    assert reference(named, results, RowKey("again", "pcd")) == RowKey("", "kmeans")
+    assert reference(collect(named, []), RowKey("again", "pcd")) == RowKey("", "kmeans")
 
 
 def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() -> None:
@@ -175,8 +175,8 @@ def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() 
         ],
     )
     results = collect(asked, [])
-    assert reference(asked, results, RowKey("V", "po")) == RowKey("V", "kmeans")
-    assert reference(asked, results, RowKey("W", "po")) == RowKey("", "kmeans")
+    assert reference(results, RowKey("V", "po")) == RowKey("V", "kmeans")
+    assert reference(results, RowKey("W", "po")) == RowKey("", "kmeans")
 
 
 def choosing(accuracies: dict[str, list[float]]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from ucds.config import PCDSettings
-from ucds.errors import DamagedFileError, UserError
+from ucds.errors import DamagedFileError, NoSpaceError, UserError
 from ucds.training.checkpoint import Checkpoint, StageProgress
 from ucds.training.progress import Quiet
 from ucds.training.run import RunOptions, open_run
@@ -245,3 +248,20 @@ def test_a_resumed_run_of_another_seed_is_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
         pass
+
+
+def test_a_full_disk_is_told_in_words_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    folder.save_checkpoint(EMPTY)
+    large = Checkpoint("s", {"w": torch.randn(100_000)}, None, [], 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(NoSpaceError, match=r"cannot write .*/checkpoint\.pt: File too large"):
+            folder.save_checkpoint(large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert folder.load_checkpoint() == EMPTY
+    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt"}

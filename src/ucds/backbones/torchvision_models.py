@@ -84,8 +84,8 @@ def without_classifier(module: nn.Module) -> nn.Module:
 def _arguments(short: str, size: int) -> dict[str, Any]:
     """Return what a model needs to be told besides its name."""
     if short in ("googlenet", "inception_v3"):
-        # The auxiliary classifiers would make these two return several outputs in training mode; their weights
-        # were trained on inputs in -1..1, which they make themselves of the usual normalisation.
+        # The auxiliary classifiers would make these two return several outputs in training mode; their
+        # weights were trained on inputs in -1..1, which they make themselves of the usual normalisation.
         return {"aux_logits": False, "transform_input": True, "init_weights": False}
     if short.startswith("vit_"):
         return {"image_size": size}

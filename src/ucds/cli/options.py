@@ -42,7 +42,7 @@ PrecisionOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderGroup:
     """Options of the encoder."""
 
     backbone: Annotated[
@@ -67,7 +67,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Training(Encoder):
+class TrainingGroup(EncoderGroup):
     """Options of a training run."""
 
     method: Annotated[
@@ -111,7 +111,7 @@ class Training(Encoder):
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkGroup:
     """Options of every command that computes on samples."""
 
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
@@ -132,7 +132,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputGroup:
     """Options of what a command prints."""
 
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False
@@ -198,6 +198,12 @@ def say(message: str) -> None:
     """Print a message on standard error; of several processes only the first prints."""
     if _is_first_process():
         print(message, file=sys.stderr, flush=True)
+
+
+def say_warning(message: str) -> None:
+    """Print a message only if it is a warning."""
+    if message.startswith("warning:"):
+        say(message)
 
 
 def _is_first_process() -> bool:

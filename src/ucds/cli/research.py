@@ -23,8 +23,8 @@ def evaluate_command(
     data: Annotated[
         Path, typer.Argument(help="Samples in class folders: one folder a domain for a source run.")
     ],
-    work: options.Work,
-    output: options.Output,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     out: Annotated[
         Path | None, typer.Option(help="JSON file to write.", show_default="RUN/evaluation.json")
     ] = None,
@@ -40,7 +40,7 @@ def evaluate_command(
 @app.command("demo", rich_help_panel=options.RESEARCHER)
 @options.expand
 def demo_command(
-    output: options.Output,
+    output: options.OutputGroup,
     out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
@@ -77,8 +77,8 @@ def benchmark_command(
     data: Annotated[
         Path, typer.Option(help="Folder of a data set (class folders in domain folders), or of several.")
     ],
-    work: options.Work,
-    output: options.Output,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     weights: Annotated[
         list[str] | None,
         typer.Option(

@@ -13,7 +13,6 @@ import typer
 from ucds.choices import Accelerator
 from ucds.cli import options
 from ucds.cli.app import app
-from ucds.errors import InputError
 
 if TYPE_CHECKING:
     from ucds.serving.ledger import Ledger
@@ -95,7 +94,7 @@ def serve_command(
         model_batch=model_batch,
         metrics_from=metrics_from or LOOPBACK,
         accelerator=accelerator,
-        notice=(lambda sentence: None) if quiet else options.say,
+        notice=options.say_warning if quiet else options.say,
         ready=lambda url: print(f"listening on {url}", flush=True),
     )
 
@@ -179,12 +178,10 @@ def verify_ledger(
 
 @contextmanager
 def _open_ledger(place: str, *, create: bool = False) -> Iterator[Ledger]:
-    from ucds.serving.ledger import Ledger, LedgerAway
+    from ucds.serving.ledger import Ledger
 
     book = Ledger(place, create=create)
     try:
         yield book
-    except LedgerAway as error:
-        raise InputError(f"the ledger cannot be used: {error}") from None
     finally:
         book.close()

@@ -19,9 +19,9 @@ def train_source_command(
     ],
     clusters: Annotated[int, typer.Option(min=2, help="Number of clusters, K.")],
     out: options.RunFolderOption,
-    training: options.Training,
-    work: options.Work,
-    output: options.Output,
+    training: options.TrainingGroup,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
     ] = None,
@@ -50,8 +50,8 @@ def label_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
     out: options.LabelFileOption,
-    work: options.Work,
-    output: options.Output,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
     from ucds.source.label import label

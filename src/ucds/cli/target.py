@@ -38,9 +38,9 @@ def query_command(
     images: options.ImagesArgument,
     out: options.LabelFileOption,
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
-    encoder: options.Encoder,
-    work: options.Work,
-    output: options.Output,
+    encoder: options.EncoderGroup,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     key: KeyOption = None,
     max_queries: MaxQueriesOption = None,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Requests under way at a time.")] = 4,
@@ -85,9 +85,9 @@ def query_command(
 def train_target_command(
     images: options.ImagesArgument,
     out: options.RunFolderOption,
-    training: options.Training,
-    work: options.Work,
-    output: options.Output,
+    training: options.TrainingGroup,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     clusters: Annotated[
         int | None, typer.Option(min=2, help="Number of clusters, K.", show_default="the provider's")
     ] = None,
@@ -133,8 +133,8 @@ def predict_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
     out: Annotated[Path, typer.Option(help="CSV file to write.")],
-    work: options.Work,
-    output: options.Output,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
     sort_into: Annotated[
         Path | None,
         typer.Option(help="Copy the images into one folder a cluster, below this one.", show_default=False),

@@ -15,6 +15,7 @@ from ucds.baselines.kmeans import frozen_kmeans
 from ucds.baselines.settings import ACIDSSettings, KMeansSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.config import ModelSettings
+from ucds.data.dataset import Dataset
 from ucds.experiments.pipeline import Outcome, Pipeline
 
 S = TypeVar("S", bound=ModelSettings)
@@ -25,17 +26,16 @@ def kmeans(pipeline: Pipeline) -> Outcome:
     features, options = pipeline.target_vectors(), pipeline.options
     start, restarts = time.monotonic(), options.settings_of(KMeansSettings).restarts
     labels = frozen_kmeans(features.samples, pipeline.task.n_clusters, options.seed, restarts=restarts)
-    return Outcome("kmeans", labels, time.monotonic() - start, (), None, features)
+    return Outcome(labels, time.monotonic() - start, features)
 
 
 def on_target(
-    method: str, kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
+    kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
 ) -> Callable[[Pipeline], Outcome]:
     """Make the method that clusters the target alone by a baseline.
 
     Args:
-        method: name of the method.
-        kind: class of its settings.
+        kind: class of the baseline's settings.
         cluster: function of the baseline, such as :func:`ucds.baselines.iic.cluster_by_iic`.
         from_scratch: start from a random encoder, as in the baseline's paper, in place of the client's.
     """
@@ -45,26 +45,22 @@ def on_target(
         backbone, settings = _start(pipeline, kind, task.backbone, from_scratch)
         session = options.session(settings)
         found = cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
-        return _outcome(method, found, found.model, pipeline)
+        return _outcome(found, found.model, task.target)
 
     return run
 
 
-def acids(method: str, *, from_scratch: bool = False) -> Callable[[Pipeline], Outcome]:
-    """Make ACIDS, whose target model starts from the source model; see :func:`on_target`."""
-
-    def run(pipeline: Pipeline) -> Outcome:
-        task, options = pipeline.task, pipeline.options
-        backbone, settings = _start(pipeline, ACIDSSettings, task.make_source_backbone, from_scratch)
-        session = options.session(settings)
-        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
-        # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
-        trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
-        target = task.target if from_scratch else task.seen_by_source
-        found = adapt_acids(options.session(settings), source, target, cache=options.cache)
-        return _outcome(method, found, trained, pipeline)
-
-    return run
+def acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
+    """Cluster by ACIDS, whose target model starts from the source model; see :func:`on_target`."""
+    task, options = pipeline.task, pipeline.options
+    backbone, settings = _start(pipeline, ACIDSSettings, task.make_source_backbone, from_scratch)
+    session = options.session(settings)
+    source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+    # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
+    trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
+    target = task.target if from_scratch else task.seen_by_source
+    found = adapt_acids(options.session(settings), source, target, cache=options.cache)
+    return _outcome(found, trained, task.target)
 
 
 def _start(
@@ -77,7 +73,6 @@ def _start(
     return sobel_backbone(seed=pipeline.options.seed), settings.model_copy(update={"tune": "full"})
 
 
-def _outcome(method: str, found: Clustering, trained: nn.Module, pipeline: Pipeline) -> Outcome:
+def _outcome(found: Clustering, trained: nn.Module, data: Dataset) -> Outcome:
     parameters = sum(weight.numel() for weight in trained.parameters())
-    data = pipeline.task.target
-    return Outcome(method, found.labels, found.seconds, (), None, data, parameters, found.images_seen)
+    return Outcome(found.labels, found.seconds, data, parameters=parameters, images=found.images_seen)

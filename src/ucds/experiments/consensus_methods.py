@@ -11,7 +11,7 @@ from ucds.target.fit import fit_target
 def provider_labels(pipeline: Pipeline) -> Outcome:
     """Take the provider's labels of the target's samples as they are."""
     source = pipeline.transported
-    return pipeline.outcome("consensus-source", source.learned, source.answers)
+    return pipeline.outcome(source.learned, source.answers)
 
 
 def without_provider(pipeline: Pipeline) -> Outcome:
@@ -32,4 +32,4 @@ def _cluster_target(method: str, pipeline: Pipeline, source: LearnedSource | Non
         labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
     before = None if source is None else source.learned
-    return pipeline.outcome(method, pipeline.extended(before, found, session))
+    return pipeline.outcome(pipeline.extended(before, found, session))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -121,7 +121,7 @@ def run_methods(
 def _pretrained_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings))
     training = pipeline.new_target(session)
-    return pipeline.outcome("po", pipeline.extended(None, training, session))
+    return pipeline.outcome(pipeline.extended(None, training, session))
 
 
 def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
@@ -131,29 +131,29 @@ def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
     training = prepare(
         session, backbone, task.seen_by_source, task.n_clusters, side="target", cache=options.cache
     )
-    return pipeline.outcome("po-source", pipeline.extended(None, training, session))
+    return pipeline.outcome(pipeline.extended(None, training, session))
 
 
 def _target_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "target-only")
     training = pipeline.new_target(session)
     refine_target(session, training.trained, training.data)
-    return pipeline.outcome("to", pipeline.extended(None, training, session))
+    return pipeline.outcome(pipeline.extended(None, training, session))
 
 
 def _source_only(pipeline: Pipeline) -> Outcome:
-    return pipeline.outcome("so", pipeline.source.learned, pipeline.source.answers)
+    return pipeline.outcome(pipeline.source.learned, pipeline.source.answers)
 
 
 def _adaptation_only(pipeline: Pipeline) -> Outcome:
-    return pipeline.outcome("ao", pipeline.adapted)
+    return pipeline.outcome(pipeline.adapted)
 
 
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     before = pipeline.adapted.copied()
     refine_target(session, before.training.trained, before.training.data)
-    return pipeline.outcome("pcd", pipeline.extended(before, before.training, session))
+    return pipeline.outcome(pipeline.extended(before, before.training, session))
 
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
@@ -162,27 +162,20 @@ PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 METHODS: dict[str, Method] = {
     "kmeans": Method("frozen k-means", kmeans, KMeansSettings),
     "deepcluster": Method(
-        "DeepCluster",
-        on_target("deepcluster", DeepClusterSettings, cluster_by_deepcluster),
-        DeepClusterSettings,
+        "DeepCluster", on_target(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
     ),
-    "iic": Method("IIC", on_target("iic", IICSettings, cluster_by_iic), IICSettings),
-    "acids": Method("ACIDS", acids("acids"), ACIDSSettings, "source"),
+    "iic": Method("IIC", on_target(IICSettings, cluster_by_iic), IICSettings),
+    "acids": Method("ACIDS", acids, ACIDSSettings, "source"),
     "deepcluster-original": Method(
         "DeepCluster, from scratch",
-        on_target("deepcluster-original", DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
+        on_target(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
         DeepClusterSettings,
         "none",
     ),
     "iic-original": Method(
-        "IIC, from scratch",
-        on_target("iic-original", IICSettings, cluster_by_iic, from_scratch=True),
-        IICSettings,
-        "none",
+        "IIC, from scratch", on_target(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
     ),
-    "acids-original": Method(
-        "ACIDS, from scratch", acids("acids-original", from_scratch=True), ACIDSSettings, "none"
-    ),
+    "acids-original": Method("ACIDS, from scratch", partial(acids, from_scratch=True), ACIDSSettings, "none"),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
     "so": Method("SO", _source_only, encoders="source"),

@@ -137,24 +137,24 @@ class Outcome:
     """The result of a method: a clustering of the target samples.
 
     Attributes:
-        method: name of the method.
         labels: ``(n,)`` cluster of each target sample.
         seconds: time spent in its stages, or in the clustering; cached features are not counted.
-        stages: results of its stages, if it is made of ours.
-        model: trained network; ``None`` for k-means and for baselines.
-        data: inputs that ``model`` takes.
+        data: target samples; those that ``model`` takes, if there is a model.
+        stages: results of its stages, if it is made of this package's stages.
+        model: trained network, for figures of features; ``None`` for k-means and for baselines.
         parameters: number of parameters of the whole network, its frozen part included.
         images: number of images passed through training, every pass counted; 0 if unknown.
+        method: name of the method, which :func:`ucds.experiments.methods.run_methods` fills in.
     """
 
-    method: str
     labels: NDArray[np.int64]
     seconds: float
-    stages: tuple[StageResult, ...]
-    model: ClusteringModel | None
     data: Dataset
+    stages: tuple[StageResult, ...] = ()
+    model: ClusteringModel | None = None
     parameters: int = 0
     images: int = 0
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -251,16 +251,15 @@ class Pipeline:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
         return self._vectors(self.task.target, self.task.backbone)
 
-    def outcome(self, method: str, learned: Learned, labels: NDArray[np.int64] | None = None) -> Outcome:
+    def outcome(self, learned: Learned, labels: NDArray[np.int64] | None = None) -> Outcome:
         """Make the outcome of a method from the latest stage; the labels are its model's unless given."""
         training = learned.training
         return Outcome(
-            method,
             self._predict(training) if labels is None else labels,
             sum((stage.seconds for stage in learned.stages), 0.0),
+            training.data,
             learned.stages,
             copy.deepcopy(training.trained),
-            training.data,
             training.model.count_parameters(),
             learned.images,
         )

@@ -53,7 +53,7 @@ class Questions(Protocol):
         """Make sure that the service takes this kind of samples.
 
         Raises:
-            InputError: it takes others.
+            InputError: the service takes another kind of samples.
         """
 
 

@@ -175,8 +175,8 @@ def semi_relaxed_transport(
 ) -> TransportPlan:
     """Solve entropic transport from equal row weights to column weights that may be left at a cost.
 
-    Minimises ``<plan, cost> - epsilon * entropy(plan) + relaxation * KL(columns | column_weights)`` over plans
-    whose rows sum to ``1 / n``, by alternating over the two potentials in the log domain, in fp64.
+    Minimises ``<plan, cost> - epsilon * entropy(plan) + relaxation * KL(columns | column_weights)`` over
+    plans whose rows sum to ``1 / n``, by alternating over the two potentials in the log domain, in fp64.
 
     Args:
         cost: ``(n, K)``.

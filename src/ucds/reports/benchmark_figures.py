@@ -10,7 +10,7 @@ import numpy as np
 from ucds.errors import InputError, UserError
 from ucds.experiments.cells import POINTS
 from ucds.experiments.columns import Record
-from ucds.experiments.grid import Benchmark, Figure, Sweep
+from ucds.experiments.grid import Figure, Sweep
 from ucds.experiments.methods import method_named
 from ucds.experiments.points import read_points
 from ucds.reports import figures, tsne
@@ -24,31 +24,29 @@ LOSSES = {
 }
 
 
-def draw_figures(benchmark: Benchmark, results: TableRecords, folder: Path) -> list[str]:
+def draw_figures(results: TableRecords, folder: Path) -> list[str]:
     """Draw all figures for which there are records into ``folder``.
 
     Returns:
         A paragraph of Markdown for each figure, which shows it or says what is missing.
     """
-    return [_draw(benchmark, results, folder, figure) for figure in benchmark.figures]
+    return [_draw(results, folder, figure) for figure in results.benchmark.figures]
 
 
-def _draw(benchmark: Benchmark, results: TableRecords, folder: Path, figure: Figure) -> str:
+def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
     draw = {"proportions": _proportions, "tsne": _tsne, "sensitivity": _sensitivity}[figure.kind]
-    dataset, (first, *_) = next(iter(benchmark.grid.targets.items()))
+    dataset, (first, *_) = next(iter(results.benchmark.grid.targets.items()))
     target = figure.target or first
     try:
-        caption = draw(benchmark, results, folder, figure, dataset, target)
+        caption = draw(results, folder, figure, dataset, target)
     except UserError as error:
         return f"Figure {figure.file_name}: missing ({error})."
     return f"![{caption}]({folder.name}/{figure.file_name}.svg)"
 
 
-def _proportions(
-    benchmark: Benchmark, results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str
-) -> str:
+def _proportions(results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str) -> str:
     method = figure.methods[0]
-    record = _record(benchmark, results, method, dataset, target, figure.seed)
+    record = _record(results, method, dataset, target, figure.seed)
     if "true_proportions" not in record:
         raise InputError("the record is older than the figure: run the benchmark again")
     figures.proportions(
@@ -60,12 +58,10 @@ def _proportions(
     return f"True and estimated proportions of {target}, {method_named(method).title}, seed {figure.seed}"
 
 
-def _tsne(
-    benchmark: Benchmark, results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str
-) -> str:
+def _tsne(results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str) -> str:
     panels = {}
     for method in figure.methods:
-        record = _record(benchmark, results, method, dataset, target, figure.seed)
+        record = _record(results, method, dataset, target, figure.seed)
         if "points" not in record:
             raise InputError("the record is older than the figure: run the benchmark again")
         title = f"{method_named(method).title} ({100 * record['accuracy']:.1f} %)"
@@ -74,23 +70,19 @@ def _tsne(
     return f"Features of {target} in the plane, seed {figure.seed}: {', '.join(panels)}"
 
 
-def _record(
-    benchmark: Benchmark, results: TableRecords, method: str, dataset: str, target: str, seed: int
-) -> Record:
-    row = RowKey(benchmark.all_variants[0].name, method)
+def _record(results: TableRecords, method: str, dataset: str, target: str, seed: int) -> Record:
+    row = RowKey(results.benchmark.all_variants[0].name, method)
     record = results.of(row, dataset, target).get(seed)
     if record is None:
         raise InputError(f"no record of {method} on {target} with seed {seed}")
     return record
 
 
-def _sensitivity(
-    benchmark: Benchmark, results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str
-) -> str:
+def _sensitivity(results: TableRecords, folder: Path, figure: Figure, dataset: str, target: str) -> str:
     lines = {}
     for method in figure.methods:
-        for sweep in benchmark.sweeps:
-            points = dict(_points(benchmark, results, sweep, method, dataset, target))
+        for sweep in results.benchmark.sweeps:
+            points = dict(_points(results, sweep, method, dataset, target))
             name = LOSSES.get(sweep.setting, sweep.setting)
             name = name if len(figure.methods) == 1 else f"{name}, {method_named(method).title}"
             if len(points) > 1:
@@ -102,11 +94,11 @@ def _sensitivity(
 
 
 def _points(
-    benchmark: Benchmark, results: TableRecords, sweep: Sweep, method: str, dataset: str, target: str
+    results: TableRecords, sweep: Sweep, method: str, dataset: str, target: str
 ) -> Iterator[tuple[float, list[float]]]:
     """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
     named = {sweep.name_of(value): value for value in sweep.values}
-    plain = benchmark.condition(benchmark.all_variants[0], dataset).settings
+    plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
     own = next(getattr(given, sweep.setting) for given in plain if hasattr(given, sweep.setting))
     for variant, value in {"": own, **named}.items():
         runs = results.of(RowKey(variant, method), dataset, target)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ucds.experiments.columns import Record
-from ucds.experiments.grid import Benchmark, Cell, Variant
+from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
 from ucds.experiments.records import identity_in, identity_of, origin_of
 
@@ -25,11 +25,13 @@ class TableRecords:
     """The records that count in a benchmark.
 
     Attributes:
+        benchmark: the benchmark.
         rows: rows in the order of the table.
         runs: record of each seed, by row, data set and target.
         wanted: number of cells of the whole grid.
     """
 
+    benchmark: Benchmark
     rows: tuple[RowKey, ...]
     runs: Mapping[tuple[RowKey, str, str], Mapping[int, Record]]
     wanted: int
@@ -41,6 +43,14 @@ class TableRecords:
     def of(self, row: RowKey, dataset: str, target: str) -> Mapping[int, Record]:
         """Return the record of each seed in an entry of the table."""
         return self.runs.get((row, dataset, target), {})
+
+    def title(self, row: RowKey) -> str:
+        """Return the title of a row: the method, the variant, or both where both vary."""
+        title = method_named(row.method).title
+        if not row.variant:
+            return title
+        several = len({other.method for other in self.rows}) > 1
+        return f"{title}, {row.variant}" if several else row.variant
 
     @property
     def used(self) -> list[Record]:
@@ -75,24 +85,10 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
         for variant in benchmark.all_variants
         for method in benchmark.methods_of(variant)
     )
-    return TableRecords(rows, dict(runs), sum(map(len, cells.values())))
+    return TableRecords(benchmark, rows, dict(runs), sum(map(len, cells.values())))
 
 
 def _made_alike(cell: Cell) -> object:
     """Return a key of the cells that must be made from the same weights and data to stand in one table."""
     condition = cell.condition
     return cell.dataset, condition.source, condition.target, method_named(cell.method).encoders
-
-
-def row_title(benchmark: Benchmark, row: RowKey) -> str:
-    """Return the title of a row: the method, the variant, or both where both vary."""
-    title = method_named(row.method).title
-    if not row.variant:
-        return title
-    methods = {m for variant in benchmark.all_variants for m in benchmark.methods_of(variant)}
-    return row.variant if len(methods) == 1 else f"{title}, {row.variant}"
-
-
-def variant_named(benchmark: Benchmark, name: str) -> Variant:
-    """Find a variant by its name."""
-    return next(variant for variant in benchmark.all_variants if variant.name == name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ucds.errors import InputError, ServiceUnavailableError
+from ucds.errors import InputError
 from ucds.labels.wire import Budget
 from ucds.serving import audit, tables
 from ucds.serving.audit import Head, Verdict
@@ -27,7 +27,6 @@ from ucds.serving.audit import Head, Verdict
 KEY_PREFIX = "ucds_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _MOST_ASKED = 10_000  # contents in one statement: SQLite takes 32,766 values, PostgreSQL 65,535
-LedgerAway = ServiceUnavailableError
 
 
 class OverBudget(Exception):  # noqa: N818  (an answer of the ledger, not a fault)

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from ucds.choices import Accelerator
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.training.inference import cluster_probabilities
-from ucds.training.inputs import CacheOptions, open_for_prediction
-from ucds.training.model_file import load_model
-from ucds.training.progress import Quiet, Reporter
-from ucds.training.runtime import Runtime
+from ucds.training.inputs import CacheOptions
+from ucds.training.loaded import load
+from ucds.training.progress import Reporter
 
 
 def label(
@@ -36,13 +34,10 @@ def label(
         InputError: the run or the samples cannot be used.
         DamagedFileError: the model file cannot be read.
     """
-    stored = load_model(Path(run), role="source")
-    cache, reporter = cache or CacheOptions(), reporter or Quiet()
-    data = open_for_prediction(Path(images), stored.card.backbone, "target", cache, reporter)
-    runtime = Runtime(accelerator=accelerator, reporter=reporter)
-    probabilities = cluster_probabilities(stored, data, runtime, cache=cache.directory)
-    hard = probabilities.argmax(-1).cpu().numpy()
-    labels = ClusterLabels(data.samples.ids, hard, stored.card.n_clusters, stored.card.name)
+    model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
+    data = model.open(images)
+    hard = model.probabilities(data).argmax(1)
+    labels = ClusterLabels(data.samples.ids, hard, model.n_clusters, model.stored.card.name)
     if out is not None:
         labels.save(out)
     return labels

@@ -16,11 +16,9 @@ from ucds.choices import Accelerator
 from ucds.data.images import ImageSamples
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
-from ucds.training.inference import cluster_probabilities
-from ucds.training.inputs import CacheOptions, is_vector_file, open_for_prediction
-from ucds.training.model_file import load_model
-from ucds.training.progress import Quiet, Reporter
-from ucds.training.runtime import Runtime
+from ucds.training.inputs import CacheOptions, is_vector_file
+from ucds.training.loaded import load
+from ucds.training.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,13 @@ def predict(
         if is_vector_file(images):
             raise InputError("--sort-into needs images, not embeddings")
         check_unused(folder)
-    stored = load_model(Path(run), role="target")
-    cache, reporter = cache or CacheOptions(), reporter or Quiet()
-    data = open_for_prediction(images, stored.card.backbone, "target", cache, reporter)
-    runtime = Runtime(accelerator=accelerator, reporter=reporter)
-    confidence, clusters = cluster_probabilities(stored, data, runtime, cache=cache.directory).max(-1)
-    found = Predictions(data.samples.ids, clusters.cpu().numpy(), confidence.cpu().numpy())
+    model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
+    data = model.open(images)
+    probabilities = model.probabilities(data)
+    found = Predictions(data.samples.ids, probabilities.argmax(1), probabilities.max(1))
     if folder is not None:
         assert isinstance(data.samples, ImageSamples)
-        sort_into_folders(folder, images, data.samples.paths, found, stored.card.n_clusters)
+        sort_into_folders(folder, images, data.samples.paths, found, model.n_clusters)
     if out is not None:
         found.save(out)
     return found

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones.spec import IDENTITY
 from ucds.choices import METHODS, Accelerator, Method, Precision, Role, Tune
 from ucds.config import SETTINGS, MethodSettings
 from ucds.data.dataset import Dataset
@@ -127,7 +128,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.domain_names_ = stored.card.domains
         self.prototypes_ = stored.model.prototypes.detach().cpu().numpy().T
         self.proportions_ = stored.proportions.numpy()
-        if stored.card.backbone.input_size is None:
+        if stored.card.backbone.name == IDENTITY:
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
 
     def _session(self) -> Session[MethodSettings]:
@@ -196,6 +197,8 @@ def _seed_of(random_state: Any) -> int:
             raise InputError(f"random_state must lie in [0, 2^32), not {random_state}")
         return int(random_state)
     try:
+        if isinstance(random_state, bool):
+            raise ValueError
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError:
         raise InputError(

@@ -24,7 +24,7 @@ from ucds.training.objective import mixing_loss
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training
 from ucds.training.session import Session
-from ucds.training.stage import Stage, make_sampler
+from ucds.training.stage import Stage, StageState, make_sampler
 
 LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
@@ -149,7 +149,7 @@ def _tensor(values: FloatArray) -> Tensor:
     return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
-class Assignments:
+class Assignments(StageState):
     """State of the fit: the assignments to be learned and the sizes of the clusters.
 
     Args:
@@ -157,19 +157,10 @@ class Assignments:
         proportions: ``(D, K)`` sizes of the clusters in each domain.
     """
 
-    warning: str | None = None
+    KEPT = ("proportions", "targets")
 
     def __init__(self, targets: Tensor, proportions: Tensor) -> None:
         self.targets, self.proportions = targets, proportions
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return {"proportions": self.proportions, "targets": self.targets}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
-        self.proportions = tensors["proportions"].to(self.proportions)
-        self.targets = tensors["targets"].to(self.targets)
 
 
 def fit_assignments(

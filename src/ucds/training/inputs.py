@@ -120,8 +120,7 @@ def open_for_training(
     if is_vector_file(path):
         if encoder != EncoderOptions():
             raise InputError("--backbone, --weights and --image-size are for images, not for embeddings")
-        vectors = load_vectors(path)
-        _check_domains(vectors, side, path)
+        vectors = _load_vectors(path, side)
         identity = identity_backbone(vectors.array.shape[1])
         return Inputs(Dataset(_of_domains(vectors, domains, path), VectorView()), identity)
     scan = scan_domains(path, domains) if side == "source" else scan_folder(path)
@@ -152,9 +151,7 @@ def open_for_prediction(
     if isinstance(source, str | Path):
         path = Path(source)
         if is_vector_file(path):
-            vectors = load_vectors(path)
-            _check_domains(vectors, side, path)
-            return _vectors_for(vectors, spec, str(path))
+            return _vectors_for(_load_vectors(path, side), spec, str(path))
         _check_takes_images(spec, "a folder")
         scan = scan_domains(path) if side == "source" else scan_folder(path)
         return _open_images(scan, spec, cache, reporter)
@@ -237,11 +234,12 @@ def _open_images(scan: Scan, spec: BackboneSpec, cache: CacheOptions, reporter: 
     return Dataset(samples, view_for(spec))
 
 
-def _check_domains(samples: Samples, side: Role, path: Path) -> None:
-    if side == "target" and len(samples.domain_names) > 1:
-        raise InputError(
-            f"{path} holds {len(samples.domain_names)} arrays, but a target is one domain: give one array"
-        )
+def _load_vectors(path: Path, side: Role) -> VectorSamples:
+    vectors = load_vectors(path)
+    arrays = len(vectors.domain_names)
+    if side == "target" and arrays > 1:
+        raise InputError(f"{path} holds {arrays} arrays, but a target is one domain: give one array")
+    return vectors
 
 
 def _of_domains(samples: Samples, domains: Sequence[str] | None, path: Path) -> Samples:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Role
 from ucds.data.dataset import Dataset
+from ucds.data.images import ImageSamples
 from ucds.training.inference import cluster_probabilities
 from ucds.training.inputs import CacheOptions, Predictable, open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
@@ -55,10 +56,7 @@ class Model:
 
     def predict_proba(self, source: Predictable) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
-        data, runtime = self._open(source)
-        cache = self.cache.directory if isinstance(source, str | Path) else None
-        probabilities = cluster_probabilities(self.stored, data, runtime, cache=cache)
-        return np.asarray(probabilities.cpu().numpy(), dtype=np.float32)
+        return self.probabilities(self.open(source))
 
     def confidence(self, source: Predictable) -> npt.NDArray[np.float32]:
         """Compute the probability of each sample's most probable cluster, ``(n,)``."""
@@ -66,7 +64,7 @@ class Model:
 
     def transform(self, source: Predictable) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
-        data, runtime = self._open(source)
+        data, runtime = self.open(source), self._runtime()
         features = encode(self.stored.model.to(runtime.device), data.samples, data.view, runtime)
         return np.asarray(features.cpu().numpy(), dtype=np.float32)
 
@@ -74,9 +72,19 @@ class Model:
         """Write the model into a run folder, which is made if it does not exist."""
         save_model(Path(folder), self.stored)
 
-    def _open(self, source: Predictable) -> tuple[Dataset, Runtime]:
-        data = open_for_prediction(source, self.stored.card.backbone, "target", self.cache, self.reporter)
-        return data, Runtime(accelerator=self.accelerator, reporter=self.reporter)
+    def open(self, source: Predictable, side: Role = "target") -> Dataset:
+        """Open samples for the model; a folder for the side "source" holds one folder a domain."""
+        return open_for_prediction(source, self.stored.card.backbone, side, self.cache, self.reporter)
+
+    def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
+        """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
+        # Features of files are worth keeping; what is in memory may never come again.
+        cache = self.cache.directory if isinstance(data.samples, ImageSamples) else None
+        found = cluster_probabilities(self.stored, data, self._runtime(), cache=cache)
+        return np.asarray(found.cpu().numpy(), dtype=np.float32)
+
+    def _runtime(self) -> Runtime:
+        return Runtime(accelerator=self.accelerator, reporter=self.reporter)
 
 
 def load(

@@ -14,10 +14,10 @@ from ucds.math.losses import soft_cross_entropy, transport_loss
 from ucds.math.mixing import mix
 from ucds.math.ot import cosine_cost, solve_transport
 from ucds.math.proportions import uniform_proportions, update_proportions
-from ucds.training.stage import Stage, Step
+from ucds.training.stage import Stage, StageState, Step
 
 
-class PrototypeTransport:
+class PrototypeTransport(StageState):
     """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
 
     Args:
@@ -95,14 +95,6 @@ class PrototypeTransport:
             f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
             f"{self._settings.transport_tolerance:g}): raise transport_max_iterations or epsilon"
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return {"proportions": self.proportions}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
-        self.proportions = tensors["proportions"].to(self.proportions)
 
 
 def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:

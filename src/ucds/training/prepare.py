@@ -33,19 +33,13 @@ class Training:
 
 
 @dataclass(frozen=True)
-class TrainedModel:
-    """The result of training, on either side.
+class TrainedModel(Training):
+    """The result of training, on either side; the model is in evaluation mode.
 
     Attributes:
-        model: whole model, in evaluation mode.
-        trained: part that was trained: the model itself, or its head.
-        data: samples that it was trained on, as ``trained`` takes them.
         stages: results of the stages, in order.
     """
 
-    model: ClusteringModel
-    trained: ClusteringModel
-    data: Dataset
     stages: tuple[StageResult, ...]
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -160,17 +161,10 @@ def open_run(
         UserError: the folder cannot be used, or the machine lacks the devices; see :func:`train_run`.
     """
     folder = RunFolder(out)
-    runtime = Runtime(
-        accelerator=options.accelerator,
-        devices=options.devices,
-        precision=options.precision,
-        seed=options.seed,
-        folder=folder,
-        reporter=reporter,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
+    chosen = {name: value for name, value in asdict(options).items() if name != "resume"}
+    runtime = Runtime(**chosen, folder=folder, reporter=reporter)
     runtime.launch()
-    try:
+    with closing(folder):
         refusal = None
         if runtime.rank == 0:
             try:
@@ -181,20 +175,14 @@ def open_run(
         refusal = runtime.broadcast(refusal)
         if refusal is not None:
             raise refusal
-        session = Session(runtime, settings)
-    except BaseException:
-        folder.close()
-        raise
-    try:
-        with _stopping_on_signals(runtime):
-            yield session
-    except UserError:
-        session.close()
-        folder.abandon()
-        raise
-    finally:
-        session.close()
-        folder.close()
+        with closing(Session(runtime, settings)) as session:
+            try:
+                with _stopping_on_signals(runtime):
+                    yield session
+            except UserError:
+                session.close()
+                folder.abandon()
+                raise
 
 
 @contextmanager
@@ -205,7 +193,10 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
         runtime.stop_requested = True
         runtime.reporter.say("stopping as soon as all work is saved; once more to stop at once")
 
-    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Python lets only the main thread set handlers; in another one the caller has the signals.
+    own = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if own else ()
+    before = {number: signal.signal(number, request_stop) for number in numbers}
     try:
         yield
     finally:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import shutil
 from contextlib import suppress
@@ -155,7 +156,9 @@ class RunFolder:
         Raises:
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        write_atomically(self.path / "checkpoint.pt", lambda file: torch.save(checkpoint, file))
+        content = io.BytesIO()
+        torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
+        write_atomically(self.path / "checkpoint.pt", lambda file: file.write(content.getbuffer()))
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Read the latest checkpoint, onto the CPU; ``None`` when the run has not written one yet.

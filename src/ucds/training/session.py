@@ -34,7 +34,7 @@ class Session(Generic[SettingsT]):
 
     def __init__(self, runtime: Runtime, settings: SettingsT) -> None:
         self.runtime = runtime
-        self._settings = settings
+        self.settings = settings
         self._log: RunLog | None = None
         folder = runtime.folder
         self._checkpoint = checkpoint = None if folder is None else folder.load_checkpoint()
@@ -48,11 +48,6 @@ class Session(Generic[SettingsT]):
         else:
             step = 0 if checkpoint.progress is None else checkpoint.progress.step
             self._log.cut(checkpoint.log, checkpoint.stage, step)
-
-    @property
-    def settings(self) -> SettingsT:
-        """Settings of the method."""
-        return self._settings
 
     @property
     def results(self) -> list[StageResult]:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,22 +36,30 @@ from ucds.training.session import Session
 from ucds.training.steps import Batch, Steps, diverged
 
 
-class StageState(Protocol):
-    """State that the loop of a stage carries from step to step, apart from the model."""
+class StageState:
+    """State that the loop of a stage carries from step to step, apart from the model.
 
-    @property
-    def proportions(self) -> Tensor:
-        """Sizes of the clusters in each domain, ``(D, K)``."""
+    Attributes:
+        KEPT: names of the attributes that a checkpoint holds, all of them tensors.
+        proportions: ``(D, K)`` sizes of the clusters in each domain.
+    """
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
+    KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
+    proportions: Tensor
 
     @property
     def warning(self) -> str | None:
         """One sentence about a problem, for the end of the stage; ``None`` if there was none."""
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state by name, for checkpoints."""
+        return {name: getattr(self, name) for name in self.KEPT}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore a state that :meth:`tensors` returned."""
+        for name in self.KEPT:
+            setattr(self, name, tensors[name].to(getattr(self, name)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,199 @@
+"""Tests of opening images and embeddings for training and for prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ucds.backbones import BackboneSpec, identity_backbone, module_backbone
+from ucds.choices import Role
+from ucds.data.dataset import Dataset
+from ucds.data.views import ImageView, VectorView
+from ucds.errors import InputError
+from ucds.training.inputs import (
+    CacheOptions,
+    EncoderOptions,
+    Inputs,
+    is_vector_file,
+    open_for_prediction,
+    open_for_training,
+    stored_size,
+    view_for,
+)
+from ucds.training.progress import Quiet
+
+ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
+IMAGES = BackboneSpec("ucds/oriented_edges", 128, input_size=28)
+VECTORS = identity_backbone(5).spec
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two domains of three and two images."""
+    for domain, count in (("one", 3), ("two", 2)):
+        for i in range(count):
+            path = tmp_path / "data" / domain / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), (40 * i, 9, 100)).save(path)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "x.npz", one=np.ones((3, 5), np.float32), two=np.zeros((2, 5), np.float32))
+    return tmp_path / "x.npz"
+
+
+def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **options: Any) -> Inputs:
+    cache = CacheOptions(path.parent / "cache")
+    return open_for_training(path, side, encoder, cache, Quiet(), **options)
+
+
+def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
+    return open_for_prediction(source, spec, side, CacheOptions(cache), Quiet())
+
+
+def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> None:
+    source, target = training(folder, "source"), training(folder, "target")
+    assert source.data.samples.domain_names == ("one", "two")
+    assert source.data.samples.domain.tolist() == [0, 0, 0, 1, 1]
+    assert target.data.samples.domain_names == ("data",)
+    assert training(folder, "source", domains=["two"]).data.samples.ids == ("two/0.png", "two/1.png")
+    assert source.backbone.spec.input_size == 32
+    raw = source.data.samples.read(np.arange(2))
+    assert raw.shape == (2, 3, round(32 * 256 / 224), round(32 * 256 / 224))
+    assert source.data.view.test(raw).shape == (2, 3, 32, 32)
+
+
+def test_a_source_of_embeddings_has_a_domain_an_array(archive: Path) -> None:
+    inputs = training(archive, "source", EncoderOptions())
+    assert inputs.data.samples.domain_names == ("one", "two")
+    assert isinstance(inputs.data.view, VectorView)
+    assert inputs.backbone.spec == VECTORS
+    chosen = training(archive, "source", EncoderOptions(), domains=["two"]).data.samples
+    assert (chosen.domain_names, len(chosen)) == (("two",), 2)
+
+
+def test_impossible_embeddings_are_refused(archive: Path) -> None:
+    with pytest.raises(InputError, match="holds 2 arrays, but a target is one domain: give one array"):
+        training(archive, "target", EncoderOptions())
+    with pytest.raises(InputError, match="--backbone, --weights and --image-size are for images"):
+        training(archive, "source", EncoderOptions(image_size=64))
+    with pytest.raises(InputError, match=r"has no domain 'tow'; it has 'one', 'two'"):
+        training(archive, "source", EncoderOptions(), domains=["tow"])
+
+
+def test_the_identity_changes_with_data_and_encoder(archive: Path, folder: Path) -> None:
+    known = [
+        training(archive, "source", EncoderOptions()),
+        training(folder, "source"),
+        training(folder, "source", domains=["one"]),
+        training(folder, "source", EncoderOptions("ucds/oriented_edges", "none", 64)),
+    ]
+    assert len({str(inputs.identity) for inputs in known}) == 4
+    assert training(folder, "source").identity == known[1].identity
+
+
+def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert prediction(folder, IMAGES, "source", cache).samples.domain_names == ("one", "two")
+    opened = prediction(str(folder), IMAGES, cache=cache)
+    assert len(opened.samples) == 5
+    assert opened.samples.read(np.arange(1)).shape[-1] == stored_size(IMAGES) == 32
+    files = [folder / "two" / "1.png", folder / "one" / "0.png"]
+    listed = prediction(files, IMAGES, cache=cache).samples
+    assert listed.ids == tuple(map(str, files))
+    assert torch.equal(listed.read(np.array([1]))[0], opened.samples.read(np.array([0]))[0])
+    assert len(prediction(archive, VECTORS, "source").samples) == 5
+
+
+class Labelled(torch.utils.data.Dataset[Any]):
+    """A torch dataset of items with classes."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, position: int) -> Any:
+        return self.items[position], 7
+
+
+def test_arrays_lists_tensors_and_torch_datasets_of_embeddings_are_alike() -> None:
+    array = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    tensor = torch.from_numpy(array)
+    trainable = tensor.clone().requires_grad_()
+    for source in (array, array.tolist(), list(array), tensor, trainable, Labelled(array), Labelled(tensor)):
+        found = prediction(source, VECTORS)
+        assert torch.equal(found.samples.read(np.arange(4)), tensor)
+
+
+def test_pictures_and_pixels_and_torch_datasets_of_them_are_alike() -> None:
+    pixels = np.random.default_rng(0).integers(256, size=(3, 40, 40, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(image) for image in pixels]
+    expected = prediction(pixels, IMAGES).samples.read(np.arange(3))
+    for source in (pictures, list(pixels), Labelled(pictures), Labelled(pixels), torch.from_numpy(pixels)):
+        assert torch.equal(prediction(source, IMAGES).samples.read(np.arange(3)), expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "spec", "words"),
+    [
+        (np.ones((3, 5)), IMAGES, "this model takes images, not the embeddings in the array"),
+        (np.ones((3, 4)), VECTORS, "the array has vectors of width 4; the model takes 5"),
+        (np.zeros((3, 8, 8, 3), np.uint8), VECTORS, "takes embeddings of width 5 .*, not images"),
+        ([Image.new("L", (8, 8))], VECTORS, "takes embeddings of width 5 .*, not images"),
+        (["a.png"], VECTORS, "takes embeddings of width 5 .*, not image files"),
+        (".", VECTORS, "takes embeddings of width 5 .*, not a folder"),
+        (np.ones((3, 8, 8, 3)), IMAGES, "image 0 is neither a PIL image nor an array"),
+        ([Image.new("L", (8, 8)), "a.png"], IMAGES, "image 1 is neither a PIL image nor an array"),
+        (np.ones(5), VECTORS, "must have shape"),
+        ([], VECTORS, "there are no samples"),
+        (np.ones((0, 5)), VECTORS, "there are no samples"),
+        ([[1.0] * 5, [2.0]], VECTORS, "neither images, image files nor embeddings"),
+        ([{"a": 1}], VECTORS, "neither images, image files nor embeddings"),
+        (7, VECTORS, "several samples at a time, not one int"),
+        (Image.new("L", (8, 8)), IMAGES, "several samples at a time, not one Image"),
+        ([np.full(5, np.nan)], VECTORS, "holds NaN or infinity"),
+    ],
+)
+def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: BackboneSpec, words: str) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        prediction(source, spec)
+    assert "\n" not in str(error.value)
+
+
+def test_a_module_of_ones_own_may_take_vectors_of_another_width() -> None:
+    spec = module_backbone(torch.nn.Linear(9, 4), 4).spec
+    assert len(prediction(np.ones((2, 9)), spec).samples) == 2
+
+
+def test_views_follow_the_backbone() -> None:
+    assert isinstance(view_for(VECTORS), VectorView)
+    plain = view_for(IMAGES)
+    assert isinstance(plain, ImageView)
+    assert plain.input_shape == (3, 28, 28)
+    other = view_for(BackboneSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
+    raw = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    torch.testing.assert_close(other.test(raw), torch.ones(1, 3, 28, 28))
+    assert not torch.equal(plain.test(raw), other.test(raw))
+    with pytest.raises(InputError, match="'identity' does not take images"):
+        stored_size(VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("x.npy", True), ("x.NPZ", True), ("x", False), ("x.png", False)]
+)
+def test_files_of_embeddings_are_known_by_their_suffix(name: str, expected: bool) -> None:
+    assert is_vector_file(Path(name)) is expected
+
+
+def test_the_cache_is_the_users_own_unless_given(tmp_path: Path) -> None:
+    assert CacheOptions(tmp_path).directory == tmp_path
+    assert CacheOptions().directory.name == "ucds"

@@ -1,0 +1,144 @@
+"""Tests of a trained model in Python: what it takes, what it returns, and its way to a file and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ucds import load
+from ucds.backbones import Backbone, build_backbone, identity_backbone, module_backbone
+from ucds.errors import InputError
+from ucds.models import ClusteringModel
+from ucds.training.inputs import CacheOptions
+from ucds.training.loaded import Model
+from ucds.training.model_file import ModelCard, StoredModel
+
+K = 3
+PIXELS = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
+VECTORS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
+
+
+def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
+    model = ClusteringModel(
+        backbone, K, bottleneck_width=7, generator=torch.Generator().manual_seed(0)
+    ).eval()
+    values: dict[str, Any] = {"role": "target", "tune": "head", **card}
+    described = ModelCard(
+        name="run",
+        n_clusters=K,
+        bottleneck_width=7,
+        backbone=backbone.spec,
+        weights=backbone.weights,
+        domains=("a",),
+        stages=("learn",),
+        **values,
+    )
+    return Model(StoredModel(described, model, torch.full((1, K), 1 / K)), "cpu", CacheOptions(cache))
+
+
+@pytest.fixture
+def of_vectors(tmp_path: Path) -> Model:
+    return made(identity_backbone(5), tmp_path / "cache")
+
+
+@pytest.fixture(params=["head", "full"])
+def of_images(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
+    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
+    return made(backbone, tmp_path / "cache", tune=request.param)
+
+
+class Labelled(torch.utils.data.Dataset[Any]):
+    """A torch dataset of items with classes."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, position: int) -> Any:
+        return self.items[position], 0
+
+
+def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
+    with torch.no_grad():
+        output = of_vectors.stored.model(torch.from_numpy(VECTORS))
+    probabilities = of_vectors.predict_proba(VECTORS)
+    np.testing.assert_allclose(probabilities, output.logits.softmax(1), atol=1e-6)
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-6)
+    np.testing.assert_array_equal(of_vectors.predict(VECTORS), output.logits.argmax(1))
+    np.testing.assert_array_equal(of_vectors.confidence(VECTORS), probabilities.max(1))
+    np.testing.assert_allclose(of_vectors.transform(VECTORS), output.features, atol=1e-6)
+    assert of_vectors.predict(VECTORS).dtype == np.int64
+    assert probabilities.dtype == of_vectors.transform(VECTORS).dtype == np.float32
+    assert (of_vectors.n_clusters, of_vectors.role) == (K, "target")
+
+
+def test_files_tensors_and_torch_datasets_of_vectors(of_vectors: Model, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", VECTORS)
+    expected = of_vectors.predict_proba(VECTORS)
+    for source in (tmp_path / "x.npy", str(tmp_path / "x.npy"), torch.from_numpy(VECTORS), Labelled(VECTORS)):
+        np.testing.assert_array_equal(of_vectors.predict_proba(source), expected)
+
+
+def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> None:
+    paths = [tmp_path / "images" / str(i % 2) / f"{i}.png" for i in range(4)]
+    for path, image in zip(paths, PIXELS, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    expected = of_images.predict_proba(PIXELS)
+    pictures = [Image.fromarray(image) for image in PIXELS]
+    np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
+    assert len(np.unique(expected[:, 0])) == 4
+    for source in (pictures, Labelled(pictures), Labelled(PIXELS), paths, [str(path) for path in paths]):
+        np.testing.assert_allclose(of_images.predict_proba(source), expected, atol=1e-6)
+    folder = of_images.predict_proba(tmp_path / "images")  # by name: 0/0, 0/2, 1/1, 1/3
+    np.testing.assert_allclose(folder, expected[[0, 2, 1, 3]], atol=1e-5)
+    assert of_images.transform(pictures).shape == (4, 7)
+    np.testing.assert_allclose(of_images.transform(PIXELS), of_images.transform(paths), atol=1e-6)
+
+
+@pytest.mark.parametrize("source", [VECTORS, [VECTORS[0]], Labelled(VECTORS)])
+def test_vectors_are_refused_by_a_model_of_images(of_images: Model, source: Any) -> None:
+    for answer in (of_images.predict, of_images.transform):
+        with pytest.raises(InputError, match=r"^this model takes images, not .*$") as error:
+            answer(source)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("source", [PIXELS, ["a.png"], Labelled(PIXELS), "."])
+def test_images_are_refused_by_a_model_of_vectors(of_vectors: Model, source: Any) -> None:
+    for answer in (of_vectors.predict, of_vectors.transform):
+        with pytest.raises(InputError, match=r"^this model takes embeddings of width 5 .*$") as error:
+            answer(source)
+        assert "\n" not in str(error.value)
+
+
+def test_saved_and_loaded_it_is_the_same(of_vectors: Model, tmp_path: Path) -> None:
+    of_vectors.save(tmp_path / "deep" / "run")
+    again = load(tmp_path / "deep" / "run", accelerator="cpu", role="target")
+    assert again.stored.card == of_vectors.stored.card
+    assert torch.equal(again.stored.proportions, of_vectors.stored.proportions)
+    np.testing.assert_array_equal(again.predict_proba(VECTORS), of_vectors.predict_proba(VECTORS))
+    with pytest.raises(InputError, match="holds a model of role 'target'"):
+        load(tmp_path / "deep" / "run", role="source")
+
+
+def test_a_model_with_a_module_of_ones_own_is_loaded_with_it(tmp_path: Path) -> None:
+    network = torch.nn.Linear(5, 4)
+    model = made(module_backbone(network, 4), tmp_path / "cache", tune="full")
+    model.save(tmp_path / "run")
+    with pytest.raises(InputError, match="a module of your own"):
+        load(tmp_path / "run")
+    again = load(tmp_path / "run", backbone=module_backbone(torch.nn.Linear(5, 4), 4), accelerator="cpu")
+    np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
+
+
+def test_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run folder"):
+        load(tmp_path)

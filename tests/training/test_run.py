@@ -1,0 +1,160 @@
+"""Tests of the life of a run: what it writes, how it is resumed, and how signals stop it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ucds.backbones import identity_backbone
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import DamagedFileError, InputError, Interrupted
+from ucds.training.inputs import Inputs
+from ucds.training.model_file import load_model
+from ucds.training.objective import PrototypeTransport
+from ucds.training.prepare import TrainedModel, conclude, prepare
+from ucds.training.progress import Quiet
+from ucds.training.run import RunOptions, TrainedRun, check_run_folder, open_run, train_run
+from ucds.training.session import Session
+from ucds.training.stage import Stage
+
+SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
+INPUTS = Inputs(Dataset(SAMPLES, VectorView()), identity_backbone(4))
+OPTIONS = RunOptions(accelerator="cpu", seed=7)
+SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
+
+
+def learn(session: Session[MethodSettings]) -> TrainedModel:
+    training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source", cache=None)
+    state = PrototypeTransport(1, 3, SETTINGS, session.runtime.device)
+    stage = Stage(session, "learn", training.trained, training.data, state, epochs=2)
+    for step in stage.steps():
+        stage.update(fit=stage.forward(step.inputs).logits.square().mean())
+    return conclude(session, training, INPUTS.data)
+
+
+def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **changes: Any) -> TrainedRun:
+    given = {"role": "source", "n_clusters": 3, "settings": SETTINGS, "identity": {"labels": "abc"}} | changes
+    return train_run(out, inputs=INPUTS, options=options, reporter=Quiet(), train=train, **given)
+
+
+def unexpected(session: Session[MethodSettings]) -> TrainedModel:
+    raise AssertionError("trained again")
+
+
+def test_a_run_leaves_its_model_and_description(tmp_path: Path) -> None:
+    run = trained(tmp_path / "clinic")
+    assert (run.folder, run.role, run.n_clusters) == (tmp_path / "clinic", "source", 3)
+    assert run.seconds > 0
+    assert not run.resumed_finished
+    assert json.loads(json.dumps(run.to_dict()))["folder"] == str(tmp_path / "clinic")
+    card = load_model(run.folder).card
+    assert (card.name, card.role, card.stages, card.domains) == ("clinic", "source", ("learn",), ("data",))
+    assert (card.n_clusters, card.bottleneck_width, card.tune) == (3, 5, "full")
+    described = json.loads((run.folder / "run.json").read_text())
+    assert described["settings"] == for_side(SETTINGS, "source")
+    assert (described["method"], described["seed"], described["labels"]) == ("pcd", 7, "abc")
+    assert (described["clusters"], described["precision"]) == (3, "32-true")
+    assert described["data"] == SAMPLES.fingerprint
+    assert described["versions"]["torch"] == version("torch")
+    assert not (run.folder / "checkpoint.pt").exists()
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    trained(tmp_path)
+    resumed = dataclasses.replace(OPTIONS, resume=True)
+    again = trained(tmp_path, unexpected, resumed)
+    assert (again.resumed_finished, again.seconds) == (True, 0.0)
+    with pytest.raises(InputError, match="its labels is 'abc', not 'abd'"):
+        trained(tmp_path, unexpected, resumed, identity={"labels": "abd"})
+    with pytest.raises(InputError, match=r"is not empty: choose another --out, or --resume"):
+        trained(tmp_path, unexpected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_clusters": 4}, "its clusters is 3, not 4"),
+        ({"settings": PCDSettings(bottleneck_width=6, batch_size=10)}, "its settings.bottleneck_width is 5"),
+        ({"settings": ConsensusSettings()}, "its method is 'pcd', not 'consensus'"),
+        ({"options": dataclasses.replace(OPTIONS, resume=True, seed=8)}, "its seed is 7, not 8"),
+    ],
+)
+def test_another_run_is_not_resumed(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    trained(tmp_path)
+    resumed = {"options": dataclasses.replace(OPTIONS, resume=True)}
+    with pytest.raises(InputError, match=words):
+        trained(tmp_path, unexpected, **resumed | changes)
+
+
+def test_settings_of_the_other_side_do_not_define_a_run(tmp_path: Path) -> None:
+    trained(tmp_path)
+    other = SETTINGS.model_copy(update={"label_smoothing": 0.5})
+    resumed = dataclasses.replace(OPTIONS, resume=True)
+    assert trained(tmp_path, unexpected, resumed, settings=other).resumed_finished
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal.Signals) -> None:
+    handlers = [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)]
+
+    def told_to_stop(session: Session[MethodSettings]) -> TrainedModel:
+        os.kill(os.getpid(), number)
+        return learn(session)
+
+    with pytest.raises(Interrupted):
+        trained(tmp_path, told_to_stop)
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert not (tmp_path / "model.safetensors").exists()
+    assert [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert not trained(tmp_path, options=dataclasses.replace(OPTIONS, resume=True)).resumed_finished
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
+    def told_twice(session: Session[MethodSettings]) -> TrainedModel:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert session.runtime.stop_requested
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, told_twice)
+    trained(tmp_path, options=dataclasses.replace(OPTIONS, resume=True))  # the folder was let go
+
+
+def test_a_run_may_be_started_in_any_thread(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(trained, tmp_path).result()
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
+    with open_run(tmp_path, {}, SETTINGS, OPTIONS, Quiet()):
+        pass
+    (tmp_path / "checkpoint.pt").write_bytes(b"junk")
+    resumed = dataclasses.replace(OPTIONS, resume=True)
+    for _ in range(2):
+        with pytest.raises(DamagedFileError), open_run(tmp_path, {}, SETTINGS, resumed, Quiet()):
+            pass
+
+
+def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
+    check_run_folder(tmp_path / "new", OPTIONS)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        check_run_folder(tmp_path, OPTIONS)
+    with pytest.raises(InputError, match="is a file"):
+        check_run_folder(tmp_path / "thesis.txt", OPTIONS)

@@ -1,0 +1,75 @@
+"""Tests of the runtime on one process; several processes are tested in ``tests/distributed``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ucds.errors import InputError
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(accelerator="cpu", seed=5)
+
+
+def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> None:
+    runtime.launch()
+    runtime.wait_for_all()
+    assert (runtime.processes, runtime.rank, runtime.device.type) == (1, 0, "cpu")
+    assert runtime.share(7) == slice(0, 7)
+    rows = torch.randn(3, 2)
+    assert runtime.pool(rows) is rows
+    assert runtime.broadcast({"a": 1}) == {"a": 1}
+
+
+def test_what_it_was_given_is_kept(runtime: Runtime) -> None:
+    assert (runtime.seed, runtime.folder, runtime.checkpoint_seconds) == (5, None, 60.0)
+    assert isinstance(runtime.reporter, Quiet)
+
+
+def test_a_request_to_stop_is_seen(runtime: Runtime) -> None:
+    assert not runtime.asked_to_stop()
+    runtime.stop_requested = True
+    assert runtime.asked_to_stop()
+
+
+def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:
+    draws = []
+    for seed in (1, 1, 2):
+        runtime.seed_layers(seed)
+        draws.append(nn.functional.dropout(torch.ones(64)))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_gradients_are_those_of_the_loss(runtime: Runtime) -> None:
+    model = nn.Linear(3, 1)
+    placed, optimiser = runtime.place(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    inputs = torch.randn(5, 3)
+    runtime.backward(placed(inputs).sum())
+    assert model.weight.grad is not None
+    torch.testing.assert_close(model.weight.grad, inputs.sum(0, keepdim=True))
+    before = model.weight.detach().clone()
+    optimiser.step()
+    torch.testing.assert_close(model.weight.detach(), before - 0.1 * inputs.sum(0))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)])
+def test_forward_passes_have_the_precision_asked_for(precision: str, dtype: torch.dtype) -> None:
+    with Runtime(accelerator="cpu", precision=precision).autocast():  # type: ignore[arg-type]
+        assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
+
+
+def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="must be at least 1, not 0"):
+        Runtime(accelerator="cpu", devices=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match="no CUDA device found: use --accelerator cpu"):
+        Runtime(accelerator="cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(InputError, match="asked for 3 CUDA devices, but this machine has 2"):
+        Runtime(devices=3)

@@ -1,0 +1,106 @@
+"""Tests of a session: results, checkpoints and log of a run, and what a resumed one finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.config import PCDSettings
+from ucds.data.vectors import VectorSamples
+from ucds.errors import DamagedFileError
+from ucds.training.checkpoint import StageProgress, StageResult
+from ucds.training.health import assess
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+WEIGHTS = {"w": torch.arange(4.0)}
+
+
+def opened(path: Path | None) -> Session[PCDSettings]:
+    folder = None if path is None else RunFolder(path)
+    return Session(Runtime(accelerator="cpu", folder=folder), PCDSettings())
+
+
+def result(name: str, step: int = 5) -> StageResult:
+    predictions = torch.eye(3)[torch.tensor([0, 1, 2, 1])]
+    return StageResult(name, [assess(predictions, step)], 0, torch.full((1, 3), 1 / 3), 0.5)
+
+
+def test_without_a_folder_results_are_kept_in_memory_alone() -> None:
+    session = opened(None)
+    session.write("one", 1, "losses", {"a": 1.0})
+    session.save("one", WEIGHTS, StageProgress())
+    session.conclude(result("one"), WEIGHTS)
+    session.save_evaluations(VectorSamples(np.eye(4, dtype=np.float32)))
+    session.close()
+    assert [found.name for found in session.results] == ["one"]
+    assert session.checkpoint is None
+    assert session.result_of("one") is session.results[0]
+    assert session.result_of("two") is None
+
+
+def test_a_resumed_session_finds_the_finished_stages_and_the_stage_in_progress(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.conclude(result("one"), WEIGHTS)
+    first.save("two", {"w": WEIGHTS["w"] + 1}, StageProgress(step=3, seconds=2.0))
+    first.close()
+    again = opened(tmp_path)
+    assert [found.name for found in again.results] == ["one"]
+    assert again.checkpoint is not None
+    assert again.checkpoint.stage == "two"
+    assert again.checkpoint.progress == StageProgress(step=3, seconds=2.0)
+    assert torch.equal(again.checkpoint.model["w"], WEIGHTS["w"] + 1)
+    again.conclude(result("two"), WEIGHTS)
+    assert again.checkpoint is None
+    again.close()
+    last = opened(tmp_path)
+    assert [found.name for found in last.results] == ["one", "two"]
+    assert last.checkpoint is not None
+    assert last.checkpoint.progress is None
+    last.close()
+
+
+def test_a_resumed_session_cuts_the_log_at_its_checkpoint(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.write("one", 1, "losses", {"a": 1.0})
+    first.save("one", WEIGHTS, StageProgress(step=1))
+    first.write("one", 2, "losses", {"a": 99.0})
+    first.close()
+    again = opened(tmp_path)
+    again.write("one", 2, "losses", {"a": 2.0})
+    again.close()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["a"] for line in lines] == [1, 2]
+
+
+def test_a_session_without_a_checkpoint_begins_the_log_anew(tmp_path: Path) -> None:
+    for value in (99.0, 1.0):
+        session = opened(tmp_path)
+        session.write("one", 1, "losses", {"a": value})
+        session.close()
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert json.loads(line)["a"] == 1
+
+
+def test_the_predictions_of_all_evaluations_are_written(tmp_path: Path) -> None:
+    session = opened(tmp_path)
+    session.conclude(result("one"), WEIGHTS)
+    samples = VectorSamples(np.eye(4, dtype=np.float32), ids=("a", "b", "c", "d"))
+    session.save_evaluations(samples)
+    session.close()
+    with np.load(tmp_path / "evaluations.npz") as stored:
+        assert stored["ids"].tolist() == ["a", "b", "c", "d"]
+        assert tuple(map(bytes, stored["keys"])) == samples.keys
+        np.testing.assert_array_equal(stored["one/labels"], [[0, 1, 2, 1]])
+        assert stored["one/information"] == pytest.approx([result("one").evaluations[0].information])
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").write_bytes(b"junk")
+    with pytest.raises(DamagedFileError, match="is damaged"):
+        opened(tmp_path)

@@ -1,0 +1,197 @@
+"""Tests of a stage as a stream of steps: its length, evaluations, selection, stopping and resuming."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ucds.backbones import identity_backbone
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.math.losses import mutual_information_loss
+from ucds.models import ClusteringModel
+from ucds.training.checkpoint import StageResult
+from ucds.training.objective import PrototypeTransport
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.stage import Stage, Step, make_sampler
+
+SETTINGS = PCDSettings(batch_size=8, bottleneck_width=5, evaluations_per_stage=3)
+N, K = 24, 3
+DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)), VectorView())
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+
+def network() -> ClusteringModel:
+    generator = torch.Generator().manual_seed(0)
+    return ClusteringModel(identity_backbone(4), K, bottleneck_width=5, generator=generator)
+
+
+def opened(path: Path | None = None, **options: Any) -> Session[PCDSettings]:
+    folder = None if path is None else RunFolder(path)
+    return Session(Runtime(accelerator="cpu", folder=folder, **options), SETTINGS)
+
+
+def started(session: Session[PCDSettings], model: ClusteringModel, **options: Any) -> Stage:
+    state = PrototypeTransport(1, K, SETTINGS, torch.device("cpu"))
+    return Stage(session, "stage", model, DATA, state, **{"epochs": 4} | options)
+
+
+def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> StageResult:
+    for step in stage.steps():
+        each(step)
+        stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
+    return stage.result()
+
+
+def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
+    seen: list[Step] = []
+    model = network()
+    result = train(started(opened(), model), seen.append)
+    assert len(seen) == 4 * N // 8
+    assert [step.progress for step in seen] == pytest.approx(np.arange(12) / 12)
+    assert [evaluation.step for evaluation in result.evaluations] == [4, 8, 12]
+    assert [i for i, step in enumerate(seen) if step.predictions is not None] == [4, 8]
+    assert all(len(evaluation.labels) == N for evaluation in result.evaluations)
+    assert result.proportions.shape == (1, K)
+
+
+def test_the_model_ends_with_the_weights_of_the_selected_evaluation() -> None:
+    """The learning rate explodes late, so that an earlier evaluation is the most informative one."""
+    session, model = opened(), network()
+    stage = started(session, model)
+    kept: list[dict[str, torch.Tensor]] = []
+
+    def spoil(step: Step) -> None:
+        if step.predictions is not None:
+            kept.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        if len(kept) == 2:
+            model.prototypes.data.zero_()
+
+    result = train(stage, spoil)
+    assert result.selected == 1
+    assert all(torch.equal(tensor, kept[1][name]) for name, tensor in model.state_dict().items())
+
+
+def test_other_samples_may_be_evaluated() -> None:
+    samples = VectorSamples(np.ones((5, 4), dtype=np.float32))
+    result = train(started(opened(), network(), evaluation=samples))
+    assert [len(evaluation.labels) for evaluation in result.evaluations] == [5] * 3
+
+
+def test_a_finished_stage_yields_no_steps() -> None:
+    session = opened()
+    result = train(started(session, network()))
+    again = started(session, network())
+    assert list(again.steps()) == []
+    assert again.result() is result
+
+
+def test_an_unfinished_stage_has_no_result() -> None:
+    with pytest.raises(RuntimeError, match="stage stage is not finished"):
+        started(opened(), network()).result()
+
+
+@pytest.mark.parametrize("moment", [1, 4, 11])
+def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, moment: int) -> None:
+    whole = network()
+    expected = train(started(opened(), whole))
+    session, seen = opened(tmp_path), []
+
+    def stop(step: Step) -> None:
+        seen.append(step)
+        session.runtime.stop_requested = len(seen) == moment
+
+    with pytest.raises(Interrupted):
+        train(started(session, network()), stop)
+    session.close()
+    resumed = network()
+    torch.nn.init.zeros_(resumed.prototypes)  # all comes from the checkpoint
+    session = opened(tmp_path)
+    rest: list[Step] = []
+    found = train(started(session, resumed), rest.append)
+    session.close()
+    assert len(rest) == 12 - moment
+    assert (rest[0].predictions is not None) == (moment == 4)
+    assert found.selected == expected.selected
+    for one, two in zip(found.evaluations, expected.evaluations, strict=True):
+        assert torch.equal(one.labels, two.labels)
+        assert one.information == two.information
+    assert torch.equal(found.proportions, expected.proportions)
+    assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in resumed.state_dict().items())
+
+
+def test_checkpoints_come_with_evaluations_and_after_the_time_given(tmp_path: Path) -> None:
+    for seconds, expected in ((1e9, 3), (0.0, 12)):
+        (tmp_path / str(seconds)).mkdir()
+        session = opened(tmp_path / str(seconds), checkpoint_seconds=seconds)
+        moments: set[int] = set()
+        path = tmp_path / str(seconds) / "checkpoint.pt"
+        for step in (stage := started(session, network())).steps():
+            if path.exists():
+                moments.add(path.stat().st_mtime_ns)
+            stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
+        moments.add(path.stat().st_mtime_ns)
+        session.close()
+        assert len(moments) == expected
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.calls.append((title, total, done))
+
+    def advance(self, done: int, figures: Mapping[str, float]) -> None:
+        self.calls.append((done, sorted(figures)))
+
+    def say(self, message: str) -> None:
+        self.calls.append(message)
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+
+def test_progress_is_reported_with_losses_and_the_last_evaluation() -> None:
+    recorder = Recorder()
+    train(started(opened(reporter=recorder), network()))
+    assert recorder.calls == [("stage", 12, 0), (12, ["clusters", "entropy", "information"]), "end"]
+
+
+def test_a_collapsed_model_is_told_of() -> None:
+    model = network()
+
+    def collapse(step: Step) -> None:
+        model.encoder.bottleneck.norm.bias.data[0] = 1e3
+        model.prototypes.data.zero_()[0, 1] = 1.0
+
+    with pytest.warns(UcdsWarning, match="stage stage: the clustering has collapsed: only 1 of 3"):
+        train(started(opened(), model, epochs=1), collapse)
+
+
+def test_numbers_that_are_not_finite_end_the_stage_in_words() -> None:
+    model = network()
+
+    def spoil(step: Step) -> None:
+        model.prototypes.data.fill_(math.nan)
+
+    with pytest.raises(InputError, match="^stage is no longer finite at step 4 .*: lower the learning rate$"):
+        train(started(opened(), model), spoil)
+
+
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 2 samples"):
+        make_sampler(VectorSamples(np.ones((1, 4), dtype=np.float32)), opened())
+    assert sum(make_sampler(DATA.samples, opened()).counts) == 8
