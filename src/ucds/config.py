@@ -233,21 +233,53 @@ def read_settings(
         InputError: the file is missing or is not TOML; or a setting is unknown, impossible, given twice with
             different values, or not used by this method or side.
     """
-    own: dict[str, Any] = {} if tune is None else {"tune": tune}
+    own: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        name, parsed = name.strip(), _parse_value(value.strip())
         if not equals:
             raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
-        if own.get(name, parsed) != parsed:
-            raise InputError(f"setting '{name}' is given twice: {own[name]!r} and {parsed!r}")
-        own[name] = parsed
-    settings = SETTINGS[method].from_mapping((_read_toml(path) if path is not None else {}) | own)
-    for name in own:
+        _add(own, name.strip(), _parse_value(value.strip()))
+    return make_settings(method, side, own, _read_toml(path) if path is not None else {}, tune=tune)
+
+
+def make_settings(
+    method: Method,
+    side: Role,
+    own: Mapping[str, Any],
+    shared: Mapping[str, Any] | None = None,
+    *,
+    tune: Tune | None = None,
+) -> MethodSettings:
+    """Make the settings of a method for one side.
+
+    Args:
+        method: ``"pcd"`` or ``"consensus"``.
+        side: side that the settings are for.
+        own: settings of this side, by name.
+        shared: settings that both sides may have; ``own`` wins over them.
+        tune: value of the setting ``tune``; it may be in ``own`` as well if the values agree.
+
+    Raises:
+        InputError: the method is unknown; or a setting is unknown, impossible, given twice with different
+            values, or not used by this method or side.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
+    values = dict(own)
+    if tune is not None:
+        _add(values, "tune", tune)
+    settings = SETTINGS[method].from_mapping({**(shared or {}), **values})
+    for name in values:
         if side_of(type(settings), name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
     assert isinstance(settings, MethodSettings)
     return settings
+
+
+def _add(values: dict[str, Any], name: str, value: Any) -> None:
+    if values.get(name, value) != value:
+        raise InputError(f"setting '{name}' is given twice: {values[name]!r} and {value!r}")
+    values[name] = value
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -129,7 +129,7 @@ SETTINGS = {
     "method as a setting": (source("--set", "method=pcd"), "choose it with --method"),
     "tune given twice": (
         source("--tune", "full", "--set", "tune=head"),
-        "setting 'tune' is given twice: 'full' and 'head'",
+        "setting 'tune' is given twice: 'head' and 'full'",
     ),
     "setting given twice": (
         source("--set", "batch_size=8", "--set", "batch_size=9"),

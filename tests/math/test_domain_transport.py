@@ -77,7 +77,8 @@ def test_the_dearer_the_closer_to_the_proportions() -> None:
 
 def test_a_warm_start_ends_at_the_same_plan_sooner() -> None:
     cold = solve(0.1)
-    warm, far = (solve(0.1, initial_potential=p) for p in (cold.potential, torch.tensor([3.0, -3.0, 1.0, 0.0])))
+    starts = (cold.potential, torch.tensor([3.0, -3.0, 1.0, 0.0]))
+    warm, far = (solve(0.1, initial_potential=potential) for potential in starts)
     assert warm.iterations <= 2 < cold.iterations
     for found in (warm, far):
         torch.testing.assert_close(found.plan, cold.plan, atol=1e-9, rtol=0)

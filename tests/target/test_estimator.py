@@ -202,3 +202,20 @@ def test_folders_at_any_depth_are_one_domain(tmp_path: Path) -> None:
 def test_more_clusters_than_samples_is_possible() -> None:
     tiny = np.eye(3, dtype=np.float32)
     assert brief(8).fit(tiny).labels_.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        (
+            {"method": "pcd", "settings": {"source_epochs": 3}},
+            "'source_epochs' is a setting of the other side",
+        ),
+        ({"settings": {"epsilon": 0.1}}, "'epsilon' is a setting of method 'pcd'"),
+        ({"settings": {"tune": "full"}, "tune": "head"}, "setting 'tune' is given twice"),
+        ({"method": "ucds"}, "method must be one of pcd, consensus"),
+    ],
+)
+def test_settings_that_are_not_looked_at_are_refused(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        TargetClustering(2, **parameters).fit(np.zeros((8, 3), dtype=np.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,8 @@ from ucds.training.fitting import (
     LOGIT_SCALE,
     Assignments,
     FeatureClusters,
-    build_from_clusters,
-    check_sizes,
-    compute_features,
     fit_assignments,
-    rebuild_from_checkpoint,
+    start_from_clusters,
 )
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training
@@ -61,19 +59,30 @@ def network(seed: int = 0) -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
 
 
-def read(features: Dataset) -> np.ndarray:
-    return features.samples.read(np.arange(len(features.samples))).numpy()
-
-
 def built(
     session: Session[ConsensusSettings], backbone: Backbone, data: Dataset
 ) -> tuple[Training, FeatureClusters, np.ndarray]:
     """The model of the true clusters, these clusters, and the features that they were found in."""
-    features = compute_features(session, backbone, data, None)
-    vectors = read(features)
-    clusters = clusters_in(vectors)
-    training = build_from_clusters(session, "find", backbone, data, features, vectors, clusters)
-    return training, clusters, vectors
+    seen: list[np.ndarray] = []
+    training, _ = start(
+        session, backbone, data, lambda vectors: (seen.append(vectors), clusters_in(vectors))[1]
+    )
+    return training, clusters_in(seen[0]), seen[0]
+
+
+def start(
+    session: Session[ConsensusSettings],
+    backbone: Backbone,
+    data: Dataset,
+    cluster: Callable[[np.ndarray], FeatureClusters],
+    n_clusters: int = K,
+    cache: Path | None = None,
+) -> tuple[Training, torch.Tensor]:
+    return start_from_clusters(session, "find", backbone, data, n_clusters, cluster, cache)
+
+
+def refuse(vectors: np.ndarray) -> FeatureClusters:
+    pytest.fail("clustered again")
 
 
 def clusters_in(vectors: np.ndarray, truth: np.ndarray = TRUTH) -> FeatureClusters:
@@ -95,7 +104,7 @@ def test_the_state_goes_through_a_checkpoint() -> None:
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
     data, backbone = blob_data(), network()
-    vectors = read(compute_features(opened(tune=tune), backbone, data, None))
+    _, _, vectors = built(opened(tune=tune), backbone, data)
     with torch.no_grad():
         expected = backbone.module.eval()(data.samples.read(np.arange(N)))
     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-6)
@@ -105,8 +114,7 @@ def test_features_are_those_of_the_frozen_backbone(tune: str) -> None:
 def test_fewer_samples_than_clusters_are_refused() -> None:
     session, data = opened(), blob_data()
     with pytest.raises(UserError, match=f"^{N} samples cannot form {N + 1} clusters$"):
-        check_sizes(session, data.samples, N + 1)
-    check_sizes(session, data.samples, N)
+        start(session, identity_backbone(6), data, refuse, N + 1)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -115,7 +123,7 @@ def test_features_that_are_not_finite_are_refused(cached: bool, tmp_path: Path) 
     named = dataclasses.replace(backbone, spec=dataclasses.replace(backbone.spec, name="broken"))
     nn.init.constant_(named.module[0].bias, math.nan)
     with pytest.raises(UserError, match="features are not finite: are its weights right"):
-        compute_features(opened(tune="full"), named, blob_data(), tmp_path / "cache" if cached else None)
+        start(opened(tune="full"), named, blob_data(), refuse, cache=tmp_path / "cache" if cached else None)
 
 
 @pytest.mark.parametrize("tune", ["head", "full"])
@@ -175,8 +183,7 @@ def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> Non
         session = Session(Runtime(accelerator="cpu", folder=folder, seed=int(resume)), settings())
         data, backbone = blob_data(), identity_backbone(6)
         if resume:
-            features = compute_features(session, backbone, data, None)
-            training = rebuild_from_checkpoint(session, backbone, data, features, K)
+            training, _ = start(session, backbone, data, refuse)
         else:
             training, _, _ = built(session, backbone, data)
         models.append(training.model.state_dict())

@@ -31,21 +31,6 @@ PACS = Layout("PACS", {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sk
 LAYOUTS = (OFFICE_31, OFFICE_HOME, PACS)
 
 
-@dataclass(frozen=True)
-class LayoutReport:
-    """Counts found in a copy of a published data set, against the published ones.
-
-    Attributes:
-        layout: the data set.
-        lines: one printable line per domain, and one for the classes if they were counted.
-        mismatches: those of the lines that tell of a difference.
-    """
-
-    layout: Layout
-    lines: tuple[str, ...]
-    mismatches: tuple[str, ...]
-
-
 def recognise(domain_names: Sequence[str]) -> Layout | None:
     """Return the published data set that has all these domains, two at least; ``None`` otherwise.
 
@@ -58,7 +43,7 @@ def recognise(domain_names: Sequence[str]) -> Layout | None:
     return None
 
 
-def check_layout(samples: Listing, n_classes: int | None = None) -> LayoutReport | None:
+def check_layout(samples: Listing, n_classes: int | None = None) -> list[str]:
     """Compare a copy of a data set with the published counts.
 
     Args:
@@ -66,14 +51,15 @@ def check_layout(samples: Listing, n_classes: int | None = None) -> LayoutReport
         n_classes: number of class folders; ``None`` if nobody has looked at them.
 
     Returns:
-        ``None`` if the domains are of no known data set.
+        One printable line per domain, and one for the classes if they were counted; none if the domains are
+        of no known data set.
 
     Warns:
         UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
     """
     layout = recognise(samples.domain_names)
     if layout is None:
-        return None
+        return []
     expected = {plain_name(name): count for name, count in layout.counts.items()}
     compared = []
     for d, name in enumerate(samples.domain_names):
@@ -90,7 +76,7 @@ def check_layout(samples: Listing, n_classes: int | None = None) -> LayoutReport
     if mismatches:
         message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    return LayoutReport(layout, tuple(lines), tuple(mismatches))
+    return lines
 
 
 def plain_name(name: str) -> str:

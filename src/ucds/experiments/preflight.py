@@ -123,8 +123,7 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
             located = found.located[name] = locate(machine.data, name, targets)
             scan = scan_domains(located.path, located.domains)
             truth = read_ground_truth(scan)
-            report = check_layout(scan, truth.n_classes if truth is not None else 0)
-            for line in report.lines if report is not None else ():
+            for line in check_layout(scan, truth.n_classes if truth is not None else None):
                 reporter.say(line)
             if truth is None:
                 raise InputError(f"{located.path} has no class folders to score against")

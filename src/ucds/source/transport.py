@@ -12,14 +12,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import FloatArray
-from ucds.training.fitting import (
-    FeatureClusters,
-    build_from_clusters,
-    check_sizes,
-    compute_features,
-    fit_assignments,
-    rebuild_from_checkpoint,
-)
+from ucds.training.fitting import FeatureClusters, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -42,16 +35,16 @@ def fit_source_by_transport(
 
     Arguments and errors are those of :func:`ucds.source.fit.fit_source`.
     """
-    check_sizes(session, data.samples, n_clusters)
-    features = compute_features(session, backbone, data, cache)
-    if session.result_of(STAGE) is None:
-        vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
-        clusters = session.runtime.broadcast(_cluster(session, vectors, data, n_clusters))
-        training = build_from_clusters(session, STAGE, backbone, data, features, vectors, clusters)
-    else:
-        training = rebuild_from_checkpoint(session, backbone, data, features, n_clusters)
-    found = session.results[0].assignments
-    if session.settings.tune == "full" and found is not None:
+    training, found = start_from_clusters(
+        session,
+        STAGE,
+        backbone,
+        data,
+        n_clusters,
+        lambda vectors: _cluster(session, vectors, data, n_clusters),
+        cache,
+    )
+    if session.settings.tune == "full":
         fit_assignments(session, "fit-domains", training.trained, training.data, found)
     return conclude(session, training, data)
 

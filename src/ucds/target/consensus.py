@@ -31,14 +31,7 @@ from ucds.math.spaces import (
     unit_rows,
 )
 from ucds.target.guard import Evidence, weigh_labels
-from ucds.training.fitting import (
-    FeatureClusters,
-    build_from_clusters,
-    check_sizes,
-    compute_features,
-    fit_assignments,
-    rebuild_from_checkpoint,
-)
+from ucds.training.fitting import FeatureClusters, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -135,18 +128,15 @@ def fit_target_by_consensus(
     The folder of the run, if there is one, gets ``transfer.json``: the use of the labels and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    check_sizes(session, data.samples, n_clusters)
-    features = compute_features(session, backbone, data, cache)
-    if session.result_of(STAGE) is None:
-        vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
-        found = _cluster(session, vectors, data, n_clusters, labels)
-        clusters, evidence = session.runtime.broadcast(found)
-        _report(session, evidence)
-        training = build_from_clusters(session, STAGE, backbone, data, features, vectors, clusters)
-    else:
-        training = rebuild_from_checkpoint(session, backbone, data, features, n_clusters)
-    shares = session.results[0].assignments
-    assert shares is not None  # the first stage of this method clusters
+    training, shares = start_from_clusters(
+        session,
+        STAGE,
+        backbone,
+        data,
+        n_clusters,
+        lambda vectors: _cluster(session, vectors, data, n_clusters, labels),
+        cache,
+    )
     fit_assignments(session, "fit-target", training.trained, training.data, shares)
     return conclude(session, training, data)
 
@@ -157,16 +147,17 @@ def _cluster(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-) -> tuple[FeatureClusters, Evidence | None]:
+) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     hard, rows = None, None
     if labels is not None:
         hard, rows = labels.labels, labels.rows_in(data.samples.ids)
     agreed = agree(vectors, n_clusters, session.settings, rng, labels=hard, rows=rows)
+    _report(session, agreed.evidence)
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), session.settings.bottleneck_width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
-    clusters = FeatureClusters(
+    return FeatureClusters(
         axes,
         mean,
         unit_rows(agreed.shares.T @ projected).T,
@@ -174,7 +165,6 @@ def _cluster(
         agreed.shares,
         time.monotonic() - started,
     )
-    return clusters, agreed.evidence
 
 
 def _report(session: Session[ConsensusSettings], evidence: Evidence | None) -> None:

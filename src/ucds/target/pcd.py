@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
@@ -32,6 +31,8 @@ class TaughtTransport(PrototypeTransport):
             that have none.
     """
 
+    KEPT = ("proportions", "targets")
+
     def __init__(
         self,
         labels: ClusterLabels,
@@ -44,15 +45,6 @@ class TaughtTransport(PrototypeTransport):
         hard = torch.tensor(labels.labels, device=device)
         smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
         self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return super().tensors() | {"targets": self.targets}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over a state that :meth:`tensors` gave before."""
-        super().load(tensors)
-        self.targets = tensors["targets"].to(self.targets)
 
 
 def cluster_target(

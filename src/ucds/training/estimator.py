@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import IDENTITY
-from ucds.choices import METHODS, Accelerator, Method, Precision, Role, Tune
-from ucds.config import SETTINGS, MethodSettings
+from ucds.choices import Accelerator, Method, Precision, Role, Tune
+from ucds.config import MethodSettings, make_settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
@@ -132,13 +132,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
 
     def _session(self) -> Session[MethodSettings]:
-        if self.method not in METHODS:
-            raise InputError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
-        tune = {} if self.tune is None else {"tune": self.tune}
-        settings = SETTINGS[self.method].from_mapping(dict(self.settings or {}) | tune)
+        settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
         if not isinstance(self.n_clusters, Integral) or int(self.n_clusters) < 1:
             raise InputError(f"n_clusters must be an integer of at least 1, not {self.n_clusters!r}")
-        assert isinstance(settings, MethodSettings)
         return Session(self._runtime(_seed_of(self.random_state)), settings)
 
     def _runtime(self, seed: int = 0) -> Runtime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import FloatArray, unit_rows
@@ -52,76 +52,58 @@ class FeatureClusters:
     seconds: float
 
 
-def check_sizes(session: Session[ConsensusSettings], samples: Samples, n_clusters: int) -> None:
-    """Make sure, before any work, that samples can be clustered and a model fitted to them.
-
-    Raises:
-        InputError: there are fewer samples than clusters or than a batch needs.
-    """
-    make_sampler(samples, session)
-    if len(samples) < n_clusters:
-        raise InputError(f"{len(samples)} samples cannot form {n_clusters} clusters")
-
-
-def compute_features(
-    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, cache: Path | None
-) -> Dataset:
-    """Compute the frozen features ``(n, d)`` of all samples, or read them from the cache."""
-    runtime, batch_size = session.runtime, session.settings.prediction_batch_size
-    backbone.module.to(runtime.device)
-    return frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
-
-
-def build_from_clusters(
+def start_from_clusters(
     session: Session[ConsensusSettings],
     stage: str,
     backbone: Backbone,
     data: Dataset,
-    features: Dataset,
-    vectors: FloatArray,
-    clusters: FeatureClusters,
-) -> Training:
-    """Build the model whose head predicts the clusters found, and record them as the result of a stage.
+    n_clusters: int,
+    cluster: Callable[[FloatArray], FeatureClusters],
+    cache: Path | None,
+) -> tuple[Training, Tensor]:
+    """Cluster the frozen features of samples, and build the model whose head predicts the clusters.
+
+    A resumed run that has clustered before takes clusters and weights from its checkpoint.
 
     Args:
         session: the run.
         stage: name of the stage.
         backbone: pre-trained encoder.
         data: samples and views that the backbone takes.
-        features: the same samples with their frozen features.
-        vectors: ``(n, d)`` frozen features of the samples.
-        clusters: clusters found in these features.
+        n_clusters: number of clusters, K.
+        cluster: function that finds clusters in features ``(n, d)``.
+        cache: folder of frozen features; ``None`` keeps them in memory.
+
+    Returns:
+        The model, and the assignments ``(n, K)`` of the samples.
+
+    Raises:
+        InputError: there are fewer samples than clusters or than a batch needs, or a feature is not finite.
     """
-    projected = (unit_rows(vectors) - clusters.mean) @ clusters.axes
-    head = ProjectionHead(
-        _tensor(clusters.axes),
-        _tensor(clusters.mean),
-        _tensor(projected.var(0)),
-        _tensor(LOGIT_SCALE * clusters.prototypes),
-    )
-    training = _build(session, backbone, data, features, clusters.prototypes.shape[1], head)
-    seen, batch_size = training.data, session.settings.prediction_batch_size
-    probabilities = predict(training.trained, seen.samples, seen.view, session.runtime, batch_size)
-    result = StageResult(
-        stage,
-        [assess(probabilities, 0)],
-        0,
-        torch.from_numpy(clusters.proportions),
-        clusters.seconds,
-        torch.from_numpy(clusters.assignments),
-    )
+    make_sampler(data.samples, session)
+    if len(data.samples) < n_clusters:
+        raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
+    runtime, batch_size = session.runtime, session.settings.prediction_batch_size
+    backbone.module.to(runtime.device)
+    features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
+    known = session.result_of(stage)
+    if known is not None and known.assignments is not None:
+        training = _build(session, backbone, data, features, n_clusters, None)
+        if session.checkpoint is not None:
+            training.trained.load_state_dict(session.checkpoint.model)
+        return training, known.assignments
+    vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
+    found = runtime.broadcast(cluster(vectors))
+    projected = (unit_rows(vectors) - found.mean) @ found.axes
+    parts = (found.axes, found.mean, projected.var(0), LOGIT_SCALE * found.prototypes)
+    head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
+    training = _build(session, backbone, data, features, n_clusters, head)
+    seen = training.data
+    probabilities = predict(training.trained, seen.samples, seen.view, runtime, batch_size)
+    proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
+    result = StageResult(stage, [assess(probabilities, 0)], 0, proportions, found.seconds, assignments)
     session.conclude(result, training.trained.state_dict())
-    return training
-
-
-def rebuild_from_checkpoint(
-    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, features: Dataset, n_clusters: int
-) -> Training:
-    """Build the model of a resumed run with the weights of its checkpoint."""
-    training = _build(session, backbone, data, features, n_clusters, None)
-    if session.checkpoint is not None:
-        training.trained.load_state_dict(session.checkpoint.model)
-    return training
+    return training, assignments
 
 
 def _build(
@@ -143,10 +125,6 @@ def _build(
     if session.settings.tune == "full":
         return Training(model, model, data)
     return Training(model, model.head(), features)
-
-
-def _tensor(values: FloatArray) -> Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
 class Assignments(StageState):

@@ -124,8 +124,7 @@ def open_for_training(
         identity = identity_backbone(vectors.array.shape[1])
         return Inputs(Dataset(_of_domains(vectors, domains, path), VectorView()), identity)
     scan = scan_domains(path, domains) if side == "source" else scan_folder(path)
-    report = check_layout(scan) if side == "source" else None
-    for line in report.lines if report is not None else ():
+    for line in check_layout(scan) if side == "source" else ():
         reporter.say(line)
     built = encoder.build()
     return Inputs(_open_images(scan, built.spec, cache, reporter), built)
