@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.baselines.plain import PLAIN, spherical_kmeans
+from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, ward
 from ucds.math.spaces import FloatArray, unit_rows
 
 K = 4
+PLAIN = {f.__name__: f for f in (spherical_kmeans, gaussian_mixture, ward, spectral)}
 
 
 def groups(n: int = 60, noise: float = 0.15, seed: int = 0) -> tuple[FloatArray, np.ndarray]:

@@ -7,7 +7,6 @@ objective, so that nothing is chosen with ground truth.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +46,7 @@ def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partiti
 def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster unit vectors by a mixture of Gaussians with diagonal covariances on 64 principal axes.
 
-    Args, returns: see :func:`spherical_kmeans`.
+    Arguments and result are those of :func:`spherical_kmeans`.
     """
     centred = centre(vectors)
     axes, _ = principal_axes(centred, MIXTURE_AXES)
@@ -62,7 +61,7 @@ def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partiti
 def ward(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster unit vectors agglomeratively by Ward's criterion; the seed plays no part.
 
-    Args, returns: see :func:`spherical_kmeans`.
+    Arguments and result are those of :func:`spherical_kmeans`.
     """
     return np.asarray(
         AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(vectors), dtype=np.int64
@@ -72,7 +71,7 @@ def ward(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
 def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster unit vectors by the spectrum of the graph of their ten nearest neighbours.
 
-    Args, returns: see :func:`spherical_kmeans`.
+    Arguments and result are those of :func:`spherical_kmeans`.
     """
     clustering = SpectralClustering(
         n_clusters, affinity="nearest_neighbors", n_neighbors=min(NEIGHBOURS, len(vectors)), random_state=seed
@@ -80,15 +79,6 @@ def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Graph is not fully connected")
         return np.asarray(clustering.fit_predict(vectors), dtype=np.int64)
-
-
-PLAIN: dict[str, Callable[[FloatArray, int, int], Partition]] = {
-    "spherical-kmeans": spherical_kmeans,
-    "gaussian-mixture": gaussian_mixture,
-    "ward": ward,
-    "spectral": spectral,
-}
-"""Plain clusterings by the name that benchmarks use."""
 
 
 def _spherical(vectors: FloatArray, n_clusters: int, seed: int) -> tuple[float, Partition]:

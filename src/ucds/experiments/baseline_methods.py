@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from ucds.backbones import Backbone
@@ -17,6 +19,7 @@ from ucds.baselines.sobel import sobel_backbone
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.experiments.pipeline import Outcome, Pipeline
+from ucds.math.spaces import FloatArray, unit_rows
 
 S = TypeVar("S", bound=ModelSettings)
 
@@ -27,6 +30,19 @@ def kmeans(pipeline: Pipeline) -> Outcome:
     start, restarts = time.monotonic(), options.settings_of(KMeansSettings).restarts
     labels = frozen_kmeans(features.samples, pipeline.task.n_clusters, options.seed, restarts=restarts)
     return Outcome(labels, time.monotonic() - start, features)
+
+
+def plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Callable[[Pipeline], Outcome]:
+    """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
+
+    def run(pipeline: Pipeline) -> Outcome:
+        features = pipeline.target_vectors()
+        vectors = unit_rows(features.samples.read(np.arange(len(features.samples))).numpy())
+        start = time.monotonic()
+        labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
+        return Outcome(labels, time.monotonic() - start, features)
+
+    return run
 
 
 def on_target(

@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 from ucds.baselines.deepcluster import cluster_by_deepcluster
 from ucds.baselines.iic import cluster_by_iic
+from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, ward
 from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, KMeansSettings
 from ucds.config import ConsensusSettings, PCDSettings, Settings
 from ucds.errors import InputError
-from ucds.experiments.baseline_methods import acids, kmeans, on_target
+from ucds.experiments.baseline_methods import acids, kmeans, on_target, plain
 from ucds.experiments.consensus_methods import provider_labels, with_provider, without_provider
 from ucds.experiments.pipeline import Ask, Outcome, Pipeline, Sources, Task, TaskOptions
 from ucds.target.pcd import refine_target
@@ -161,6 +162,10 @@ PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 
 METHODS: dict[str, Method] = {
     "kmeans": Method("frozen k-means", kmeans, KMeansSettings),
+    "spherical-kmeans": Method("spherical k-means", plain(spherical_kmeans), settings=None),
+    "gaussian-mixture": Method("Gaussian mixture", plain(gaussian_mixture), settings=None),
+    "ward": Method("Ward's clustering", plain(ward), settings=None),
+    "spectral": Method("spectral clustering", plain(spectral), settings=None),
     "deepcluster": Method(
         "DeepCluster", on_target(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
     ),
