@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,3 +59,21 @@ def _blobs(sizes: Mapping[str, int], n_clusters: int = 4, width: int = 6, seed: 
 def blobs() -> Blobs:
     """Vectors of several domains around shared centres; row ``i`` belongs to centre ``i % n_clusters``."""
     return _blobs
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run a command in this process and return its exit status."""
+    from ucds.cli import main
+
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["ucds", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return call

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from fake_service import KEY, FakeService, label_of
 
 import ucds
-from ucds.cli import main
 from ucds.data.vectors import load_vectors
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
@@ -36,21 +33,11 @@ QUICK = [
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run a command in this process and give its exit status."""
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in this process, in an empty folder and with the key, and return its exit status."""
     monkeypatch.setenv("UCDS_KEY", KEY)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["ucds", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
-
-    return call
+    return run
 
 
 @pytest.fixture
