@@ -31,6 +31,11 @@ class RunLog:
         self._writers: dict[str, Any] = {}
         self._purge: dict[str, int] | None = None
 
+    @property
+    def draws_curves(self) -> bool:
+        """Whether TensorBoard is installed."""
+        return self._tensorboard is not None
+
     def position(self) -> int:
         """Write everything to disk and return the length of the log in bytes."""
         with writing(self._path):

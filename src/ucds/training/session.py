@@ -43,6 +43,8 @@ class Session(Generic[SettingsT]):
         if folder is None or runtime.rank != 0:
             return
         self._log = RunLog(folder.log_path, folder.path / "tensorboard")
+        if not self._log.draws_curves:
+            runtime.reporter.say("no curves for TensorBoard: pip install 'ucds[tensorboard]' to have them")
         if checkpoint is None:
             self._log.cut(0)
         else:
