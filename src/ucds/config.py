@@ -159,7 +159,7 @@ class ConsensusSettings(TrainingSettings):
     space_partitions: int = _only("target", 20, ge=1, description="k-means partitions a space")
     transfer: Transfer = _only("target", "guarded", description="use of the provider's labels")
     trusted_agreement: float = _only(
-        "target", 0.85, ge=0, le=1, description="relative agreement from which labels may shape the spaces"
+        "target", 0.85, ge=0, le=1, description="relative agreement from which labels may be coordinates"
     )
     least_agreement: float = _only(
         "target", 0.3, ge=0, le=1, description="relative agreement from which labels have a vote"

@@ -294,11 +294,15 @@ class Benchmark(BaseModel):
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells, seed by seed, so that an unfinished grid has whole tables of few seeds."""
+        variants = self.all_variants
+        conditions = {
+            dataset: [(variant, self.condition(variant, dataset)) for variant in variants]
+            for dataset in self.grid.targets
+        }
         for seed in self.grid.seeds:
             for dataset, targets in self.grid.targets.items():
                 for target in targets:
-                    for variant in self.all_variants:
-                        condition = self.condition(variant, dataset)
+                    for variant, condition in conditions[dataset]:
                         for method in self.methods_of(variant):
                             yield Cell(dataset, target, seed, variant.name, method, condition)
 
