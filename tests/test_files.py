@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from ucds.errors import NoSpaceError
-from ucds.files import write_atomically, write_text_atomically
+from ucds.files import append_line, write_atomically, write_text_atomically
 
 
 def test_writes_bytes_and_text_and_makes_folders(tmp_path: Path) -> None:
@@ -106,3 +106,14 @@ def test_other_errors_of_the_system_stay_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output error") as error:
         write_atomically(tmp_path / "file", write)
     assert error.value.errno == errno.EIO
+
+
+def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    append_line(path, "two")
+    path.write_bytes(path.read_bytes() + b"cut sho")
+    append_line(path, "three")
+    assert path.read_text() == "one\ntwo\nthree\n"
+    with pytest.raises(NoSpaceError, match="cannot write /dev/full"):
+        append_line(Path("/dev/full"), "one")

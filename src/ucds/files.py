@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -59,3 +60,27 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def write_text_atomically(path: Path, text: str) -> None:
     """Write text in UTF-8, all of it or none; see :func:`write_atomically`."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, which is made if it does not exist; the line is on disk when this returns.
+
+    Writers follow one another. An end without a line feed, which a crash left, is removed first.
+
+    Args:
+        path: file to write.
+        line: line without its line feed.
+
+    Raises:
+        NoSpaceError: the disk is full, or the file is not writable.
+    """
+    with writing(path), path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        whole = size = file.seek(0, os.SEEK_END)
+        while whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":
+            whole -= 1
+        if whole < size:
+            file.truncate(whole)
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -112,8 +112,9 @@ def test_every_message_is_closed_and_holds_no_fraction(message: type[wire.Messag
     assert _types(schema) <= {"object", "array", "integer", "string", "null"}
 
 
-def test_an_answer_holds_integers_and_the_name_of_the_model() -> None:
+def test_an_answer_holds_integers_and_names_the_model() -> None:
     fields = wire.LabelAnswer.model_json_schema()["properties"]
-    assert set(fields) == {"labels", "n_clusters", "model", "budget"}
+    assert set(fields) == {"labels", "n_clusters", "model", "model_digest", "budget", "receipt"}
     assert fields["labels"]["items"]["type"] == "integer"
-    assert [name for name, field in fields.items() if field.get("type") == "string"] == ["model"]
+    strings = [name for name, field in fields.items() if field.get("type") == "string"]
+    assert strings == ["model", "model_digest"]

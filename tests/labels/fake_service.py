@@ -13,6 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ucds.data.content import content_key
+from ucds.labels.receipts import answers_digest
+from ucds.labels.wire import Receipt
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
@@ -38,6 +43,7 @@ class FakeService:
     def __init__(self, accepts: str = "images", width: int | None = None) -> None:
         self.info: dict[str, Any] = {
             "model": "alpha",
+            "model_digest": "a" * 32,
             "n_clusters": 7,
             "accepts": accepts,
             "width": width,
@@ -45,8 +51,11 @@ class FakeService:
             "max_image_bytes": 100_000,
             "max_image_pixels": 1_000_000,
             "max_request_bytes": 400_000,
+            "signer": None,
+            "budget": None,
         }
         self.limit: int | None = None
+        self.signing_key: Ed25519PrivateKey | None = None
         self.delay = 0.0
         self.charged: set[bytes] = set()
         self.asked: Counter[bytes] = Counter()
@@ -68,6 +77,11 @@ class FakeService:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    def give_receipts(self) -> None:
+        """Sign every answer from now on."""
+        self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+        self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -84,6 +98,23 @@ class FakeService:
             self._busy -= 1
             return self.faults.popleft() if self.faults else self._labels(contents)
 
+    def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
+        """The receipt for an answer, where the service has a key to sign with."""
+        if self.signing_key is None:
+            return None
+        labels = {content_key(content): label_of(content) for content in contents}
+        unsigned = Receipt(
+            signer=self.info["signer"],
+            signature="0" * 128,
+            entry=len(self.answered),
+            entry_hash="e" * 64,
+            time="2026-01-01T00:00:00.000+00:00",
+            model_digest=self.info["model_digest"],
+            answers_digest=answers_digest(labels.items()),
+        )
+        signature = self.signing_key.sign(unsigned.signed_bytes()).hex()
+        return unsigned.model_copy(update={"signature": signature}).model_dump()
+
     def _labels(self, contents: list[bytes]) -> Reply:
         bad = [i for i, content in enumerate(contents) if content in self.unusable]
         if bad:
@@ -98,7 +129,9 @@ class FakeService:
             "labels": [label_of(content) for content in contents],
             "n_clusters": self.info["n_clusters"],
             "model": self.info["model"],
+            "model_digest": self.info["model_digest"],
             "budget": {"limit": self.limit, "used": len(self.charged), "remaining": remaining},
+            "receipt": self.sign(contents),
         }
         self.change(answer)
         return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()

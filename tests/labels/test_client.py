@@ -13,6 +13,7 @@ from fake_service import KEY, FakeService, label_of, problem
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.questions import Body
+from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 IMAGE = b"\x89PNG one"
 
@@ -226,4 +227,5 @@ def test_no_proxy_comes_between_us_and_our_own_machine(
 def test_the_wire_schema_is_what_the_fake_speaks(service: FakeService) -> None:
     reply = service.answer([IMAGE])
     assert reply is not None
-    assert set(json.loads(reply[2])) == {"labels", "n_clusters", "model", "budget"}
+    assert json.loads(reply[2]).keys() == LabelAnswer.model_fields.keys()
+    assert service.info.keys() == ServiceInfo.model_fields.keys()

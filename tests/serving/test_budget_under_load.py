@@ -80,7 +80,7 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str) -> None:
     record = book.find_key(book.add_key("anna", 3))
     assert record is not None
     content = bytes(16)
-    assert book.charge(record, "m", [content], {content: 2})[1].used == 1
+    assert book.charge(record, "m", [content], {content: 2}).budget.used == 1
     assert book.known(record, "m", [content]) == {content: 2}
     book.revoke_key("anna")
     assert book.verify().faults == ()

@@ -38,7 +38,7 @@ def make_key(ledger: Ledger, budget: int = 10, name: str = "anna") -> KeyRecord:
 
 def charge(ledger: Ledger, key: KeyRecord, *numbers: int, label: int = 1) -> dict[bytes, int]:
     contents = [content(number) for number in numbers]
-    return ledger.charge(key, MODEL, contents, dict.fromkeys(contents, label))[0]
+    return ledger.charge(key, MODEL, contents, dict.fromkeys(contents, label)).labels
 
 
 def used(ledger: Ledger, name: str = "anna") -> int:
@@ -87,8 +87,8 @@ def test_only_new_contents_are_charged_and_kept_answers_win(ledger: Ledger) -> N
 def test_another_model_s_answers_are_new_ones(ledger: Ledger) -> None:
     key = make_key(ledger, budget=2)
     charge(ledger, key, 1)
-    _, budget = ledger.charge(key, "other", [content(1)], {content(1): 5})
-    assert budget.used == 2
+    charged = ledger.charge(key, "other", [content(1)], {content(1): 5})
+    assert charged.budget.used == 2
     assert ledger.known(key, MODEL, [content(1)]) == {content(1): 1}
 
 
@@ -139,7 +139,7 @@ record = book.find_key(sys.argv[2])
 for i in range(25):
     content = (int(sys.argv[3]) * 1000 + i).to_bytes(16, "big")
     try:
-        given += len(book.charge(record, "m", [content], {content: 1})[0])
+        given += len(book.charge(record, "m", [content], {content: 1}).labels)
     except OverBudget:
         pass
 print(given)

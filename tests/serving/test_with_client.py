@@ -16,7 +16,11 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
+from ucds.labels.receipts import read_receipts, receipts_path
+from ucds.serving.audit import Head
 from ucds.serving.ledger import Ledger
+from ucds.serving.settings import Limits
+from ucds.serving.signing import Signer
 
 
 def _query(service: Service, samples: Path, out: Path, choose: Selector | None = None) -> ClusterLabels:
@@ -47,6 +51,21 @@ def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_pat
     labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
     assert len(labels.ids) == 100
     assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]
+
+
+def test_the_client_keeps_a_receipt_for_each_answer(ledger: Ledger, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i % 12, i) for i in range(30)], np.float32))
+    signer, key = Signer.open(tmp_path / "key.pem"), ledger.add_key("anna", 100)
+    limits = Limits(max_batch=10, max_queue=64)
+    with running(FakeLabeller(), ledger, limits, signer=signer) as service:
+        service.key = key
+        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    receipts = [kept.receipt for kept in read_receipts(receipts_path(tmp_path / "labels.json"))]
+    assert sorted(receipt.entry for receipt in receipts) == [2, 3, 4]
+    assert {receipt.signer for receipt in receipts} == {signer.public}
+    last = max(receipts, key=lambda receipt: receipt.entry)
+    assert ledger.verify(Head(last.entry, last.entry_hash)).faults == ()
+    assert len(labels.ids) == 30
 
 
 def test_an_open_service_wants_no_key_until_one_is_made(ledger: Ledger, tmp_path: Path) -> None:

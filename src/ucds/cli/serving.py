@@ -52,6 +52,14 @@ def serve_command(
             show_default="RUN/ledger.sqlite",
         ),
     ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="UCDS_SIGNING_KEY",
+            help="Key that signs receipts, PEM; made if it does not exist.",
+            show_default="RUN/signing-key.pem",
+        ),
+    ] = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Most samples in one request.")] = 256,
     max_image_mb: Annotated[float, typer.Option(min=0.001, help="Largest image file.")] = 16,
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 33.5,
@@ -90,6 +98,7 @@ def serve_command(
         run,
         Address(host, port, tls_cert, tls_key),
         ledger=ledger,
+        signing_key=signing_key,
         limits=limits,
         model_batch=model_batch,
         metrics_from=metrics_from or LOOPBACK,

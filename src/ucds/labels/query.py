@@ -18,6 +18,7 @@ from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
+from ucds.labels.receipts import ReceiptError, check_receipt, keep_receipt, receipts_path
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 Progress = Callable[[int, int], None]
@@ -41,7 +42,8 @@ def query_labels(
     """Ask for the label of every sample, or of some, and write them to a label file.
 
     Every answer is written to a journal beside ``out`` as it arrives, so that the same call after a crash
-    continues the query. Equal contents are asked about once. Samples that cannot be used get no label.
+    continues the query. Its receipt is checked, and is kept beside ``out``. Equal contents are asked about
+    once. Samples that cannot be used get no label.
 
     Args:
         client: client of the service.
@@ -53,7 +55,8 @@ def query_labels(
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
         ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        RefusedError: the service refuses, the budget is used up, or another model answers than before.
+        RefusedError: the service refuses, the budget is used up, another model answers than before, or a
+            receipt does not hold.
         DamagedFileError: the journal cannot be read. In every case, what was received stays in the journal.
 
     Warns:
@@ -66,7 +69,7 @@ def query_labels(
     questions.check_accepted(info)
     with Journal(place, url=client.url, model=info.model, n_clusters=info.n_clusters) as journal:
         positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
-        under_way = _Query(client, info, questions, journal, positions, progress)
+        under_way = _Query(client, info, questions, journal, receipts_path(out), positions, progress)
         under_way.run()
         labels = under_way.collect()
         labels.save(out)
@@ -92,6 +95,7 @@ class _Query:
     info: ServiceInfo
     questions: Questions
     journal: Journal
+    receipts: Path
     positions: Sequence[int]
     progress: Progress | None
     again: deque[_Batch] = field(default_factory=deque)
@@ -200,8 +204,20 @@ class _Query:
                 f"labels of two models do not mix. Those of the first are kept in {self.journal.path}; "
                 "ask the provider for that model again, or delete the file to begin anew"
             )
-        self.journal.add({item.key: label for item, label in zip(batch, answer.labels, strict=True)})
+        labels = {item.key: label for item, label in zip(batch, answer.labels, strict=True)}
+        self._keep_receipt(answer, labels)
+        self.journal.add(labels)
         self._advance(len(batch))
+
+    def _keep_receipt(self, answer: LabelAnswer, labels: Mapping[bytes, int]) -> None:
+        """Check and keep the receipt of an answer, before its labels are used."""
+        info = self.info
+        try:
+            check_receipt(answer.receipt, labels, signer=info.signer, model_digest=info.model_digest)
+        except ReceiptError as error:
+            raise RefusedError(f"{self.client.url} cannot be trusted: {error}; ask the provider") from None
+        if answer.receipt is not None:
+            keep_receipt(self.receipts, answer.receipt, labels)
 
     def _rescue(self, running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Keep the answers to requests that were under way when something went wrong: they are paid for."""
@@ -210,7 +226,8 @@ class _Query:
                 self._keep(future.result(), running[future])
 
     def _is_of_the_same_model(self, answer: LabelAnswer) -> bool:
-        return (answer.model, answer.n_clusters) == (self.info.model, self.info.n_clusters)
+        asked, info = (answer.model, answer.model_digest, answer.n_clusters), self.info
+        return asked == (info.model, info.model_digest, info.n_clusters)
 
     def _advance(self, count: int) -> None:
         self.done += count

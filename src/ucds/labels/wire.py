@@ -6,6 +6,7 @@ cannot send anything else by mistake, and the client would refuse it if it did.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -19,6 +20,11 @@ PROBLEM_TYPE = "application/problem+json"
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+ModelDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+Time = Annotated[str, Field(pattern=r"^[0-9T:.+-]{29}$")]
 Accepts = Literal["images", "embeddings"]
 
 
@@ -42,6 +48,46 @@ class Budget(Message):
     remaining: Count | None
 
 
+class Signed(Message):
+    """A statement with an Ed25519 signature.
+
+    Attributes:
+        signer: public key in hexadecimal digits.
+        signature: signature of `signed_bytes` in hexadecimal digits.
+    """
+
+    signer: PublicKey
+    signature: Signature
+
+    def signed_bytes(self) -> bytes:
+        """Return what is signed: all other fields as JSON, sorted by name, in ASCII, without blanks."""
+        return canonical_json(self.model_dump(exclude={"signature"}))
+
+
+class Receipt(Signed):
+    """The provider's signed word on one answer, which the client keeps.
+
+    The ledger's log is a chain of hashes: this entry's hash covers every entry before it. So a ledger that
+    agrees with a receipt still holds everything that it held when the answer was given.
+
+    Attributes:
+        format: kind of the statement.
+        entry: number of the answer's entry in the provider's log.
+        entry_hash: hash of that entry.
+        time: time of the answer, ISO 8601 in UTC.
+        model_digest: digest of the weights of the model that answered.
+        answers_digest: digest of the contents asked about and their labels; see
+            `ucds.labels.receipts.answers_digest`.
+    """
+
+    format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
+    entry: Positive
+    entry_hash: Digest
+    time: Time
+    model_digest: ModelDigest
+    answers_digest: Digest
+
+
 class LabelAnswer(Message):
     """The answer to ``POST /v1/labels``: one integer a sample, in the order of the request.
 
@@ -49,13 +95,17 @@ class LabelAnswer(Message):
         labels: one cluster a sample, in ``[0, n_clusters)``.
         n_clusters: number of the provider's clusters, K.
         model: name of the model that answered; the provider of the cluster labels.
+        model_digest: digest of the model's weights.
         budget: budget of the key that asked.
+        receipt: receipt for the answer; ``None`` from a service without a ledger.
     """
 
     labels: list[Count]
     n_clusters: Positive
     model: str
+    model_digest: ModelDigest
     budget: Budget
+    receipt: Receipt | None
 
     @model_validator(mode="after")
     def _labels_in_range(self) -> LabelAnswer:
@@ -69,6 +119,7 @@ class ServiceInfo(Message):
 
     Attributes:
         model: name of the model that answers.
+        model_digest: digest of the model's weights.
         n_clusters: number of the provider's clusters, K.
         accepts: kind of the samples: image files or rows of an ``.npy`` array.
         width: length of one embedding; ``None`` for images.
@@ -76,9 +127,12 @@ class ServiceInfo(Message):
         max_image_bytes: bytes of the longest image file.
         max_image_pixels: most pixels of one image.
         max_request_bytes: bytes of the longest request body.
+        signer: public key of the receipts; ``None`` from a service without a ledger.
+        budget: budget of the key that asks; ``None`` from a service without a ledger.
     """
 
     model: str
+    model_digest: ModelDigest
     n_clusters: Positive
     accepts: Accepts
     width: Positive | None
@@ -86,6 +140,8 @@ class ServiceInfo(Message):
     max_image_bytes: Positive
     max_image_pixels: Positive
     max_request_bytes: Positive
+    signer: PublicKey | None
+    budget: Budget | None
 
 
 class InvalidSample(Message):
@@ -120,6 +176,11 @@ class Problem(Message):
     def to_json(self) -> dict[str, Any]:
         """Return the problem as it is sent, without ``invalid`` where there is none."""
         return self.model_dump(exclude_none=True)
+
+
+def canonical_json(fields: dict[str, Any]) -> bytes:
+    """Write fields as JSON in the one form that is signed: sorted by name, in ASCII, without blanks."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def first_problem(error: ValidationError) -> str:

@@ -16,15 +16,16 @@ from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
 from ucds.errors import UserError
-from ucds.labels.wire import NPY_TYPE, Accepts, Budget, LabelAnswer, ServiceInfo
+from ucds.labels.wire import NPY_TYPE, Accepts, Budget, LabelAnswer, Receipt, ServiceInfo
 from ucds.serving.batcher import Batcher, QueueFull, Stopped
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
 from ucds.serving.labeller import Labeller, Rows
-from ucds.serving.ledger import KeyRecord, KeyRevoked, Ledger, OverBudget
+from ucds.serving.ledger import Charge, KeyRecord, KeyRevoked, Ledger, OverBudget
 from ucds.serving.metrics import Metrics
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import RateLimiter
 from ucds.serving.settings import Limits
+from ucds.serving.signing import Signer
 from ucds.serving.uploads import ByteGate, read_body, read_images
 
 logger = logging.getLogger("ucds.serving")
@@ -42,9 +43,15 @@ class Answering:
     """The model, its queue, the ledger and the bounds on requests; `create_app` explains the arguments."""
 
     def __init__(
-        self, labeller: Labeller, ledger: Ledger | None, limits: Limits, *, open_without_keys: bool
+        self,
+        labeller: Labeller,
+        ledger: Ledger | None,
+        limits: Limits,
+        *,
+        signer: Signer | None = None,
+        open_without_keys: bool,
     ) -> None:
-        self.labeller, self.ledger, self.limits = labeller, ledger, limits
+        self.labeller, self.ledger, self.limits, self._signer = labeller, ledger, limits, signer
         self.accepts: Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
         self.batcher = Batcher(labeller, limits.max_queue, limits.max_wait_seconds)
         self.metrics = Metrics(self.batcher)
@@ -68,11 +75,12 @@ class Answering:
         self._readers.shutdown()
         self._writer.shutdown()
 
-    def info(self) -> ServiceInfo:
-        """Return what a client must know to ask."""
+    def info(self, key: KeyRecord | None) -> ServiceInfo:
+        """Return what a client must know to ask, and the budget of its key."""
         labeller, limits = self.labeller, self.limits
         return ServiceInfo(
             model=labeller.name,
+            model_digest=labeller.digest,
             n_clusters=labeller.n_clusters,
             accepts=self.accepts,
             width=labeller.row_shape[0] if self.accepts == "embeddings" else None,
@@ -80,6 +88,8 @@ class Answering:
             max_image_bytes=limits.max_image_bytes,
             max_image_pixels=limits.max_image_pixels,
             max_request_bytes=limits.max_request_bytes,
+            signer=None if self._signer is None else self._signer.public,
+            budget=None if key is None else key.budget,
         )
 
     async def identify(self, shown: HTTPAuthorizationCredentials | None) -> KeyRecord | None:
@@ -125,10 +135,16 @@ class Answering:
                 if key is not None:
                     self._rates.pay(key.number, key.rate, len(samples) - 1)
                 contents = content_keys(samples)
-                known, budget = await self._settle(key, samples, contents)
+                labels, budget, receipt = await self._settle(key, samples, contents)
         self.metrics.answered.inc(len(contents))
-        labels, labeller = [known[content] for content in contents], self.labeller
-        return LabelAnswer(labels=labels, n_clusters=labeller.n_clusters, model=labeller.name, budget=budget)
+        return LabelAnswer(
+            labels=[labels[content] for content in contents],
+            n_clusters=self.labeller.n_clusters,
+            model=self.labeller.name,
+            model_digest=self.labeller.digest,
+            budget=budget,
+            receipt=receipt,
+        )
 
     async def check_ready(self) -> None:
         """Make sure that the service can answer now.
@@ -160,19 +176,32 @@ class Answering:
 
     async def _settle(
         self, key: KeyRecord | None, samples: Samples, contents: list[bytes]
-    ) -> tuple[dict[bytes, int], Budget]:
-        """Look up, compute and charge."""
+    ) -> tuple[dict[bytes, int], Budget, Receipt | None]:
+        """Look up, compute, charge and sign."""
         if key is None or self.ledger is None:
-            return await self._compute(samples, contents, {}), UNMETERED
+            return await self._compute(samples, contents, {}), UNMETERED, None
         try:
             model = self.labeller.digest
             known = await self._ask(self._readers, self.ledger.known, key, model, contents)
             labels = known | await self._compute(samples, contents, known)
-            return await self._ask(self._writer, self.ledger.charge, key, model, contents, labels)
+            charge = await self._ask(self._writer, self.ledger.charge, key, model, contents, labels)
         except OverBudget as error:
             raise Refusal("over-budget", str(error)) from None
         except KeyRevoked:
             raise Refusal("revoked-key", _REVOKED) from None
+        return charge.labels, charge.budget, self._sign(charge)
+
+    def _sign(self, charge: Charge) -> Receipt | None:
+        if self._signer is None:
+            return None
+        return self._signer.sign(
+            Receipt,
+            entry=charge.entry.entries,
+            entry_hash=charge.entry.hash,
+            time=charge.time,
+            model_digest=self.labeller.digest,
+            answers_digest=charge.digest,
+        )
 
     async def _compute(
         self, samples: Samples, contents: list[bytes], known: dict[bytes, int]
@@ -225,7 +254,16 @@ def render_answer(answer: LabelAnswer) -> bytes:
     budget = answer.budget
     digits = len(str(budget.limit)) if budget.limit is not None else 1
     limit, remaining = (json.dumps(value).rjust(digits) for value in (budget.limit, budget.remaining))
+    receipt = "null" if answer.receipt is None else _render_receipt(answer.receipt)
     return (
         f'{{"labels":[{labels}],"n_clusters":{answer.n_clusters},"model":{json.dumps(answer.model)},'
-        f'"budget":{{"limit":{limit},"used":{budget.used:>{digits}},"remaining":{remaining}}}}}'
+        f'"model_digest":{json.dumps(answer.model_digest)},'
+        f'"budget":{{"limit":{limit},"used":{budget.used:>{digits}},"remaining":{remaining}}},'
+        f'"receipt":{receipt}}}'
     ).encode()
+
+
+def _render_receipt(receipt: Receipt) -> str:
+    """Write a receipt as JSON, always of the same length."""
+    entry = len(str(receipt.entry))
+    return " " * (len(str(2**62)) - entry) + receipt.model_dump_json()

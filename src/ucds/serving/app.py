@@ -18,6 +18,7 @@ from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
 from ucds.serving.pages import render_page
 from ucds.serving.problems import Refusal, install_handlers, problem_schemas
 from ucds.serving.settings import Limits
+from ucds.serving.signing import Signer
 
 VERSION = "1"
 _REFUSALS = (401, 403, 408, 413, 415, 422, 429, 500, 503)
@@ -31,6 +32,7 @@ def create_app(
     ledger: Ledger | None = None,
     limits: Limits | None = None,
     *,
+    signer: Signer | None = None,
     open_without_keys: bool = False,
     metrics_from: tuple[str, ...] = LOOPBACK,
 ) -> FastAPI:
@@ -40,6 +42,7 @@ def create_app(
         labeller: model.
         ledger: ledger of keys and answers; without one everybody is answered, unmetered.
         limits: limits of a request and of the service; the defaults if ``None``.
+        signer: signs a receipt for each answer; no receipts are given if ``None``.
         open_without_keys: whether everybody is answered as long as the ledger never held a key.
         metrics_from: networks that may read the metrics.
 
@@ -47,7 +50,9 @@ def create_app(
         InputError: one of the networks is not a network.
     """
     networks = Networks(metrics_from)
-    answering = Answering(labeller, ledger, limits or Limits(), open_without_keys=open_without_keys)
+    answering = Answering(
+        labeller, ledger, limits or Limits(), signer=signer, open_without_keys=open_without_keys
+    )
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
@@ -80,9 +85,8 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
 
     @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
     async def info(shown: _Shown) -> wire.ServiceInfo:
-        """The model's name, the number of clusters, and the limits of a request."""
-        await answering.identify(shown)
-        return answering.info()
+        """The model's name, the number of clusters, the limits of a request, and the budget of the key."""
+        return answering.info(await answering.identify(shown))
 
 
 def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:

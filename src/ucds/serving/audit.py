@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from ucds.errors import InputError
+from ucds.labels.receipts import answers_digest
 from ucds.serving import tables
 
 
@@ -65,27 +66,20 @@ def entry_hash(previous: str, number: int, time: str, kind: str, body: str) -> s
     return hashlib.sha256(words.encode()).hexdigest()
 
 
-def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:
-    """Compute the digest of answers given at once; it does not depend on their order."""
-    digest = hashlib.sha256()
-    for content, label in sorted(answers):
-        digest.update(content + label.to_bytes(8, "big", signed=True))
-    return digest.hexdigest()
-
-
 def lock_head(connection: Connection) -> Head:
     """Take the head of the log, and with it the right to write, until the transaction ends."""
     row = connection.execute(select(tables.head).with_for_update()).one()
     return Head(row.entries, row.hash)
 
 
-def append(connection: Connection, head: Head, time: str, kind: str, body: Mapping[str, Any]) -> None:
-    """Add an entry after the head that `lock_head` returned."""
+def append(connection: Connection, head: Head, time: str, kind: str, body: Mapping[str, Any]) -> Head:
+    """Add an entry after the head that `lock_head` returned, and return the new head."""
     number, words = head.entries + 1, json.dumps(body, sort_keys=True)
     digest = entry_hash(head.hash, number, time, kind, words)
     row = {"number": number, "time": time, "kind": kind, "body": words, "hash": digest}
     connection.execute(tables.audit.insert().values(row))
     connection.execute(tables.head.update().values(entries=number, hash=digest))
+    return Head(number, digest)
 
 
 def verify(connection: Connection, anchor: Head | None = None) -> Verdict:

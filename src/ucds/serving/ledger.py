@@ -20,6 +20,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ucds.errors import InputError
+from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget
 from ucds.serving import audit, tables
 from ucds.serving.audit import Head, Verdict
@@ -65,6 +66,25 @@ class KeyRecord:
     def budget(self) -> Budget:
         """Budget as the client is told."""
         return Budget(limit=self.limit, used=self.used, remaining=max(0, self.limit - self.used))
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The result of one charge.
+
+    Attributes:
+        labels: label of every content asked about.
+        budget: budget of the key after the charge.
+        entry: entry of the charge in the log.
+        time: time of the charge, ISO 8601 in UTC.
+        digest: digest of all answers given; see `ucds.labels.receipts.answers_digest`.
+    """
+
+    labels: dict[bytes, int]
+    budget: Budget
+    entry: Head
+    time: str
+    digest: str
 
 
 class Ledger:
@@ -173,7 +193,7 @@ class Ledger:
 
     def charge(
         self, key: KeyRecord, model: str, contents: Sequence[bytes], computed: Mapping[bytes, int]
-    ) -> tuple[dict[bytes, int], Budget]:
+    ) -> Charge:
         """Charge for the answers that are new, and record that all of them are given.
 
         Whatever is raised, nothing is charged.
@@ -185,8 +205,8 @@ class Ledger:
             computed: label of each content that was not known before.
 
         Returns:
-            The label of every content, and the budget after it. A content that another request asked for
-            meanwhile has the label which that request got.
+            The charge. A content that another request asked for meanwhile has the label which that request
+            got.
 
         Raises:
             OverBudget: the new samples are more than the budget has left.
@@ -207,10 +227,12 @@ class Ledger:
             record = replace(record, used=record.used + len(new))
             changed = tables.keys.update().filter_by(id=key.number)
             connection.execute(changed.values(used=record.used, last_used=time))
-            digest = audit.answers_digest(new.items())
-            body = {"name": record.name, "model": model, "asked": len(contents)}
-            audit.append(connection, head, time, "answered", body | {"charged": len(new), "digest": digest})
-        return labels | new, record.budget
+            labels |= new
+            given = answers_digest(labels.items())
+            body = {"name": record.name, "model": model, "asked": len(contents), "given": given}
+            body |= {"charged": len(new), "digest": answers_digest(new.items())}
+            entry = audit.append(connection, head, time, "answered", body)
+        return Charge(labels, record.budget, entry, time, given)
 
     def verify(self, anchor: Head | None = None) -> Verdict:
         """Check the whole audit log, and the tables against it.

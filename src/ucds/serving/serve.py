@@ -13,6 +13,7 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
 from ucds.serving.server import Address, check_exposure, run_server
 from ucds.serving.settings import Limits
+from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 
 
 def serve(
@@ -20,6 +21,7 @@ def serve(
     address: Address | None = None,
     *,
     ledger: str | Path | None = None,
+    signing_key: str | Path | None = None,
     limits: Limits | None = None,
     model_batch: int | None = None,
     metrics_from: Sequence[str] = LOOPBACK,
@@ -34,6 +36,8 @@ def serve(
         run: folder of a finished source run.
         address: host, port and certificate; port 8000 of 127.0.0.1 if ``None``.
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
+        signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
+            ``signing-key.pem`` in the run folder if ``None``.
         limits: limits of a request and of the service; the defaults if ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
         metrics_from: networks that may read ``/metrics``.
@@ -45,8 +49,8 @@ def serve(
     Raises:
         InputError: the run, the address or the ledger cannot be used, or other machines can reach the
             service and there is no active key.
-        DamagedFileError: the model file or the ledger cannot be read.
-        NoSpaceError: the ledger cannot be written.
+        DamagedFileError: the model file, the ledger or the signing key cannot be read.
+        NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database cannot be reached.
     """
     address, limits = address or Address(), limits or Limits()
@@ -59,6 +63,7 @@ def serve(
             labeller,
             book,
             limits,
+            signer=Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE)),
             open_without_keys=address.is_loopback,
             metrics_from=tuple(metrics_from),
         )

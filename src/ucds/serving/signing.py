@@ -1,0 +1,91 @@
+"""Signatures of the provider: an Ed25519 key in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import writing
+from ucds.labels.wire import Signed
+
+SIGNING_KEY_FILE = "signing-key.pem"
+_UNSIGNED = "0" * 128
+_Statement = TypeVar("_Statement", bound=Signed)
+
+
+class Signer:
+    """Signs receipts and checkpoints.
+
+    Args:
+        key: private key.
+
+    Attributes:
+        public: public key in hexadecimal digits.
+    """
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw().hex()
+
+    @classmethod
+    def open(cls, path: Path) -> Signer:
+        """Read the private key of a PEM file; make the file if it does not exist.
+
+        Raises:
+            InputError: the file cannot be read, or its folder does not exist.
+            DamagedFileError: the file holds no Ed25519 key, or a key with a password.
+            NoSpaceError: the file cannot be made.
+        """
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {path.parent} for a signing key")
+        if not path.exists():
+            _make_key_file(path)
+        try:
+            key = load_pem_private_key(path.read_bytes(), password=None)
+        except OSError as error:
+            raise InputError(f"the signing key {path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            key = None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
+        return cls(key)
+
+    def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
+        """Return a signed statement.
+
+        Args:
+            kind: class of the statement.
+            **fields: fields of the statement, without signer and signature.
+        """
+        unsigned = kind(signer=self.public, signature=_UNSIGNED, **fields)
+        return unsigned.model_copy(update={"signature": self._key.sign(unsigned.signed_bytes()).hex()})
+
+
+def _make_key_file(path: Path) -> None:
+    """Write a new key, all of it or none; of two processes that start at once, one wins."""
+    key = Ed25519PrivateKey.generate()
+    content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with writing(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(path).hardlink_to(temporary)
+        except FileExistsError:
+            pass
+        finally:
+            Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,153 @@
+"""Tests of receipts: what the client refuses, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fake_service import KEY, FakeService
+
+from ucds.data.content import content_key
+from ucds.errors import DamagedFileError, InputError, RefusedError
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.query import query_labels
+from ucds.labels.questions import open_questions
+from ucds.labels.receipts import answers_digest, is_authentic, read_receipts, receipts_path
+from ucds.labels.wire import Receipt
+
+MakeImages = Callable[..., Path]
+
+
+def _query(service: FakeService, images: Path, out: Path) -> ClusterLabels:
+    with LabelClient(service.url, KEY, first_wait=0.01, patience=5.0) as client:
+        return query_labels(client, open_questions(images), out)
+
+
+def _receipt(**changes: Any) -> Receipt:
+    fields: dict[str, Any] = {
+        "entry": 3,
+        "entry_hash": "e" * 64,
+        "time": "2026-01-01T00:00:00.000+00:00",
+        "model_digest": "a" * 32,
+        "answers_digest": "b" * 64,
+        "signer": "0" * 64,
+        "signature": "0" * 128,
+    }
+    return Receipt(**fields | changes)
+
+
+def test_every_answer_has_a_receipt_that_is_kept_with_its_labels(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    service.give_receipts()
+    images, out = make_images(21), tmp_path / "labels.json"
+    labels = _query(service, images, out)
+    kept = read_receipts(receipts_path(out))
+    assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
+    assert all(is_authentic(one.receipt) for one in kept)
+    together = {content: label for one in kept for content, label in one.labels.items()}
+    keys = [content_key((images / name).read_bytes()).hex() for name in labels.ids]
+    assert [together[key] for key in keys] == labels.labels.tolist()
+
+
+def test_a_service_without_a_ledger_leaves_no_file(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    _query(service, make_images(3), tmp_path / "labels.json")
+    assert not receipts_path(tmp_path / "labels.json").exists()
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
+    "none": ("missing", None),
+    "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
+    "another entry": ("signature", {"entry": 99}),
+    "another hash": ("signature", {"entry_hash": "0" * 64}),
+    "another signer": ("another key", {"signer": "0" * 64}),
+    "another signature": ("signature", {"signature": "0" * 128}),
+    "no format of ours": ("form agreed on", {"format": "ucds-receipt/2"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_receipt_that_was_changed_is_refused(
+    service: FakeService, make_images: MakeImages, tmp_path: Path, what: str
+) -> None:
+    service.give_receipts()
+    words, changes = CHANGES[what]
+
+    def change(answer: dict[str, Any]) -> None:
+        answer["receipt"] = None if changes is None else answer["receipt"] | changes
+
+    service.change = change
+    with pytest.raises(RefusedError, match=words):
+        _query(service, make_images(3), tmp_path / "labels.json")
+    assert not receipts_path(tmp_path / "labels.json").exists()
+
+
+def test_a_receipt_for_other_labels_is_refused(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    service.give_receipts()
+    service.change = lambda answer: answer.update(labels=[(label + 1) % 7 for label in answer["labels"]])
+    with pytest.raises(RefusedError, match="other answers"):
+        _query(service, make_images(3), tmp_path / "labels.json")
+
+
+def test_a_receipt_for_another_model_is_refused(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    service.give_receipts()
+    service.change = lambda answer: service.info.update(model_digest="c" * 32)  # from the second answer on
+    with pytest.raises(RefusedError, match="labels of two models do not mix"):
+        _query(service, make_images(40), tmp_path / "labels.json")
+
+
+def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
+    expected = (
+        '{"answers_digest":"' + "b" * 64 + '","entry":3,"entry_hash":"' + "e" * 64 + '",'
+        '"format":"ucds-receipt/1","model_digest":"' + "a" * 32 + '","signer":"' + "0" * 64 + '",'
+        '"time":"2026-01-01T00:00:00.000+00:00"}'
+    )
+    assert _receipt().signed_bytes() == expected.encode()
+
+
+def test_a_signature_is_that_of_ed25519() -> None:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    named = _receipt(signer=key.public_key().public_bytes_raw().hex())
+    signed = named.model_copy(update={"signature": key.sign(named.signed_bytes()).hex()})
+    assert is_authentic(signed)
+    assert not is_authentic(signed.model_copy(update={"entry": 4}))
+
+
+def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
+    answers = [(bytes(16), 1), (bytes([1] * 16), 30)]
+    assert answers_digest(answers) == answers_digest(reversed(answers))
+    # sha256sum of the 48 bytes
+    assert answers_digest(answers) == "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"
+
+
+def test_a_receipt_cut_short_by_a_crash_is_left_out(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    service.give_receipts()
+    out = tmp_path / "labels.json"
+    _query(service, make_images(8), out)
+    path = receipts_path(out)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:100])
+    assert len(read_receipts(path)) == 1
+    out.unlink()
+    _query(service, make_images(9, "more"), out)
+    assert len(read_receipts(path)) == 3
+
+
+def test_what_is_no_file_of_receipts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_receipts(tmp_path / "nothing")
+    (tmp_path / "other").write_text('{"labels": {}}\n')
+    with pytest.raises(DamagedFileError, match="line 1 of .* is not a receipt"):
+        read_receipts(tmp_path / "other")
