@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from ucds.errors import NoSpaceError
-from ucds.files import append_line, write_atomically, write_text_atomically
+from ucds.files import append_line, digest_of, write_atomically, write_text_atomically
 
 
 def test_writes_bytes_and_text_and_makes_folders(tmp_path: Path) -> None:
@@ -117,3 +117,16 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\nthree\n"
     with pytest.raises(NoSpaceError, match="cannot write /dev/full"):
         append_line(Path("/dev/full"), "one")
+
+
+def test_the_file_that_is_replaced_can_be_kept(tmp_path: Path) -> None:
+    path, before = tmp_path / "file", tmp_path / "before"
+    for number in range(3):
+        write_atomically(path, lambda file, number=number: file.write(b"%d" % number), keep=before)
+        assert before.exists() == (number > 0)
+    assert (path.read_bytes(), before.read_bytes()) == (b"2", b"1")
+
+
+def test_a_digest_is_the_sha256_of_all_parts() -> None:
+    assert digest_of(b"ab", memoryview(b"c")) == digest_of(b"abc")
+    assert digest_of(b"abc").startswith("ba7816bf8f01cfea")

@@ -37,3 +37,9 @@ class UcdsWarning(UserWarning):
 
 class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
     """The run was asked to stop; it has saved its work and stopped."""
+
+
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """Return the start of an error's message, on one line, to be quoted in another message."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3] + "..."

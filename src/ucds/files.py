@@ -1,9 +1,10 @@
-"""Writes files so that nobody ever sees half of one."""
+"""Writes files so that nobody ever sees half of one, and computes digests of their contents."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,12 +32,13 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: Path | None = None) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
         path: file to write; its folder is made if it does not exist.
         write: writes the content into the open file that it is given.
+        keep: path at which the file that is replaced stays; it is lost if ``None``.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
@@ -52,6 +54,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             umask = os.umask(0)
             os.umask(umask)
             Path(temporary).chmod(0o666 & ~umask)
+            if keep is not None and path.exists():
+                path.replace(keep)
             Path(temporary).replace(path)
         finally:
             Path(temporary).unlink(missing_ok=True)
@@ -84,3 +88,11 @@ def append_line(path: Path, line: str) -> None:
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def digest_of(*parts: bytes | memoryview) -> str:
+    """Compute the SHA-256 of some bytes, one part after the other, in hexadecimal."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

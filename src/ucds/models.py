@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -213,8 +214,13 @@ def _check_head(head: ProjectionHead, width: int, bottleneck_width: int, n_clust
 
 def state_digest(module: nn.Module) -> str:
     """Compute a hexadecimal digest of a module's weights; equal weights give equal digests."""
+    return tensors_digest(module.state_dict())
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Compute a hexadecimal digest of tensors with their names, shapes and types."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {tuple(array.shape)} {array.dtype}".encode())
         digest.update(array.flatten().view(torch.uint8).numpy().data)

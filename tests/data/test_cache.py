@@ -6,7 +6,9 @@ import errno
 import hashlib
 import os
 import signal
+import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +16,8 @@ import numpy as np
 import pytest
 
 from ucds.data import cache
-from ucds.data.cache import RowStore, default_cache_dir
-from ucds.errors import DamagedFileError, NoSpaceError
+from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
+from ucds.errors import NoSpaceError, UcdsWarning
 
 
 def key(i: int) -> bytes:
@@ -78,15 +80,25 @@ def test_other_types(tmp_path):
     assert store.read(rows).dtype == np.float32
 
 
-def test_stores_of_earlier_versions_are_read(tmp_path):
-    """Names and contents of the files are a format: rows that were stored before must be found."""
-    name = hashlib.sha256(b"1|images 1|(3, 2, 2)||u1").hexdigest()[:32]
+def test_names_and_contents_of_the_files_are_a_format(tmp_path):
+    """Rows that were stored before must be found: a mark is a key, and BLAKE2b over key and row."""
+    name = hashlib.sha256(b"2|images 1|(3, 2, 2)||u1").hexdigest()[:32]
     (tmp_path / name).mkdir()
-    (tmp_path / name / "rows").write_bytes(bytes(range(24)))
-    (tmp_path / name / "marks").write_bytes(key(8) + key(9))
+    rows = [bytes(range(12)), bytes(range(12, 24))]
+    marks = [key(8 + i) + hashlib.blake2b(key(8 + i) + rows[i], digest_size=16).digest() for i in range(2)]
+    (tmp_path / name / "rows").write_bytes(b"".join(rows))
+    (tmp_path / name / "marks").write_bytes(b"".join(marks))
     store = RowStore(tmp_path, "images 1", (3, 2, 2), np.uint8, 5)
     assert store.rows_of([key(9), key(8)]).tolist() == [1, 0]
     assert store.read(np.array([1])).ravel().tolist() == list(range(12, 24))
+
+
+def test_rows_of_the_layout_without_digests_are_removed(tmp_path):
+    name = hashlib.sha256(b"1|images|(3, 5, 7)||u1").hexdigest()[:32]
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "rows").write_bytes(bytes(105))
+    store = open_store(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [store.path.name]
 
 
 def test_equal_content_is_stored_once(tmp_path):
@@ -228,12 +240,103 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         open_store(tmp_path / "file" / "cache")
 
 
-def test_a_shortened_file_is_noticed(tmp_path):
+def spoil(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_row_is_found_said_once_and_made_again(tmp_path):
+    rows = put(open_store(tmp_path), range(5))
     store = open_store(tmp_path)
-    rows = put(store, [1, 2])
-    os.truncate(store.path / "rows", 10)
-    with pytest.raises(DamagedFileError, match="shorter than it was"):
-        store.read(rows)
+    spoil(store.path / "rows", 2 * store.row_bytes + 7)
+    spoil(store.path / "rows", 4 * store.row_bytes + 7)
+    out = np.empty((5, 3, 5, 7), np.uint8)
+    order = rows[[4, 3, 2, 1, 0]]
+    with warnings.catch_warnings(record=True, action="always") as said:
+        with pytest.raises(DamagedRowsError, match="2 rows of the cache") as error:
+            store.read(order, out)
+        with pytest.raises(DamagedRowsError):
+            store.read(order)
+    (once,) = said
+    assert once.category is UcdsWarning
+    assert "are damaged and are made again" in str(once.message)
+    assert error.value.positions.tolist() == [0, 2]
+    assert (out[[1, 3, 4]] == values([3, 1, 0])).all()
+    assert put(store, [4, 1, 2]).tolist() == [4, 1, 2]
+    assert (store.read(order) == values([4, 3, 2, 1, 0])).all()
+    assert (open_store(tmp_path).read(order) == values([4, 3, 2, 1, 0])).all()
+
+
+def test_a_row_that_another_process_mended_is_read(tmp_path):
+    rows = put(open_store(tmp_path), range(3))
+    first, second = open_store(tmp_path), open_store(tmp_path)
+    spoil(first.path / "rows", 0)
+    for store in (first, second):
+        with pytest.warns(UcdsWarning, match="damaged"):
+            assert store.find_damaged(rows).tolist() == [0]
+    put(first, [0])
+    assert (second.read(rows) == values(range(3))).all()
+
+
+@pytest.mark.parametrize("name", ["rows", "marks"])
+@pytest.mark.parametrize("left", [0, 10, 150])
+@pytest.mark.filterwarnings("ignore:rows of the cache")
+def test_a_truncated_store_mends_itself(tmp_path, name, left):
+    put(open_store(tmp_path), range(6))
+    store = open_store(tmp_path)
+    os.truncate(store.path / name, left)
+    known = store.rows_of([key(i) for i in range(6)])
+    store.find_damaged(known[known >= 0])
+    put(store, range(6))
+    again = open_store(tmp_path)
+    assert (again.read(again.rows_of([key(i) for i in range(6)])) == values(range(6))).all()
+
+
+@pytest.mark.parametrize("place", range(0, 6 * 32, 7))
+@pytest.mark.filterwarnings("ignore:rows of the cache")
+def test_a_damaged_mark_never_gives_another_rows_values(tmp_path, place):
+    put(open_store(tmp_path), range(6))
+    spoil(open_store(tmp_path).path / "marks", place)
+    store = open_store(tmp_path)
+    known = store.rows_of([key(i) for i in range(6)])
+    bad = set(store.find_damaged(np.maximum(known, 0)).tolist()) | set(np.flatnonzero(known < 0).tolist())
+    assert place // 32 in bad
+    assert (store.read(put(store, range(6))) == values(range(6))).all()
+
+
+def as_nobody(work: Callable[[], object]) -> int:
+    """Run something in a process of a user without rights; its exit status."""
+
+    def unprivileged() -> None:
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        work()
+
+    return in_child(unprivileged)
+
+
+def test_a_store_that_may_only_be_read_is_used(tmp_path):
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to other users
+        put(open_store(Path(place)), range(3))
+        folder = open_store(Path(place)).path
+        for path in (Path(place), folder):
+            path.chmod(0o555)
+        for path in folder.iterdir():
+            path.chmod(0o444)
+
+        def work() -> None:
+            store = open_store(Path(place))
+            assert not store.writable
+            assert store.capacity == 3
+            assert put(store, [2, 7]).tolist() == [2, -1]
+            assert (store.read(np.arange(3)) == values(range(3))).all()
+
+        assert as_nobody(work) == 0
+        for path in (Path(place), folder):
+            path.chmod(0o755)
 
 
 def test_files_are_given_back(tmp_path):

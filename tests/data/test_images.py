@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -336,3 +338,49 @@ def test_a_cache_that_cannot_be_written(tmp_path, make_images):
     (tmp_path / "cache").touch()
     with pytest.raises(UserError, match="cannot be used"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["changed", "cut"])
+def test_damaged_pixels_are_decoded_again(tmp_path, make_images, cut):
+    make_images(*names("a", 6))
+    before = everything(opened(tmp_path))
+    content = bytearray(row_file(tmp_path).read_bytes())
+    for row in (1, 4):
+        content[row * ROW + 9] ^= 1
+    row_file(tmp_path).write_bytes(content[: 4 * ROW + 7] if cut else content)
+    samples = opened(tmp_path)
+    with pytest.warns(UcdsWarning, match="rows of the cache .* are damaged and are made again"):
+        assert torch.equal(everything(samples), before)
+    with warnings.catch_warnings(action="error"):
+        assert torch.equal(everything(samples), before)
+        assert torch.equal(everything(opened(tmp_path)), before)
+    assert torch.equal(before, reference(samples))
+
+
+def test_a_cache_that_may_only_be_read_is_used(tmp_path, make_images):
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to other users
+        root = Path(place)
+        make_images(*names("a", 4), root=root / "data")
+        before = everything(opened(root))
+        make_images(*names("b", 2), root=root / "data", first_seed=9)
+        expected = torch.cat([before, reference(opened(root, limit_bytes=0))[4:]])
+        paths = [root, *(root / "cache").rglob("*"), root / "cache"]
+        for path in paths:
+            path.chmod(0o555)
+
+        def work() -> None:
+            samples = opened(root)
+            assert torch.equal(everything(samples), expected)
+
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                os.setgid(65534)
+                os.setuid(65534)
+                work()
+                os._exit(0)
+            os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for path in paths:
+            path.chmod(0o755)
+        assert status == 0

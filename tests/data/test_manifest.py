@@ -85,8 +85,19 @@ def test_a_manifest_that_cannot_be_shortened_is_used_as_it_is(tmp_path, monkeypa
     assert manifest.path.read_text() == before
 
 
-def test_manifests_of_earlier_versions_are_read(tmp_path):
-    """Name and lines are a format: a cache that was made before must not be decoded anew."""
+def test_name_and_lines_are_a_format(tmp_path):
+    """A cache that was made before must not be decoded anew."""
     name = hashlib.sha256(f"1|{(tmp_path / 'data').resolve()}".encode()).hexdigest()[:32]
-    (tmp_path / f"{name}.jsonl").write_text(f'\n["a/x.jpg", 1, 2, 3, "{KEY.hex()}"]\n')
+    entry = f'["a/x.jpg", 1, 2, 3, "{KEY.hex()}"'
+    check = hashlib.sha256(f"{entry}]".encode()).hexdigest()[:8]
+    (tmp_path / f"{name}.jsonl").write_text(f'\n{entry}, "{check}"]\n')
     assert remembered(tmp_path).key("a/x.jpg", (1, 2, 3)) == KEY
+
+
+def test_a_line_with_any_byte_changed_is_passed_over(tmp_path):
+    manifest = remembered(tmp_path)
+    manifest.add([("x.jpg", (1, 2, 3), KEY)])
+    whole = manifest.path.read_bytes()
+    for place in range(len(whole)):
+        manifest.path.write_bytes(whole[:place] + bytes([whole[place] ^ 2]) + whole[place + 1 :])
+        assert remembered(tmp_path).key("x.jpg", (1, 2, 3)) in (None, KEY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
+from ucds.errors import UcdsWarning
 from ucds.training.features import frozen_features
 from ucds.training.runtime import Runtime
 
@@ -164,3 +166,20 @@ def test_any_batch_size_will_do(batch_size: int, runtime: Runtime, tmp_path: Pat
     expected = values(extract(named(Counting()), data(), runtime, None))
     found = values(extract(named(Counting()), data(), runtime, tmp_path, batch_size))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_damaged_features_are_computed_again(runtime: Runtime, tmp_path: Path) -> None:
+    module = Counting()
+    before = values(extract(named(module), data(), runtime, tmp_path))
+    (rows,) = tmp_path.glob("*/rows")
+    content = bytearray(rows.read_bytes())
+    content[7] ^= 1
+    content[12 * 30] ^= 128
+    rows.write_bytes(content)
+    seen = module.seen
+    with pytest.warns(UcdsWarning, match="are damaged and are made again"):
+        assert torch.equal(values(extract(named(module), data(), runtime, tmp_path)), before)
+    assert module.seen == seen + 2
+    with warnings.catch_warnings(action="error"):
+        assert torch.equal(values(extract(named(module), data(), runtime, tmp_path)), before)
+    assert module.seen == seen + 2

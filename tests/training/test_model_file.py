@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.models import ClusteringModel
 from ucds.training.model_file import (
-    FORMAT,
     MODEL_FILE,
     ModelCard,
     StoredModel,
+    check_model,
     load_model,
     save_model,
 )
+
+WITHOUT_DIGEST = "ucds-model/1"
+"""Format of the files that have no digest; they are still read."""
 
 
 def card_of(model: ClusteringModel, role: Role = "source", **changes: Any) -> ModelCard:
@@ -61,8 +66,8 @@ def run(tmp_path: Path) -> Path:
 def rewrite(run: Path, tensors: dict[str, torch.Tensor] | None = None, **metadata: str | None) -> None:
     """Write the model file again with other tensors or header entries."""
     path = run / MODEL_FILE
-    header = {"format": FORMAT, "card": json.dumps(dataclasses.asdict(load_model(run).card))} | metadata
-    kept = {name: value for name, value in header.items() if value is not None}
+    header = {"format": WITHOUT_DIGEST, "card": json.dumps(dataclasses.asdict(load_model(run).card))}
+    kept = {name: value for name, value in (header | metadata).items() if value is not None}
     save_file(load_file(path) if tensors is None else tensors, path, metadata=kept)
 
 
@@ -138,15 +143,15 @@ def test_a_damaged_file_is_refused(run: Path, spoil: Callable[[bytes], bytes]) -
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / MODEL_FILE).mkdir()
-    with pytest.raises(DamagedFileError, match="is damaged"):
+    with pytest.raises(DamagedFileError, match="is not readable .Is a directory"):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("found", [None, "pt", "ucds-model/2"])
+@pytest.mark.parametrize("found", [None, "pt", "ucds-model/3"])
 def test_foreign_safetensors_are_refused(run: Path, found: str | None) -> None:
     rewrite(run, format=found)
     with pytest.raises(
-        DamagedFileError, match=f"is not a ucds model .format {found!r}, expected 'ucds-model/1'"
+        DamagedFileError, match=f"is not a ucds model .format {found!r}, expected 'ucds-model/2'"
     ):
         load_model(run)
 
@@ -192,7 +197,7 @@ def test_tensors_that_do_not_fit_the_card_are_refused(run: Path) -> None:
         save_file(
             rewrite_with,
             run / MODEL_FILE,
-            metadata={"format": FORMAT, "card": json.dumps(dataclasses.asdict(card_of(trained())))},
+            metadata={"format": WITHOUT_DIGEST, "card": json.dumps(dataclasses.asdict(card_of(trained())))},
         )
         with pytest.raises(DamagedFileError, match="does not fit its own description"):
             load_model(run)
@@ -208,6 +213,61 @@ def test_whether_features_have_unit_length_survives(tmp_path: Path, unit_feature
     assert stored.model.encoder.unit_features is unit_features
     inputs = 9 * torch.randn(4, 5)
     assert torch.equal(stored.model(inputs).logits, model.eval()(inputs).logits)
+
+
+def test_a_file_with_any_bit_changed_is_refused_or_equal(run: Path) -> None:
+    path = run / MODEL_FILE
+    whole, before = path.read_bytes(), load_file(path)
+    generator = random.Random(0)
+    for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(60))]:
+        changed = whole[place] ^ 1 << generator.randrange(8)
+        path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
+        with suppress(DamagedFileError):
+            found = load_model(run)
+            assert found.card == card_of(found.model)
+            state = found.model.state_dict()
+            assert all(torch.equal(state[name], before[f"model.{name}"]) for name in state)
+
+
+def test_a_model_that_is_not_finite_is_neither_written_nor_read(run: Path) -> None:
+    tensors = load_file(run / MODEL_FILE)
+    model = trained()
+    with torch.no_grad():
+        model.prototypes[1, 2] = torch.nan
+    with pytest.raises(
+        InputError, match=r"the model is not written: model\.prototypes holds NaN or infinity"
+    ):
+        save(run, model, torch.full((2, 3), 1 / 3))
+    assert load_file(run / MODEL_FILE).keys() == tensors.keys()
+    tensors["model.encoder.bottleneck.norm.running_var"][0] = torch.inf
+    rewrite(run, tensors)
+    with pytest.raises(DamagedFileError, match=r"norm\.running_var holds NaN or infinity; train it again"):
+        load_model(run)
+
+
+def test_a_model_is_checked_without_being_built(run: Path) -> None:
+    check_model(run)
+    path = run / MODEL_FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedFileError, match="is damaged .*: take it from a backup; or delete it"):
+        check_model(run)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_clusters": 10**12},
+        {"bottleneck_width": -1},
+        {"backbone": {"name": "identity", "width": 10**15}},
+        {"backbone": {"name": "identity", "width": -3}},
+        {"backbone": {"name": "no such network", "width": 5}},
+    ],
+)
+def test_an_edited_card_is_refused_in_one_line(run: Path, changes: dict[str, Any]) -> None:
+    rewrite(run, card=card_with(run, **changes))
+    with pytest.raises(UserError) as error:
+        load_model(run)
+    assert "\n" not in str(error.value)
 
 
 def test_files_from_before_unit_features_have_none(run: Path) -> None:

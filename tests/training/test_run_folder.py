@@ -163,10 +163,11 @@ def test_a_checkpoint_survives_and_can_be_dropped(tmp_path: Path) -> None:
     assert found == Checkpoint("s", {}, StageProgress(step=3), [], 17)
     folder.save_checkpoint(EMPTY)
     assert folder.load_checkpoint() == EMPTY
-    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt"}
+    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt", "checkpoint-before.pt"}
     folder.drop_checkpoint()
     folder.drop_checkpoint()
     assert folder.load_checkpoint() is None
+    assert names(tmp_path) == {".lock", "run.json"}
 
 
 def damaged(whole: bytes) -> dict[str, bytes]:

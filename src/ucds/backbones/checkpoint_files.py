@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ucds.backbones.spec import one_line
-from ucds.errors import InputError
+from ucds.errors import InputError, one_line
 
 StateDict = dict[str, Tensor]
 

@@ -10,8 +10,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ucds.backbones.spec import one_line
-from ucds.errors import InputError
+from ucds.errors import InputError, one_line
 
 PROBE_SECONDS = 6.0
 REMEDY = "give a local file with --weights FILE, or ask for a random start with --weights none"

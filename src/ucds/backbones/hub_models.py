@@ -10,8 +10,8 @@ from torch import nn
 
 from ucds.backbones import torchvision_models
 from ucds.backbones.downloads import REMEDY, require_reachable
-from ucds.backbones.spec import Network, one_line
-from ucds.errors import InputError
+from ucds.backbones.spec import Network
+from ucds.errors import InputError, one_line
 
 PREFIX = "hub/"
 

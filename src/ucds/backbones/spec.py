@@ -9,7 +9,7 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor, nn
 
-from ucds.errors import InputError
+from ucds.errors import InputError, one_line
 
 IDENTITY = "identity"
 MODULE = "module"
@@ -157,9 +157,3 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
             f"but returned shape {tuple(features.shape)} for {len(example)} inputs"
         )
     return features.shape[1]
-
-
-def one_line(error: BaseException, limit: int = 200) -> str:
-    """Return the start of an error's message, on one line, to be quoted in another message."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -9,8 +9,8 @@ from torch import nn
 
 from ucds.backbones.checkpoint_files import StateDict
 from ucds.backbones.downloads import REMEDY, download_state_dict, require_reachable
-from ucds.backbones.spec import Network, one_line
-from ucds.errors import InputError
+from ucds.backbones.spec import Network
+from ucds.errors import InputError, one_line
 
 
 def names() -> list[str]:

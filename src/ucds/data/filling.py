@@ -90,6 +90,8 @@ class Filling:
 
     def _make_room(self, pool: ThreadPoolExecutor) -> None:
         """Empty the store if rows of other data sets keep out a good part of this one's."""
+        if not self.store.writable:
+            return
         wanted = min(len(self.scan), self.store.capacity)
         missing = int((self.store.rows_of([key or b"" for key in self.keys]) < 0).sum())
         if missing <= self._free() or self._free() == self.store.capacity:

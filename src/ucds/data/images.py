@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.data.cache import RowStore, default_cache_dir
+from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.content import IntArray, content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, read_image_bytes
 from ucds.data.filling import Filling, Progress
@@ -112,13 +112,27 @@ class ImageSamples:
         rows = self._rows[index]
         cached, missing = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
         if not len(missing):
-            self._store.read(rows, out)
+            self._read_cached(index, rows, out)
             return torch.from_numpy(out)
-        out[cached] = self._store.read(rows[cached])
-        with ThreadPoolExecutor(self._workers) as pool:
-            for place, image in zip(missing, pool.map(self._decode, index[missing].tolist()), strict=True):
-                out[place] = image
+        out[cached] = self._read_cached(index[cached], rows[cached], np.empty_like(out[cached]))
+        out[missing] = self._decode_all(index[missing])
         return torch.from_numpy(out)
+
+    def _read_cached(self, index: IntArray, rows: IntArray, out: ByteArray) -> ByteArray:
+        """Read images from the cache; those that are damaged there are decoded and stored once more."""
+        try:
+            self._store.read(rows, out)
+        except DamagedRowsError as error:
+            damaged = index[error.positions]
+            out[error.positions] = images = self._decode_all(damaged)
+            self._store.append([self.keys[i] for i in damaged], images)
+        return out
+
+    def _decode_all(self, index: IntArray) -> ByteArray:
+        if not len(index):
+            return np.empty((0, 3, self.size, self.size), np.uint8)
+        with ThreadPoolExecutor(self._workers) as pool:
+            return np.stack(list(pool.map(self._decode, index.tolist())))
 
     def _decode(self, position: int) -> ByteArray:
         path = self.root / self.paths[position]

@@ -1,7 +1,7 @@
 """Remember the content key of files that were decoded before, so that they need not be read again.
 
 A file is taken to be unchanged while its length, time of modification and time of status change
-are. The manifest is only a short cut: a lost or torn line costs one more reading of one file.
+are. The manifest is only a short cut: a lost, torn or damaged line costs one more reading of one file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Manifest:
         return known[1] if known is not None and known[0] == current else None
 
     def add(self, entries: Iterable[tuple[str, Stamp, bytes]]) -> None:
-        """Remember files that have been decoded without fault.
+        """Remember files that have been decoded without fault; only in memory if the file may only be read.
 
         Args:
             entries: path relative to the root, stamp and content key of each file.
@@ -68,10 +68,11 @@ class Manifest:
         for path, current, key in entries:
             self._entries[path] = current, key
             lines.append(_line(path, current, key))
-        if lines:
-            with self.path.open("ab", buffering=0) as file:  # unbuffered: one write
-                # The leading line break ends a line that a killed process left torn.
-                file.write(("\n" + "".join(lines)).encode())
+        if not lines:
+            return
+        with suppress(PermissionError), self.path.open("ab", buffering=0) as file:  # unbuffered: one write
+            # The leading line break ends a line that a killed process left torn.
+            file.write(("\n" + "".join(lines)).encode())
 
     def _load(self) -> int:
         """Read the entries and return the number of lines."""
@@ -81,10 +82,16 @@ class Manifest:
             return 0
         for line in lines:
             with suppress(ValueError, TypeError):
-                path, size, modified, changed, key = json.loads(line)
-                self._entries[path] = (size, modified, changed), bytes.fromhex(key)
+                path, size, modified, changed, key, check = json.loads(line)
+                entry = (size, modified, changed), bytes.fromhex(key)
+                if check == _check(path, *entry):
+                    self._entries[path] = entry
         return len(lines)
 
 
 def _line(path: str, current: Stamp, key: bytes) -> str:
-    return json.dumps([path, *current, key.hex()]) + "\n"
+    return json.dumps([path, *current, key.hex(), _check(path, current, key)]) + "\n"
+
+
+def _check(path: str, current: Stamp, key: bytes) -> str:
+    return hashlib.sha256(json.dumps([path, *current, key.hex()]).encode()).hexdigest()[:8]

@@ -1,13 +1,14 @@
-"""The state of an unfinished run, as its checkpoint file holds it (pickled, see ``run_folder``)."""
+"""The state of an unfinished run, as its checkpoint file holds it (see ``checkpoint_file``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from pydantic import ConfigDict
 from torch import Tensor
 
-from ucds.training.health import Evaluation
+from ucds.training.health import CHECKED, Evaluation
 
 Tensors = dict[str, Tensor]
 
@@ -25,6 +26,8 @@ class StageResult:
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
             features without training; ``None`` for other stages.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
     name: str
     evaluations: list[Evaluation]
@@ -48,6 +51,8 @@ class StageProgress:
         state: tensors that the stage's loop carries from step to step, by name.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
     step: int = 0
     seconds: float = 0.0
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -68,6 +73,8 @@ class Checkpoint:
         results: results of the finished stages, in order.
         log: length of the run's log in bytes.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
     stage: str
     model: Tensors

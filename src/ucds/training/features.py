@@ -66,8 +66,10 @@ def frozen_features(
     }
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
-    # Samples whose content has no features yet; each content once.
+    # Samples whose content has no features yet, or damaged ones; each content once.
     rows = store.rows_of(samples.keys)
+    known = np.flatnonzero(rows >= 0)
+    rows[known[store.find_damaged(rows[known])]] = -1
     positions = sorted(i for i in first_positions(samples.keys).values() if rows[i] < 0)
     missing = np.array(positions, dtype=np.int64)
     runtime.wait_for_all()  # every process has counted before any of them adds rows

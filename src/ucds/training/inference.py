@@ -10,7 +10,7 @@ from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
-from ucds.training.prediction import predict
+from ucds.training.prediction import finite, predict
 from ucds.training.runtime import Runtime
 
 
@@ -36,10 +36,13 @@ def cluster_probabilities(
 
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples.
+
+    Raises:
+        InputError: a feature or a probability is NaN or infinite.
     """
     model, card = stored.model.to(runtime.device), stored.card
     if card.tune == "head" and card.backbone.input_size is not None and cache is not None:
         backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
         data = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
         model = model.head()
-    return predict(model, data.samples, data.view, runtime, batch_size)
+    return finite(predict(model, data.samples, data.view, runtime, batch_size))

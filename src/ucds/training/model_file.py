@@ -15,12 +15,16 @@ from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
-from ucds.errors import DamagedFileError, InputError
-from ucds.files import write_atomically
-from ucds.models import ClusteringModel
+from ucds.errors import DamagedFileError, InputError, UserError, one_line
+from ucds.files import digest_of, write_atomically
+from ucds.models import ClusteringModel, tensors_digest
 
-FORMAT = "ucds-model/1"
+FORMAT = "ucds-model/2"
+_WITHOUT_DIGEST = "ucds-model/1"
 MODEL_FILE = "model.safetensors"
+
+_REMEDY = "take it from a backup; or delete it, and train again with --resume"
+_LOWER = "lower the learning rate, or look for extreme values in the data"
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,27 @@ def save_model(run: Path, stored: StoredModel) -> None:
     """Write the model file of a run folder, all of it or none.
 
     Raises:
+        InputError: a weight is NaN or infinite.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     state = stored.model.state_dict()
     tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     tensors["proportions"] = stored.proportions.detach().cpu().contiguous()
-    data = save(tensors, metadata={"format": FORMAT, "card": json.dumps(asdict(stored.card))})
+    if (name := _not_finite(tensors)) is not None:
+        raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
+    card = json.dumps(asdict(stored.card))
+    metadata = {"format": FORMAT, "card": card, "digest": _digest(card, tensors)}
+    data = save(tensors, metadata=metadata)
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
+
+
+def check_model(run: Path) -> None:
+    """Make sure that the model file of a run folder is whole, without building the network.
+
+    Raises:
+        DamagedFileError: the file is not as it was written.
+    """
+    _read(run / MODEL_FILE)
 
 
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
@@ -92,42 +110,71 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
 
     Raises:
         InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the file cannot be read, or does not fit its own description.
+        DamagedFileError: the file is not as it was written, does not fit its own description, or holds NaN or
+            infinity.
     """
     path = run / MODEL_FILE
     if not path.exists():
         if (run / "run.json").exists():
             raise InputError(f"the run in {run} is not finished: take it up again with --resume")
         raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DamagedFileError(f"{path} is damaged: {error}") from None
-    card = _read_card(metadata, path)
+    card, tensors = _read(path)
     if role is not None and card.role != role:
         raise InputError(
             f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
             "source models stay with their owner, who answers with labels"
         )
-    model = ClusteringModel(
-        backbone or rebuild_backbone(card.backbone),
-        card.n_clusters,
-        bottleneck_width=card.bottleneck_width,
-        unit_features=card.unit_features,
-    )
     try:
         proportions = tensors.pop("proportions")
+        # First of all, because a network of the size that the card names may not fit into memory.
+        if tensors["model.prototypes"].shape != (card.bottleneck_width, card.n_clusters):
+            raise ValueError("the prototypes have another shape")
+        model = ClusteringModel(
+            backbone or rebuild_backbone(card.backbone),
+            card.n_clusters,
+            bottleneck_width=card.bottleneck_width,
+            unit_features=card.unit_features,
+        )
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    except (KeyError, RuntimeError) as error:
-        reason = f"it holds no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # whatever building a network from an edited card may raise
+        reason = f"it holds no {error}" if isinstance(error, KeyError) else one_line(error)
         raise DamagedFileError(f"{path} does not fit its own description: {reason}") from None
     return StoredModel(card, model.eval(), proportions)
 
 
+def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
+    try:
+        with path.open("rb"):  # an error of the system says more than the library's
+            pass
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
+    except SafetensorError as error:
+        raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
+    card = _read_card(metadata, path)
+    digest = _digest(metadata["card"], tensors)
+    if metadata["format"] != _WITHOUT_DIGEST and metadata.get("digest") != digest:
+        raise DamagedFileError(f"{path} is damaged (its digest does not match): {_REMEDY}")
+    if (name := _not_finite(tensors)) is not None:
+        raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
+    return card, tensors
+
+
+def _digest(card: str, tensors: Mapping[str, Tensor]) -> str:
+    return digest_of(card.encode(), tensors_digest(tensors).encode())
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Name the first tensor that holds NaN or infinity; ``None`` if all are finite."""
+    return next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
+
+
 def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
-    if metadata.get("format") != FORMAT:
+    if metadata.get("format") not in (FORMAT, _WITHOUT_DIGEST):
         raise DamagedFileError(
             f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
         )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ucds.data.samples import Samples
 from ucds.data.views import View
+from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.runtime import Runtime
 
@@ -50,8 +51,25 @@ def predict(
 def encode(
     model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 64
 ) -> Tensor:
-    """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`."""
-    return _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
+    """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`.
+
+    Raises:
+        InputError: a feature is NaN or infinite.
+    """
+    return finite(
+        _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
+    )
+
+
+def finite(outputs: Tensor) -> Tensor:
+    """Return the outputs of a finished model as they are, once they are known to be finite.
+
+    Raises:
+        InputError: an output is NaN or infinite.
+    """
+    if not outputs.isfinite().all():
+        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
+    return outputs
 
 
 def _gather(

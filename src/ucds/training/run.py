@@ -18,7 +18,7 @@ from ucds.choices import Accelerator, Precision, Role
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import UserError
 from ucds.training.inputs import Inputs
-from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, save_model
+from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, check_model, save_model
 from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
@@ -109,7 +109,7 @@ def train_run(
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
-        DamagedFileError: a file of the run to be resumed cannot be read.
+        DamagedFileError: a file of the run to be resumed is damaged.
         NoSpaceError: the disk is full, or the folder is not writable.
         Interrupted: the run was asked to stop; its work is saved.
     """
@@ -128,6 +128,7 @@ def train_run(
     }
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
+        check_model(out)
         return TrainedRun(out, role, n_clusters, 0.0, resumed_finished=True)
     with open_run(out, described, settings, options, reporter) as session:
         found = train(session)

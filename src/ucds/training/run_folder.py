@@ -6,6 +6,7 @@
 | `log.jsonl` | one line a logged step or evaluation |
 | `tensorboard/<stage>/` | the same for TensorBoard |
 | `checkpoint.pt` | an unfinished run's state |
+| `checkpoint-before.pt` | the state before that, for the case of damage |
 | `evaluations.npz` | predictions at every evaluation, for the oracle that `ucds evaluate` prints apart |
 | `model.safetensors` | the result, written last |
 """
@@ -13,24 +14,19 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import write_atomically, write_text_atomically, writing
-from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
-from ucds.training.health import Evaluation
+from ucds.files import write_text_atomically, writing
+from ucds.training.checkpoint import Checkpoint
+from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
 
 _VOLATILE = frozenset({"versions"})
 """Entries of run.json that may differ between the first start and a resumed one."""
-
-_CHECKPOINT_TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
 
 
 class RunFolder:
@@ -127,7 +123,7 @@ class RunFolder:
 
     def abandon(self) -> None:
         """Remove everything of a run that was refused before its first checkpoint."""
-        if not self._fresh or (self.path / "checkpoint.pt").exists():
+        if not self._fresh or has_checkpoint(self.path):
             return
         for name in ("run.json", "log.jsonl", ".lock"):
             (self.path / name).unlink(missing_ok=True)
@@ -151,34 +147,13 @@ class RunFolder:
             self._lock = None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            NoSpaceError: the disk is full, or the folder is not writable.
-        """
-        content = io.BytesIO()
-        torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
-        write_atomically(self.path / "checkpoint.pt", lambda file: file.write(content.getbuffer()))
+        """Replace the checkpoint; see :func:`write_checkpoint`."""
+        write_checkpoint(self.path, checkpoint)
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Read the latest checkpoint, onto the CPU; ``None`` when the run has not written one yet.
-
-        Raises:
-            DamagedFileError: the file cannot be read.
-        """
-        path = self.path / "checkpoint.pt"
-        if not path.exists():
-            return None
-        try:
-            with torch.serialization.safe_globals(_CHECKPOINT_TYPES):
-                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-            if isinstance(checkpoint, Checkpoint):
-                return checkpoint
-            reason = "it holds something else"
-        except Exception as error:  # whatever reading a damaged pickle may raise
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DamagedFileError(f"{path} is damaged ({reason}): delete it to start over")
+        """Read the latest checkpoint that is not damaged; see :func:`read_checkpoint`."""
+        return read_checkpoint(self.path)
 
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
-        (self.path / "checkpoint.pt").unlink(missing_ok=True)
+        drop_checkpoints(self.path)

@@ -1,0 +1,139 @@
+"""Tests of the checkpoint's file: damage is found, and the checkpoint before it is used."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ucds.errors import DamagedFileError, UcdsWarning
+from ucds.files import digest_of
+from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
+from ucds.training.checkpoint_file import (
+    CHECKPOINT_FILE,
+    EARLIER_FILE,
+    drop_checkpoints,
+    has_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from ucds.training.health import assess
+
+
+def checkpoint(step: int) -> Checkpoint:
+    evaluation = assess(torch.full((4, 3), 1 / 3), step)
+    result = StageResult("one", [evaluation], 0, torch.ones(1, 3), 0.5)
+    return Checkpoint("two", {"w": torch.arange(50.0) + step}, StageProgress(step=step), [result], 7)
+
+
+def step_of(found: Checkpoint | None) -> int:
+    assert found is not None
+    assert found.progress is not None
+    assert torch.equal(found.model["w"], torch.arange(50.0) + found.progress.step)
+    return found.progress.step
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with two checkpoints."""
+    for step in (1, 2):
+        write_checkpoint(tmp_path, checkpoint(step))
+    return tmp_path
+
+
+def test_the_latest_is_read_and_the_one_before_it_is_kept(run: Path) -> None:
+    with warnings.catch_warnings(action="error"):
+        assert step_of(read_checkpoint(run)) == 2
+    write_checkpoint(run, checkpoint(3))
+    (run / CHECKPOINT_FILE).unlink()  # as after a kill between the two renamings
+    with warnings.catch_warnings(action="error"):
+        assert step_of(read_checkpoint(run)) == 2
+    assert has_checkpoint(run)
+    drop_checkpoints(run)
+    assert not has_checkpoint(run)
+    assert read_checkpoint(run) is None
+    assert list(run.iterdir()) == []
+
+
+def sealed(content: Any) -> bytes:
+    """Return a file with a true digest that holds something else than a checkpoint."""
+    file = io.BytesIO()
+    torch.save(content, file)
+    return b"ucds-checkpoint/1 %s\n" % digest_of(file.getvalue()).encode() + file.getvalue()
+
+
+def saved(content: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
+
+
+FORMS: dict[str, Any] = {
+    "dictionary": {"a": 1},
+    "list": [1, 2],
+    "tensor": torch.zeros(3),
+    "nothing": None,
+    "weights of another kind": Checkpoint("s", {"w": 1}, None, [], 0),  # type: ignore[dict-item]
+    "no results": Checkpoint("s", {}, None, None, 0),  # type: ignore[arg-type]
+    "results of another kind": Checkpoint("s", {}, None, [{}], 0),  # type: ignore[list-item]
+    "progress of another kind": Checkpoint("s", {}, {"step": 1}, [], 0),  # type: ignore[arg-type]
+}
+DAMAGES = {
+    "empty": b"",
+    "text": b"not a checkpoint\n",
+    "a file without digest": saved({"a": 1}),
+    "cut": sealed([1])[:100],
+    "junk after a true head": b"ucds-checkpoint/1 %s\njunk" % digest_of(b"junk").encode(),
+} | {f"sealed {name}": sealed(content) for name, content in FORMS.items()}
+
+
+@pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
+def test_damage_falls_back_to_the_one_before(run: Path, content: bytes) -> None:
+    (run / CHECKPOINT_FILE).write_bytes(content)
+    with pytest.warns(UcdsWarning, match=r"checkpoint\.pt is damaged \(.+\): the one before it is used"):
+        assert step_of(read_checkpoint(run)) == 1
+    (run / EARLIER_FILE).write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is damaged \(.+\): delete it to start over"):
+        read_checkpoint(run)
+
+
+def test_any_changed_bit_is_found(run: Path) -> None:
+    path = run / CHECKPOINT_FILE
+    whole, generator = path.read_bytes(), random.Random(0)
+    for place in [*range(90), *(generator.randrange(len(whole)) for _ in range(60))]:
+        changed = whole[place] ^ 1 << generator.randrange(8)
+        path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
+        with pytest.warns(UcdsWarning, match="the one before it is used"):
+            assert step_of(read_checkpoint(run)) == 1
+
+
+def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
+    (run / CHECKPOINT_FILE).unlink()
+    (run / CHECKPOINT_FILE).mkdir()
+    with pytest.warns(UcdsWarning, match=r"checkpoint\.pt cannot be read \(Is a directory\): the one before"):
+        assert step_of(read_checkpoint(run)) == 1
+
+
+def test_what_was_being_replaced_is_never_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine stops at each of the two renamings."""
+    rename = os.replace
+    for survived in range(2):
+        calls: list[int] = []
+
+        def replace(self: Path, target: Path, calls: list[int] = calls, survived: int = survived) -> None:
+            calls.append(1)
+            if len(calls) > survived:
+                raise KeyboardInterrupt
+            rename(self, target)
+
+        monkeypatch.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            write_checkpoint(run, checkpoint(3))
+        monkeypatch.undo()
+        assert step_of(read_checkpoint(run)) == 2
