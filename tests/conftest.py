@@ -7,6 +7,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 # Before torch is imported: tests run side by side, and commands they start inherit it.
@@ -15,6 +16,8 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `hostile_files`
 
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
 

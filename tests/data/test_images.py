@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data import filling
+from ucds.data import filling, images
 from ucds.data.decode import decode_image, read_image_bytes
+from ucds.data.decoders import Decoders
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
@@ -27,17 +29,19 @@ ROW = 3 * SIZE * SIZE
 
 
 @pytest.fixture
-def decodings(monkeypatch) -> list[str]:
+def decodings(monkeypatch) -> Iterator[list[str]]:
     """The names of the files that have been decoded into the cache."""
     seen: list[str] = []
-    decode = filling.decode_image
 
-    def counted(data, size, path):
-        seen.append(Path(path).name)
-        return decode(data, size, path)
+    class Counted(Decoders):
+        def decode(self, data, size, path="image"):
+            seen.append(Path(path).name)
+            return super().decode(data, size, path)
 
-    monkeypatch.setattr(filling, "decode_image", counted)
-    return seen
+    decoders = Counted()
+    monkeypatch.setattr(filling, "own_decoders", lambda: decoders)
+    yield seen
+    decoders.close()
 
 
 def opened(tmp_path: Path, **options) -> ImageSamples:
@@ -368,7 +372,14 @@ def test_a_cache_that_may_only_be_read_is_used(tmp_path, make_images):
         for path in paths:
             path.chmod(0o555)
 
+        class Here(Decoders):
+            """That user may have no right to start this Python."""
+
+            def decode(self, data, size, path="image"):
+                return decode_image(data, size, path)
+
         def work() -> None:
+            filling.own_decoders = images.own_decoders = Here
             samples = opened(root)
             assert torch.equal(everything(samples), expected)
 

@@ -13,7 +13,6 @@ import pytest
 from serving_kit import NPY, WIDTH, FakeLabeller, make_run, npy, serving_process, vector
 
 from ucds.errors import UserError
-from ucds.serving import decoding
 from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
 from ucds.serving.server import Address, check_exposure, run_server
@@ -120,9 +119,3 @@ def test_limits_under_which_nothing_could_be_answered() -> None:
         Limits(max_batch=0)
     with pytest.raises(UserError, match="no room"):
         Limits(max_batch=100, max_queue=50)
-
-
-def test_the_service_reads_the_formats_that_are_decoded_offline() -> None:
-    from ucds.data import decode
-
-    assert decoding.FORMATS == decode._FORMATS

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ucds.data.screening import TooElaborateError, check_structure, check_tiles
 from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
@@ -23,8 +24,8 @@ ByteArray = npt.NDArray[np.uint8]
 DECODER_VERSION = 1  # part of every cache key: raise it whenever the decoded pixels change
 MAX_FILE_BYTES = 256 * 2**20
 MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
-_TOO_MANY_PIXELS = f"too many pixels (over {MAX_PIXELS / 1e6:.0f} million)"
-_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
+COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
+FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000")
 _ORIENTATION = 0x0112
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
@@ -67,7 +68,14 @@ def read_image_bytes(path: str | Path) -> bytes:
         raise UnusableImageError(path, f"cannot be read ({error.strerror})") from None
 
 
-def decode_image(data: bytes, size: int, path: str | Path = "image") -> ByteArray:
+def decode_image(
+    data: bytes,
+    size: int,
+    path: str | Path = "image",
+    *,
+    formats: tuple[str, ...] = FORMATS,
+    max_pixels: int = MAX_PIXELS,
+) -> ByteArray:
     """Decode the contents of an image file to a square of 8-bit RGB.
 
     The first frame is taken, transparency laid on white, deeper pixels scaled to 8 bits, the image
@@ -78,18 +86,24 @@ def decode_image(data: bytes, size: int, path: str | Path = "image") -> ByteArra
         data: bytes of the file.
         size: side of the square in pixels.
         path: name of the file, for messages only.
+        formats: formats that are read, by Pillow's names.
+        max_pixels: most pixels, checked in the header before a pixel is decoded; at most 89 million.
 
     Returns:
         ``(3, size, size)`` uint8, contiguous.
 
     Raises:
-        UnusableImageError: the file is not an image, damaged, truncated, or has more than 89 million pixels.
+        UnusableImageError: the file is not an image, damaged, truncated, built to keep a decoder busy, or has
+            too many pixels.
     """
-    with _explained(path), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-        if image.width * image.height <= MAX_PIXELS:
+    with _explained(path):
+        check_structure(data)
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            check_tiles(image)
+            _check_pixels(image, path, max_pixels)
             # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
             image.draft(None, (2 * size, 2 * size))
-        return to_square(image, size, path)
+            return to_square(image, size, path)
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
@@ -104,8 +118,7 @@ def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
         UnusableImageError: the image is damaged, or has more than 89 million pixels.
     """
     with _explained(path):
-        if image.width * image.height > MAX_PIXELS:
-            raise UnusableImageError(path, _TOO_MANY_PIXELS)
+        _check_pixels(image, path, MAX_PIXELS)
         if 0 in image.size:
             raise UnusableImageError(path, "no pixels")
         image.load()
@@ -119,6 +132,15 @@ def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
 
 
+def _check_pixels(image: Image.Image, path: str | Path, most: int) -> None:
+    if image.width * image.height > most:
+        raise UnusableImageError(path, _too_many_pixels(most))
+
+
+def _too_many_pixels(most: int) -> str:
+    return f"too many pixels (over {most / 1e6:.0f} million)"
+
+
 @contextmanager
 def _explained(path: str | Path) -> Iterator[None]:
     """Turn whatever a decoder raises into an error that names the file and the reason."""
@@ -129,7 +151,9 @@ def _explained(path: str | Path) -> Iterator[None]:
     except UnidentifiedImageError:
         raise UnusableImageError(path, "not an image of a known format") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise UnusableImageError(path, _TOO_MANY_PIXELS) from None
+        raise UnusableImageError(path, _too_many_pixels(MAX_PIXELS)) from None
+    except TooElaborateError as error:
+        raise UnusableImageError(path, f"built to be slow to decode ({error})") from None
     except MemoryError:
         raise UnusableImageError(path, "does not fit into memory") from None
     except Exception as error:  # damaged files raise almost anything: SyntaxError, struct.error ..
@@ -141,9 +165,18 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode in _DEEP_MODES:
         return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:
-        colours = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours).convert("RGB")
+        return _on_white(image)
     return image.convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Lay an image on white, some rows at a time: a large one would need its memory four times."""
+    result = Image.new("RGB", image.size)
+    for top in range(0, image.height, 512):
+        box = (0, top, image.width, min(top + 512, image.height))
+        colours = image.crop(box).convert("RGBA")
+        result.paste(Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours), box)
+    return result
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

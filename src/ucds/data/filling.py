@@ -12,7 +12,8 @@ import numpy as np
 
 from ucds.data.cache import RowStore
 from ucds.data.content import content_key
-from ucds.data.decode import ByteArray, UnusableImageError, decode_image, read_image_bytes
+from ucds.data.decode import ByteArray, UnusableImageError, read_image_bytes
+from ucds.data.decoders import own_decoders
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp, stamp
 from ucds.errors import NoSpaceError
@@ -129,7 +130,7 @@ class Filling:
             key = content_key(data)
             if self.store.rows_of([key])[0] >= 0:
                 return _Loaded(position, before, key)
-            return _Loaded(position, before, key, decode_image(data, self.size, path))
+            return _Loaded(position, before, key, own_decoders().decode(data, self.size, path))
         except UnusableImageError as error:
             return _Loaded(position, problem=error)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.content import IntArray, content_key, fingerprint
-from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, read_image_bytes
+from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, read_image_bytes
+from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest
@@ -140,7 +141,7 @@ class ImageSamples:
             data = read_image_bytes(path)
             if content_key(data) != self.keys[position]:
                 raise InputError(f"{path} has changed since it was first read; start the run again.")
-            return decode_image(data, self.size, path)
+            return own_decoders().decode(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
 

@@ -1,0 +1,237 @@
+"""Decode images in processes that can be killed: a file may take for ever, or all the memory there is.
+
+`concurrent.futures` cannot kill one of its processes, and pebble, which can, starts them through
+`multiprocessing`: that runs the caller's own script again, or copies a process full of threads. So
+these are plain processes, each at the end of a pipe of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import CancelledError
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+
+from ucds.data.decode import FORMATS, MAX_PIXELS, ByteArray, UnusableImageError
+from ucds.data.decoding_process import DONE, IDLE_SECONDS
+
+_MODULE = "ucds.data.decoding_process"
+_START_SECONDS = 120.0  # a loaded machine may take long to start a process
+_PATIENCE = 4  # by the clock, where other work keeps the processors
+
+
+@dataclass(frozen=True)
+class DecodeBounds:
+    """Bounds on the decoding of one image. The defaults are for files of one's own.
+
+    Attributes:
+        seconds: processor time after which decoding is given up; four times as long by the clock.
+        memory_bytes: memory that a decoding process may take beyond that of its start.
+        max_pixels: pixels of one image, checked in its header before a pixel is decoded.
+        formats: formats that are read, by Pillow's names.
+        niceness: amount by which the processes give way to others; 0 to 19.
+    """
+
+    seconds: float = 60.0
+    memory_bytes: int = 4 * 2**30
+    max_pixels: int = MAX_PIXELS
+    formats: tuple[str, ...] = FORMATS
+    niceness: int = 0
+
+
+class Decoders:
+    """Processes that decode images: as many as there are callers at a time, kept for the next callers.
+
+    Args:
+        bounds: bounds on the decoding of one image; those for files of one's own if ``None``.
+    """
+
+    def __init__(self, bounds: DecodeBounds | None = None) -> None:
+        self.bounds = bounds or DecodeBounds()
+        self._idle: deque[_Process] = deque()
+        self._closed, self._owner = False, os.getpid()
+
+    def decode(self, data: bytes, size: int, path: str | Path = "image") -> ByteArray:
+        """Decode an image as :func:`ucds.data.decode.decode_image` does, within the bounds.
+
+        Raises:
+            UnusableImageError: the file is not a usable image, or decoding it broke a bound or its process.
+        """
+        return Decoding(self, data, size, path).run()
+
+    def close(self) -> None:
+        """End the idle processes; those at work end when their image is done or cancelled."""
+        self._closed = True
+        self._forget_others()
+        while self._idle:
+            self._idle.pop().kill()
+
+    def take(self) -> _Process:
+        """Return a process without work."""
+        self._forget_others()
+        while True:
+            try:
+                process = self._idle.pop()
+            except IndexError:
+                return _Process(self.bounds)
+            if time.monotonic() - process.since < IDLE_SECONDS / 2:
+                return process
+            process.kill()  # it ends by itself about now
+
+    def give_back(self, process: _Process) -> None:
+        """Keep a process for the next image."""
+        process.since = time.monotonic()
+        self._idle.append(process)
+        if self._closed:
+            self.close()
+
+    def _forget_others(self) -> None:
+        """Leave the processes of the parent to it, where this is the copy in a forked child."""
+        if self._owner != os.getpid():
+            self._owner, self._idle = os.getpid(), deque()
+
+
+class Decoding:
+    """The decoding of one image, which another thread may cancel."""
+
+    def __init__(self, decoders: Decoders, data: bytes, size: int, path: str | Path = "image") -> None:
+        self._decoders, self._data, self._size, self._path = decoders, data, size, path
+        self._lock, self._cancelled = threading.Lock(), False
+        self._process: _Process | None = None
+
+    def cancel(self) -> None:
+        """Give the image up, at once."""
+        with self._lock:
+            self._cancelled = True
+            if self._process is not None:
+                self._process.interrupt()
+
+    def run(self) -> ByteArray:
+        """Decode the image.
+
+        Raises:
+            UnusableImageError: the file is not a usable image, or decoding it broke a bound or its process.
+            CancelledError: it was cancelled.
+        """
+        with self._lock:
+            if self._cancelled:
+                raise CancelledError
+            process = self._process = self._decoders.take()
+        seconds, whole = self._decoders.bounds.seconds, False
+        try:
+            answer = process.ask(self._data, self._size, seconds)
+            whole = True
+        except TimeoutError:
+            reason = f"not decoded within {seconds:g} seconds"
+            raise UnusableImageError(self._path, reason) from None
+        except (EOFError, OSError):
+            if self._cancelled:
+                raise CancelledError from None
+            raise UnusableImageError(self._path, "its decoder crashed") from None
+        finally:
+            with self._lock:
+                self._process = None
+            if whole and not self._cancelled:
+                self._decoders.give_back(process)
+            else:
+                process.kill()
+        if answer[:1] != DONE:
+            raise UnusableImageError(self._path, answer[1:].decode(errors="replace"))
+        return np.frombuffer(answer, np.uint8, offset=1).reshape(3, self._size, self._size)
+
+
+class _Process:
+    """One process that decodes, and the pipe to it."""
+
+    def __init__(self, bounds: DecodeBounds) -> None:
+        self.since = time.monotonic()
+        self._pipe, theirs = Pipe()
+        number = theirs.fileno()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, str(number), json.dumps(asdict(bounds))],
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # libraries write there what a file makes them say
+                start_new_session=True,  # Ctrl-C is for the caller
+                env=_environment(),
+            )
+        self._ready = False
+
+    def ask(self, data: bytes, size: int, seconds: float) -> bytes:
+        """Return the process's answer.
+
+        Raises:
+            TimeoutError: there is none in time.
+            EOFError: the process has ended.
+            OSError: the process has ended.
+        """
+        self._wait_until_ready()
+        end, used = time.monotonic() + _PATIENCE * seconds, self._seconds_used()
+        self._pipe.send_bytes(size.to_bytes(4))
+        self._pipe.send_bytes(data)
+        left = seconds
+        while not self._pipe.poll(left):
+            left = min(used + seconds - self._seconds_used(), end - time.monotonic())
+            if left < 0.01:
+                raise TimeoutError
+        return self._pipe.recv_bytes(1 + 3 * size * size + 4096)
+
+    def interrupt(self) -> None:
+        """End the process, whatever it is doing; who waits for its answer gets an EOFError."""
+        self._process.kill()
+
+    def kill(self) -> None:
+        """End the process, and free what it holds."""
+        self._process.kill()
+        self._process.wait()
+        self._pipe.close()
+
+    def _seconds_used(self) -> float:
+        """Return the processor time that the process has taken; the clock where that is not known."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return time.monotonic()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _wait_until_ready(self) -> None:
+        if self._ready:
+            return
+        if not self._pipe.poll(_START_SECONDS):
+            raise RuntimeError(f"{_MODULE} does not start")
+        try:
+            self._pipe.recv_bytes(1)
+        except EOFError:
+            if self._process.wait() < 0:  # killed by somebody
+                raise
+            raise RuntimeError(f"{_MODULE} cannot start; see `python -m {_MODULE}`") from None
+        self._ready = True
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of the processes: this package, one thread, and none of the provider's secrets."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UCDS_", "PG"))}
+    paths = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
+    return kept | single | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+@cache
+def own_decoders() -> Decoders:
+    """Return the processes that decode one's own files, the same for the whole program."""
+    decoders = Decoders()
+    atexit.register(decoders.close)
+    return decoders
