@@ -44,10 +44,10 @@ def test_without_variance_the_interval_is_the_mean() -> None:
 
 def test_two_tasks_without_variance_are_drawn_as_they_are() -> None:
     # Of two draws of two tasks a quarter each is (0, 0) and (1, 1): the whole range is in the interval.
-    found = over_tasks([np.array([0.0, 0.0]), np.array([1.0, 1.0])])
+    found = over_tasks([[np.array([0.0, 0.0])], [np.array([1.0, 1.0])]])
     assert found == Interval(0.0, 1.0)
     # And half of them are (0, 1): between the quartiles lies the middle only.
-    narrow = over_tasks([np.array([0.0, 0.0]), np.array([1.0, 1.0])], level=0.4)
+    narrow = over_tasks([[np.array([0.0, 0.0])], [np.array([1.0, 1.0])]], level=0.4)
     assert narrow == Interval(0.5, 0.5)
 
 
@@ -56,7 +56,7 @@ def test_many_equal_tasks_leave_the_variance_of_the_seeds() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(0, 1, 40)
     values = (values - values.mean()) / values.std()
-    found = over_tasks([values] * 25)
+    found = over_tasks([[values]] * 25)
     half = 1.96 / math.sqrt(25 * 40)
     assert found.low == pytest.approx(-half, rel=0.06)
     assert found.high == pytest.approx(half, rel=0.06)
@@ -69,13 +69,37 @@ def test_seeds_are_not_tasks() -> None:
     few = [mean + rng.normal(0, 1, 5) for mean in tasks]
     many = [mean + rng.normal(0, 1, 500) for mean in tasks]
     seeds = [over_seeds(d) for d in (few, many)]
-    over = [over_tasks(d) for d in (few, many)]
+    over = [over_tasks([[task] for task in d]) for d in (few, many)]
     assert seeds[1].high - seeds[1].low < 0.2 * (seeds[0].high - seeds[0].low)
     assert over[1].high - over[1].low > 4
 
 
+def test_tasks_of_one_group_are_drawn_together() -> None:
+    # Of two draws: twice the first group, mean 0; twice the second, (1 + 4) / 2; one of each, 5 / 3.
+    groups = [[np.array([0.0, 0.0])], [np.array([1.0, 1.0]), np.array([4.0, 4.0])]]
+    assert over_tasks(groups) == Interval(0.0, 2.5)
+    narrow = over_tasks(groups, level=0.4)
+    assert (narrow.low, narrow.high) == pytest.approx((5 / 3, 5 / 3))
+
+
+def test_groups_change_the_interval_over_tasks_alone() -> None:
+    ours = {"a": {0: 1.0, 1: 2.0}, "b": {0: 5.0, 1: 5.0}, "c": {0: 6.0, 1: 5.0}}
+    theirs = {task: dict.fromkeys(runs, 0.0) for task, runs in ours.items()}
+    apart = compare(ours, theirs)
+    together = compare(ours, theirs, group=lambda task: "bc" if task in "bc" else task)
+    one = compare(ours, theirs, group=lambda task: "all")
+    assert apart is not None
+    assert together is not None
+    assert one is not None
+    assert apart.difference == together.difference == one.difference == 4.0
+    assert apart.over_seeds == together.over_seeds == one.over_seeds
+    assert (apart.groups, together.groups, one.groups) == (3, 2, 1)
+    assert together.over_tasks.high - together.over_tasks.low > apart.over_tasks.high - apart.over_tasks.low
+    assert one.over_tasks == Interval(-math.inf, math.inf)
+
+
 def test_the_same_runs_give_the_same_interval() -> None:
-    differences = [np.array([1.0, 2.0, 4.0]), np.array([0.0, 3.0])]
+    differences = [[np.array([1.0, 2.0, 4.0])], [np.array([0.0, 3.0])]]
     assert over_tasks(differences) == over_tasks(differences)
 
 

@@ -52,7 +52,7 @@ def test_mean_and_standard_deviation_by_hand() -> None:
     accuracy, compared, other = rows(text_of(benchmark(), RECORDS), "frozen k-means")
     # 60, 70, 80: mean 70, sample standard deviation 10. The mean over targets is of their means.
     assert accuracy[1:] == ["70.0 +- 10.0 (3)", "30.0 (1)", "50.0", "-", "-", "-"]
-    assert compared[1:] == ["+10.0", "-", "-", "1", "1"]
+    assert compared[1:] == ["+10.0", "-", "-", "1", "1", "1"]
     # NMI over all four records: (40 + 60 + 80 + 20) / 4; seconds: (2 + 2 + 2 + 6) / 4.
     assert other[1:] == ["50.0", "25.0", "-", "-", "-", "3.0", "-", "-", "100"]
 
@@ -151,7 +151,7 @@ def test_variants_of_one_method_are_rows_by_their_names() -> None:
     assert rows(text, "**PCD**")[0][1:] == ["55.0 +- 7.1 (2)", "46.8"]
     accuracy, compared, _ = rows(text, "pooled source")
     assert accuracy[1:] == ["57.0 +- 7.1 (2)", "45.6 +- 1.0"]
-    assert compared[1:] == ["+2.0", "+2.0 to +2.0", "-", "1", "2"]
+    assert compared[1:] == ["+2.0", "+2.0 to +2.0", "-", "1", "1", "2"]
     # One record serves all rows that mean the same.
     assert rows(text, "again")[0][1:] == ["55.0 +- 7.1 (2)", "-"]
 
@@ -179,7 +179,7 @@ def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() 
     assert reference(results, RowKey("W", "po")) == RowKey("", "kmeans")
 
 
-def choosing(accuracies: dict[str, list[float]]) -> str:
+def choosing(accuracies: dict[str, list[float]], held_out: list[str] | None = None) -> str:
     """A page of variants of PCD with these accuracies on "a" by seed, of which the last chooses."""
     names = list(accuracies)
     weights = dict(zip(names, (0.1, 0.2, 0.3, 0.4), strict=False))
@@ -191,7 +191,8 @@ def choosing(accuracies: dict[str, list[float]]) -> str:
         ],
         choices=[
             {"name": "every", "method": "pcd", "chooser": names[-1], "options": names[:-1]},
-            {"name": "again", "method": "pcd", "chooser": names[0], "options": names[:-1]},
+            {"name": "again", "method": "pcd", "chooser": names[0], "options": names[:-1]}
+            | {"held_out": held_out or []},
         ],
     )
     records = [
@@ -211,6 +212,15 @@ def test_a_choice_stands_beside_an_oracles() -> None:
     assert (again[1], again[4]) == ("+0.0", "0%")
     assert both[1] == "+0.8"
     assert both[3:] == ["+2.0", "38%", "2", "4"]
+
+
+def test_held_out_tasks_have_a_share_of_their_own() -> None:
+    accuracies = {"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]}
+    text = choosing(accuracies, held_out=["a"])
+    assert rows(text, "**tuned")[0][1] == rows(text, "every")[0][1] == "+1.5"
+    assert rows(text, "**held out")[0][1:] == rows(text, "again")[0][1:]
+    assert rows(text, "**all")[0][1] == "+0.8"
+    assert not rows(choosing(accuracies), "**held out")
 
 
 def test_options_of_a_choice_are_compared_with_the_first() -> None:
@@ -234,7 +244,20 @@ def test_a_part_of_the_samples_is_another_task() -> None:
     asked = benchmark(variants=[{"name": "part", "subset": "imbalanced"}], reference="PCD")
     part = record("pcd", "a", 0, 0.1, subset="imbalanced")
     compared = rows(text_of(asked, [*RECORDS, part]), "PCD, part")[1]
-    assert compared[1:] == ["-", "-", "-", "-", "-"]
+    assert compared[1:] == ["-"] * 6
+
+
+def test_targets_that_show_the_same_objects_are_one_independent_task() -> None:
+    domains = ["amazon", "webcam", "dslr"]
+    grid = {"backbone": "net", "dataset": "office31", "targets": domains, "methods": ["kmeans", "pcd"]}
+    made = [
+        record(method, target, seed, accuracy, dataset="office31")
+        for method, accuracy in (("kmeans", 0.5), ("pcd", 0.4))
+        for target in domains
+        for seed in (0, 1)
+    ]
+    compared = rows(text_of(benchmark(grid=grid, paper={}), made), "frozen k-means")[1]
+    assert compared[1:] == ["+10.0", "+10.0 to +10.0", "+10.0 to +10.0", "3", "2", "6"]
 
 
 def test_each_data_set_has_a_table() -> None:

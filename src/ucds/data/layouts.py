@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ucds.data.samples import Listing
 from ucds.errors import UcdsWarning
@@ -18,14 +18,21 @@ class Layout:
         name: name of the data set.
         counts: number of images of each domain, under the usual folder name.
         n_classes: number of classes.
+        same_objects: domains that are photographs of the same objects, under one name of the objects.
     """
 
     name: str
     counts: Mapping[str, int]
     n_classes: int
+    same_objects: Mapping[str, str] = field(default_factory=dict)
 
 
-OFFICE_31 = Layout("Office-31 (common release)", {"amazon": 2817, "dslr": 498, "webcam": 795}, 31)
+OFFICE_31 = Layout(
+    "Office-31 (common release)",
+    {"amazon": 2817, "dslr": 498, "webcam": 795},
+    31,
+    {"dslr": "office", "webcam": "office"},
+)
 OFFICE_HOME = Layout("Office-Home", {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357}, 65)
 PACS = Layout("PACS", {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}, 7)
 LAYOUTS = (OFFICE_31, OFFICE_HOME, PACS)

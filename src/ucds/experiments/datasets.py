@@ -27,6 +27,17 @@ KNOWN = {
 """Data sets by the name that benchmarks give them."""
 
 
+def objects_in(dataset: str, domain: str) -> str:
+    """Return a name of the objects that a domain shows, equal for domains that show the same objects.
+
+    Args:
+        dataset: name of the data set, as benchmarks give it.
+        domain: name of the domain.
+    """
+    known = KNOWN.get(dataset)
+    return domain if known is None else known.layout.same_objects.get(domain, domain)
+
+
 @dataclass(frozen=True)
 class Located:
     """A data set on this machine.

@@ -112,6 +112,7 @@ class Choice(BaseModel):
     method: str
     chooser: str = Field(description="name of the variant that chooses")
     options: tuple[str, ...] = Field(min_length=2, description="names of the variants to choose from")
+    held_out: tuple[str, ...] = Field((), description="targets on which nothing of the chooser was tuned")
 
 
 class Figure(BaseModel):

@@ -1,13 +1,15 @@
 """Compares two methods by pairs of runs on the same task with the same seed.
 
 A hundred seeds on one task say nothing of the next task. So there are two intervals for a mean difference:
-one for the same tasks with other seeds, the other for other tasks of the same kind with other seeds.
+one for the same tasks with other seeds, the other for other tasks of the same kind with other seeds. Tasks
+that are no independent draws, such as photographs of the same objects by two cameras, count as one group.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +41,7 @@ class Comparison:
         over_seeds: interval for the same tasks with other seeds.
         over_tasks: interval for other tasks with other seeds.
         tasks: number of tasks.
+        groups: number of groups of tasks that are independent of each other.
         pairs: number of pairs of runs, over all tasks.
     """
 
@@ -46,33 +49,38 @@ class Comparison:
     over_seeds: Interval
     over_tasks: Interval
     tasks: int
+    groups: int
     pairs: int
 
 
-def compare(ours: Runs, theirs: Runs, *, level: float = 0.95) -> Comparison | None:
+def compare(
+    ours: Runs, theirs: Runs, *, group: Callable[[Any], Hashable] = lambda task: task, level: float = 0.95
+) -> Comparison | None:
     """Compare two methods over the tasks and seeds that both have.
 
     Args:
         ours: numbers of the first method.
         theirs: numbers of the second method.
+        group: function that returns the group of a task; without it, every task is a group of its own.
         level: confidence level of the intervals.
 
     Returns:
         The comparison; ``None`` if the methods have no run in common.
     """
-    differences = [
-        np.array([mine[seed] - theirs[task][seed] for seed in sorted(mine.keys() & theirs[task].keys())])
-        for task, mine in ours.items()
-        if task in theirs
-    ]
-    differences = [values for values in differences if len(values)]
-    if not differences:
+    by_group: dict[Hashable, list[FloatArray]] = defaultdict(list)
+    for task, mine in ours.items():
+        common = sorted(mine.keys() & theirs.get(task, {}).keys())
+        if common:
+            by_group[group(task)].append(np.array([mine[seed] - theirs[task][seed] for seed in common]))
+    if not by_group:
         return None
+    differences = [values for tasks in by_group.values() for values in tasks]
     return Comparison(
         float(np.mean([values.mean() for values in differences])),
         over_seeds(differences, level),
-        over_tasks(differences, level),
+        over_tasks(list(by_group.values()), level),
         len(differences),
+        len(by_group),
         sum(map(len, differences)),
     )
 
@@ -115,27 +123,30 @@ def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interv
     return Interval(mean - half, mean + half)
 
 
-def over_tasks(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
-    """Compute the percentile interval of a two-level bootstrap: tasks are drawn, then seeds within each.
+def over_tasks(groups: Sequence[Sequence[FloatArray]], level: float = 0.95) -> Interval:
+    """Compute the percentile interval of a bootstrap: groups of tasks are drawn, then seeds within each task.
 
-    With few tasks the interval is rough and rather too narrow; with one task it is infinite. The draws are
-    the same at every call.
+    A group is drawn with all its tasks, and every task that is drawn counts alike in the mean. With few
+    groups the interval is rough and rather too narrow; with one group it is infinite. The draws are the same
+    at every call.
 
     Args:
-        differences: differences of each task by seed, ``(n_t,)``.
+        groups: differences by seed, ``(n_t,)``, of each task of each group.
         level: confidence level.
 
     Source:
         A. C. Davison and D. V. Hinkley, Bootstrap Methods and their Application, 1997, section 3.8.
     """
-    count = len(differences)
+    count = len(groups)
     if count < 2:
         return Interval(-math.inf, math.inf)
     rng = np.random.default_rng(0)
     drawn = rng.integers(count, size=(DRAWS, count))
-    means = np.empty((DRAWS, count))
-    for task, values in enumerate(differences):
-        places = drawn == task
-        means[places] = values[rng.integers(len(values), size=(places.sum(), len(values)))].mean(axis=1)
-    low, high = np.quantile(means.mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    sums = np.zeros((DRAWS, count))
+    for number, tasks in enumerate(groups):
+        places = drawn == number
+        for values in tasks:
+            sums[places] += values[rng.integers(len(values), size=(places.sum(), len(values)))].mean(axis=1)
+    sizes = np.array([len(tasks) for tasks in groups])[drawn]
+    low, high = np.quantile(sums.sum(1) / sizes.sum(1), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))

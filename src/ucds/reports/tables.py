@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ucds.experiments.columns import COLUMNS, Record
+from ucds.experiments.datasets import objects_in
 from ucds.experiments.grid import Benchmark, Choice, Published
 from ucds.experiments.records import FILE, read_records
 from ucds.files import write_text_atomically
 from ucds.reports.benchmark_figures import draw_figures
-from ucds.reports.statistics import Runs, best_of, compare
+from ucds.reports.statistics import Comparison, Runs, best_of, compare
 from ucds.reports.table_rows import RowKey, TableRecords, collect
 from ucds.reports.table_text import (
     MISSING,
@@ -26,6 +27,9 @@ from ucds.reports.table_text import (
     to_latex,
     to_markdown,
 )
+
+TaskRuns = dict[tuple[str, str, str], dict[int, float]]
+"""Accuracies by data set, target and subset, and within that by seed."""
 
 ALSO = ("nmi", "ari", "oracle_accuracy", "proportions_l1", "uniform_l1", "seconds", "images_per_second")
 ALSO_OF_THE_MACHINE = ("parameters", "peak_memory_mib")
@@ -142,13 +146,13 @@ def _comparisons(results: TableRecords) -> list[Table]:
         ours = reference(results, row)
         if row == ours:
             continue
-        found = compare(_by_task(results, row), _by_task(results, ours))
-        entries: tuple[Entry, ...] = (NOTHING,) * 5
+        found = _compare(_by_task(results, row), _by_task(results, ours))
+        entries: tuple[Entry, ...] = (NOTHING,) * 6
         if found is not None:
-            counts = (str(found.tasks), str(found.pairs))
+            counts = (str(found.tasks), str(found.groups), str(found.pairs))
             entries = (Number(found.difference, signed=True), found.over_seeds, found.over_tasks, *counts)
         rows[ours].append(Row(results.title(row), entries))
-    columns = ("method", "difference", "other seeds", "other tasks", "tasks", "pairs")
+    columns = ("method", "difference", "other seeds", "other tasks", "tasks", "independent", "pairs")
     return [
         Table(_COMPARED.format(results.title(ours)), columns, tuple(compared))
         for ours, compared in rows.items()
@@ -157,30 +161,40 @@ def _comparisons(results: TableRecords) -> list[Table]:
 
 _COMPARED = (
     "Points of accuracy above {}, paired by task and seed, with 95 % intervals: for these tasks with other "
-    "seeds (Satterthwaite's t), and for other tasks too (two-level bootstrap; rough with so few tasks)."
+    "seeds (Satterthwaite's t), and for other tasks too (two-level bootstrap; rough with so few tasks). "
+    "Targets that show the same objects are not independent, and are drawn together."
 )
 
 
 def _choices(results: TableRecords) -> Table:
-    """Show the gain of every choice, and of all together, beside the gain of an oracle."""
-    names = [choice.name for choice in results.benchmark.choices]
-    runs = [_chosen(results, choice) for choice in results.benchmark.choices]
-    rows = [Row(name, _share_of_gain(*of_choice)) for name, of_choice in zip(names, runs, strict=True)]
-    if len(rows) > 1:
+    """Show the gain of every choice, and of all together, beside the gain of an oracle.
+
+    If some tasks are held out, they and the tuned ones also have a row each.
+    """
+    choices = results.benchmark.choices
+    runs = [_chosen(results, choice) for choice in choices]
+    rows = [
+        Row(choice.name, _share_of_gain(*of_choice)) for choice, of_choice in zip(choices, runs, strict=True)
+    ]
+    tasks = {(choice, task) for choice, (chosen, *_) in zip(choices, runs, strict=True) for task in chosen}
+    held_out = {(choice, task) for choice, task in tasks if task[1] in choice.held_out}
+    parts = {"tuned": tasks - held_out, "held out": held_out} if held_out and held_out != tasks else {}
+    for name, kept in {**parts, **({"all": tasks} if len(rows) > 1 else {})}.items():
         together = (
             {
-                (name, task): found
-                for name, part in zip(names, parts, strict=True)
+                (choice.name, task): found
+                for choice, part in zip(choices, series, strict=True)
                 for task, found in part.items()
+                if (choice, task) in kept
             }
-            for parts in zip(*runs, strict=True)
+            for series in zip(*runs, strict=True)
         )
-        rows.append(Row("all", _share_of_gain(*together), emphasised=True))
+        rows.append(Row(name, _share_of_gain(*together), emphasised=True))
     columns = ("choice", "gain", "other seeds", "oracle's gain", "share", "tasks", "pairs")
     return Table(_CHOSEN, columns, tuple(rows))
 
 
-def _chosen(results: TableRecords, choice: Choice) -> tuple[Runs, Runs, Runs]:
+def _chosen(results: TableRecords, choice: Choice) -> tuple[TaskRuns, TaskRuns, TaskRuns]:
     """Return the accuracies of the chooser, of the first option, and of the best option of every run."""
     chosen, *options = (
         _by_task(results, RowKey(name, choice.method)) for name in (choice.chooser, *choice.options)
@@ -190,7 +204,8 @@ def _chosen(results: TableRecords, choice: Choice) -> tuple[Runs, Runs, Runs]:
 
 _CHOSEN = (
     "What is gained by choosing, in points of accuracy above the first option, with a 95 % interval for "
-    "other seeds, and what an oracle would gain that knew the best option of every single run."
+    "other seeds, and what an oracle would gain that knew the best option of every single run. Tasks are "
+    "held out if no choice of the method was made on them."
 )
 
 
@@ -203,13 +218,18 @@ def _share_of_gain(chosen: Runs, first: Runs, best: Runs) -> tuple[Entry, ...]:
     return (*gains, share, str(found.tasks), str(found.pairs))
 
 
-def _by_task(results: TableRecords, row: RowKey) -> dict[tuple[str, str, str], dict[int, float]]:
+def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:
     """Return the accuracies of a row by data set, target and subset: another subset is another task."""
-    found: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    found: TaskRuns = defaultdict(dict)
     for (of_row, dataset, target), runs in results.runs.items():
         for seed, record in runs.items() if of_row == row else ():
             found[dataset, target, record["subset"]][seed] = 100 * record["accuracy"]
     return found
+
+
+def _compare(ours: TaskRuns, theirs: TaskRuns) -> Comparison | None:
+    """Compare two rows; targets that show the same objects count as one independent task."""
+    return compare(ours, theirs, group=lambda task: (task[0], objects_in(task[0], task[1])))
 
 
 def _others(results: TableRecords) -> Table:
