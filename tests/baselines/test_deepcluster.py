@@ -20,6 +20,7 @@ from ucds.baselines.settings import DeepClusterSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
+from ucds.models import ModelOutput
 from ucds.training.prediction import encode
 from ucds.training.seeds import numpy_generator, torch_generator
 
@@ -99,6 +100,26 @@ def test_momentum_is_for_the_layers_that_stay(session: Any, target: Any) -> None
     assert [weight is model.prototypes for weight in without["params"]] == [True]
     (others,) = [group for group in groups if group["momentum"] == 0.9]
     assert len(others["params"]) == len(list(model.parameters())) - 1
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_the_last_layer_sees_the_features_after_a_relu(
+    session: Any, target: Any, monkeypatch: pytest.MonkeyPatch, rectified: bool
+) -> None:
+    losses: list[float] = []
+    update = Loop.update
+
+    def spied(loop: Loop, **terms: torch.Tensor) -> None:
+        losses.append(terms["pseudo_labels"].item())
+        update(loop, **terms)
+
+    def negative(loop: Loop, inputs: torch.Tensor) -> Any:
+        return ModelOutput(-torch.ones(len(inputs), 16, requires_grad=True), torch.zeros(0))
+
+    monkeypatch.setattr(Loop, "update", spied)
+    monkeypatch.setattr(Loop, "forward", negative)
+    run(session, target, rectified=rectified, epochs=1)
+    assert [loss == pytest.approx(np.log(4), abs=1e-6) for loss in losses] == [rectified] * 3
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ucds.backbones import identity_backbone, module_backbone
+from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
 from ucds.baselines.loop import Loop
 from ucds.baselines.settings import PairSettings
-from ucds.baselines.sub_heads import conclude, in_pairs, make_optimiser, pair_probabilities, prepare_networks
+from ucds.baselines.sub_heads import (
+    conclude,
+    in_pairs,
+    make_optimiser,
+    pair_probabilities,
+    prepare_networks,
+    with_best_rate,
+)
 from ucds.training.prediction import predict
 
 SETTINGS = PairSettings(sub_heads=3, over_clustering=2.5, feature_dropout=0.05)
@@ -92,4 +101,20 @@ def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None
     )  # nothing is dropped
     losses = -mutual_information(view_joint(*pair_probabilities(made.heads, views, False)))
     assert losses.argmin() == 1
+    assert found.information == pytest.approx(-losses.min().item(), abs=0.2)  # features are dropped there
     assert not found.model.training
+
+
+def test_the_rate_of_lowest_loss_is_taken_at_the_cost_of_all() -> None:
+    information, trained = {1e-4: 0.1, 1e-3: 0.7, 1e-2: 0.3, 5.0: 9.0}, []
+
+    def train(settings: PairSettings) -> Clustering:
+        trained.append(settings)
+        labels = np.full(3, len(trained))
+        return Clustering(labels, 2.0, 100, nn.Identity(), information[settings.learning_rate])
+
+    found = with_best_rate(SETTINGS.model_copy(update={"rates": (1e-4, 1e-3, 1e-2)}), train)
+    assert (found.labels[0], found.information) == (2, 0.7)
+    assert (found.seconds, found.images_seen) == (6.0, 300)
+    assert [settings.learning_rate for settings in trained] == [1e-4, 1e-3, 1e-2]
+    assert with_best_rate(SETTINGS.model_copy(update={"learning_rate": 5.0}), train).information == 9.0

@@ -39,6 +39,13 @@ source_epochs = 1
 target_epochs = 1
 batch_size = 8
 sub_heads = 2
+[settings.turtle]
+steps = 2
+[settings.temi]
+steps = 2
+heads = 2
+[settings.scp]
+steps = 2
 """
 
 
@@ -52,11 +59,11 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
     monkeypatch.setattr(module, "run_jobs", run_inline)
     machine = make_machine(tmp_path)
     write_pictures(tmp_path / "data", ["a", "b", "c"])
-    methods = 'methods = ["deepcluster", "iic", "acids"]'
-    asked = small(tmp_path, QUICK, methods=methods, seeds="seeds = [0]", **WITHOUT_PCD)
-    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 3
+    names = ["turtle", "temi", "scp", "deepcluster", "iic", "acids"]
+    asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]", **WITHOUT_PCD)
+    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == len(names)
     found = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
-    assert list(found) == ["deepcluster", "iic", "acids"]
+    assert list(found) == names
     for method, record in found.items():
         assert record["settings"].items() >= asked.settings[method].items()
         assert 0 < record["accuracy"] <= 1

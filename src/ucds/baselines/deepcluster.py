@@ -71,7 +71,9 @@ def cluster_by_deepcluster(
         sampler = DomainBalancedSampler(filled, settings.batch_size, session.runtime.seed)
         targets = torch.from_numpy(labels).to(session.runtime.device)
         for batch in loop.epoch(sampler):
-            logits = loop.forward(batch.inputs).logits
+            features = loop.forward(batch.inputs).features
+            # As in the released code, k-means sees the features before the ReLU, the last layer after it.
+            logits = (features.relu() if settings.rectified else features) @ model.prototypes
             loop.update(pseudo_labels=functional.cross_entropy(logits, targets[batch.index]))
     labels = _cluster(session, model, own, settings.epochs)
     loop.finish(functional.one_hot(torch.from_numpy(labels), n_clusters).float())

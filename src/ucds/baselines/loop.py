@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucds.config import ModelSettings
+from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, Interrupted, UcdsWarning
@@ -47,7 +47,7 @@ class Loop:
 
     def __init__(
         self,
-        session: Session[ModelSettings],
+        session: Session[Settings],
         name: str,
         module: nn.Module,
         optimiser: Optimizer,
@@ -71,13 +71,17 @@ class Loop:
         return time.monotonic() - self._begun
 
     def epoch(self, sampler: DomainBalancedSampler) -> Iterator[Batch]:
-        """Yield the batches of one epoch; the caller ends every step with :meth:`update`.
+        """Yield the batches of one epoch; see :meth:`steps`."""
+        return self.steps(sampler, sampler.steps_per_epoch)
+
+    def steps(self, sampler: DomainBalancedSampler, count: int) -> Iterator[Batch]:
+        """Yield the batches of some steps; the caller ends every step with :meth:`update`.
 
         Raises:
             Interrupted: the run was asked to stop.
             InputError: the loss is no longer finite.
         """
-        end = self._step + sampler.steps_per_epoch
+        end = self._step + count
         self._steps.module.train()
         with self._steps.open(sampler, end) as draw, _denormals_as_zero():
             while self._step < end:
@@ -93,6 +97,11 @@ class Loop:
         """Compute the module's output for a batch of inputs, in the run's precision."""
         self.images_seen += len(inputs)
         return self._steps.module(inputs, *arguments)
+
+    def set_rate(self, learning_rate: float) -> None:
+        """Set the learning rate of the next steps."""
+        for group in self._steps.optimiser.param_groups:
+            group["lr"] = learning_rate
 
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms."""

@@ -7,8 +7,9 @@ head consists of linear sub-heads with the same loss, of which the one with the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from ucds.training.prediction import evaluation_mode, predict
 from ucds.training.prepare import prepare
 from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
+
+S = TypeVar("S", bound=PairSettings)
 
 
 class TwoHeads(nn.Module):
@@ -137,12 +140,34 @@ def conclude(
 ) -> Clustering:
     """Cluster all samples by the sub-head with the lowest loss over them; labels are not used."""
     size = session.settings.prediction_batch_size
-    best = _information(session, networks.heads, data, name, size).argmax()
+    information = _information(session, networks.heads, data, name, size)
+    best = information.argmax()
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
     probabilities = predict(networks.trained, data.samples, data.view, session.runtime, size)
     labels = loop.finish(probabilities)
-    return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval())
+    model = networks.whole.eval()
+    return Clustering(labels, loop.seconds, loop.images_seen, model, float(information[best]))
+
+
+def with_best_rate(settings: S, train: Callable[[S], Clustering]) -> Clustering:
+    """Train once with each learning rate of the settings, and keep the clustering with the lowest loss.
+
+    Args:
+        settings: settings of the method; without rates to choose from it is trained once.
+        train: function that trains from the start with given settings.
+
+    Returns:
+        The clustering whose two views have the largest mutual information; its cost is that of all trainings.
+    """
+    found = [
+        train(settings.model_copy(update={"learning_rate": rate, "rates": ()}))
+        for rate in settings.rates or (settings.learning_rate,)
+    ]
+    best = max(found, key=lambda one: one.information or 0.0)
+    return replace(
+        best, seconds=sum(one.seconds for one in found), images_seen=sum(one.images_seen for one in found)
+    )
 
 
 def _information(

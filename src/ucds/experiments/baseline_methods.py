@@ -14,8 +14,9 @@ from ucds.backbones import Backbone
 from ucds.baselines.acids import adapt_acids, learn_acids
 from ucds.baselines.clustering import Clustering
 from ucds.baselines.kmeans import frozen_kmeans
-from ucds.baselines.settings import ACIDSSettings, KMeansSettings
+from ucds.baselines.settings import ACIDSSettings, HeadSettings, KMeansSettings, PairSettings
 from ucds.baselines.sobel import sobel_backbone
+from ucds.baselines.sub_heads import with_best_rate
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.experiments.pipeline import Outcome, Pipeline
@@ -45,6 +46,25 @@ def plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Calla
     return run
 
 
+def head_on_vectors(
+    kind: type[HeadSettings], cluster: Callable[..., Clustering]
+) -> Callable[[Pipeline], Outcome]:
+    """Make the method that trains a head on frozen features of the target.
+
+    Args:
+        kind: class of the method's settings.
+        cluster: function of the method, such as :func:`ucds.baselines.turtle.cluster_by_turtle`.
+    """
+
+    def run(pipeline: Pipeline) -> Outcome:
+        features, options = pipeline.target_vectors(), pipeline.options
+        session = options.session(options.settings_of(kind))
+        found = cluster(session, features.samples, pipeline.task.n_clusters)
+        return _outcome(found, found.model, features)
+
+    return run
+
+
 def on_target(
     kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
 ) -> Callable[[Pipeline], Outcome]:
@@ -58,9 +78,14 @@ def on_target(
 
     def run(pipeline: Pipeline) -> Outcome:
         task, options = pipeline.task, pipeline.options
-        backbone, settings = _start(pipeline, kind, task.backbone, from_scratch)
-        session = options.session(settings)
-        found = cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+
+        def train(settings: ModelSettings) -> Clustering:
+            backbone = _backbone(pipeline, task.backbone, from_scratch)
+            session = options.session(settings)
+            return cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+
+        settings = _settings(pipeline, kind, from_scratch)
+        found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
         return _outcome(found, found.model, task.target)
 
     return run
@@ -69,24 +94,33 @@ def on_target(
 def acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
     """Cluster by ACIDS, whose target model starts from the source model; see :func:`on_target`."""
     task, options = pipeline.task, pipeline.options
-    backbone, settings = _start(pipeline, ACIDSSettings, task.make_source_backbone, from_scratch)
-    session = options.session(settings)
-    source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
-    # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
-    trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
     target = task.target if from_scratch else task.seen_by_source
-    found = adapt_acids(options.session(settings), source, target, cache=options.cache)
+    trained = nn.ModuleList()
+
+    def train(settings: ACIDSSettings) -> Clustering:
+        nonlocal trained
+        backbone, session = (
+            _backbone(pipeline, task.make_source_backbone, from_scratch),
+            options.session(settings),
+        )
+        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
+        trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
+        return adapt_acids(options.session(settings), source, target, cache=options.cache)
+
+    found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
     return _outcome(found, trained, task.target)
 
 
-def _start(
-    pipeline: Pipeline, kind: type[S], make_backbone: Callable[[], Backbone], from_scratch: bool
-) -> tuple[Backbone, S]:
-    """Make the encoder that a baseline starts from, and its settings: a random encoder is always trained."""
+def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
+    """Return the settings of a baseline; a random encoder is always trained."""
     settings = pipeline.options.settings_of(kind)
-    if not from_scratch:
-        return make_backbone(), settings
-    return sobel_backbone(seed=pipeline.options.seed), settings.model_copy(update={"tune": "full"})
+    return settings.model_copy(update={"tune": "full"}) if from_scratch else settings
+
+
+def _backbone(pipeline: Pipeline, make_backbone: Callable[[], Backbone], from_scratch: bool) -> Backbone:
+    """Make the encoder that a baseline starts from, anew at every call."""
+    return sobel_backbone(seed=pipeline.options.seed) if from_scratch else make_backbone()
 
 
 def _outcome(found: Clustering, trained: nn.Module, data: Dataset) -> Outcome:

@@ -49,7 +49,7 @@ Ask = Callable[[TrainedModel, Backbone], NDArray[np.int64]]
 FEATURE_BATCH = 64
 """Number of samples whose features or predictions are computed at a time."""
 
-S = TypeVar("S", bound=ModelSettings)
+S = TypeVar("S", bound=Settings)
 Kind = TypeVar("Kind", bound=Settings)
 
 

@@ -8,14 +8,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from ucds.config import ModelSettings
+from ucds.config import Settings
 from ucds.data.samples import Samples
 from ucds.files import write_atomically
 from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
 from ucds.training.log import RunLog
 from ucds.training.runtime import Runtime
 
-SettingsT = TypeVar("SettingsT", bound=ModelSettings, covariant=True)
+SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
 class Session(Generic[SettingsT]):

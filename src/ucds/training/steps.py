@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucds.config import ModelSettings
+from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
@@ -56,7 +56,7 @@ class Steps:
 
     def __init__(
         self,
-        session: Session[ModelSettings],
+        session: Session[Settings],
         name: str,
         module: nn.Module,
         optimiser: Optimizer,
