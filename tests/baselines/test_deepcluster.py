@@ -50,7 +50,7 @@ def test_assignments_are_scikit_learns_on_the_final_features(session: Any, targe
 
 
 def test_it_finds_clear_clusters(session: Any, target: Any) -> None:
-    found = run(session, target, epochs=10)
+    found = run(session, target, epochs=10, principal_components=4)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
 
 
