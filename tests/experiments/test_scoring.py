@@ -60,6 +60,9 @@ def test_a_record_by_hand() -> None:
     # Cluster 1 is class 0: estimated (0.6, 0.4) against true (0.75, 0.25) and uniform (0.5, 0.5).
     assert found["proportions_l1"] == pytest.approx(0.3, abs=1e-6)
     assert found["uniform_l1"] == pytest.approx(0.5)
+    # Each cluster holds two of the four samples.
+    assert found["cluster_sizes_l1"] == pytest.approx(0.5)
+    assert found["estimate_error_l1"] == pytest.approx(0.2, abs=1e-6)
     assert found["classes"] == ["x", "y"]
     assert found["true_proportions"] == [0.75, 0.25]
     assert found["estimated_proportions"] == [0.6, 0.4]
@@ -81,7 +84,7 @@ def test_scores_of_a_stage_are_those_of_the_model_it_kept() -> None:
 def test_methods_without_stages_have_no_oracle() -> None:
     plain = replace(outcome([0, 0, 1, 1]), images=0)
     found = measure(plain, np.array([0, 0, 1, 1]), ("x", "y"))
-    assert found["accuracy"] == 1.0
+    assert (found["accuracy"], found["cluster_sizes_l1"]) == (1.0, 0.0)
     assert not found.keys() & {"oracle_accuracy", "proportions_l1", "stage_scores", "images_per_second"}
 
 

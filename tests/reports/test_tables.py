@@ -281,6 +281,8 @@ def test_a_table_of_costs() -> None:
     # 64 images take 0.1 and 0.2 seconds.
     assert rows(text, "**PCD**") == [["**PCD**", "11.32", "11.32", "0.150", "-"]]
     assert rows(text, "frozen")[0][1:] == ["missing", "-", "missing", "-"]
+    without = asked.model_copy(update={"paper": {}})
+    assert rows(text_of(without, made), "**PCD**") == [["**PCD**", "11.32", "0.150"]]
 
 
 def test_a_page_is_written_in_both_forms_from_the_records_on_disk(tmp_path: Path) -> None:

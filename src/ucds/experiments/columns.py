@@ -41,6 +41,8 @@ COLUMNS = {
     "oracle_accuracy": Column("oracle accuracy (not used)", _entry("oracle_accuracy", 100)),
     "proportions_l1": Column("L1 of proportions", _entry("proportions_l1"), 2),
     "uniform_l1": Column("L1 of uniform", _entry("uniform_l1"), 2),
+    "cluster_sizes_l1": Column("L1 of cluster sizes", _entry("cluster_sizes_l1"), 2),
+    "estimate_error_l1": Column("L1 of proportions from cluster sizes", _entry("estimate_error_l1"), 2),
     "seconds": Column("seconds", _entry("seconds")),
     "seconds_per_batch": Column("seconds per 64 images", _seconds_per_batch, 3),
     "images_per_second": Column("images/s", _entry("images_per_second"), 0),

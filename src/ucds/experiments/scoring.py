@@ -54,6 +54,8 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
         "parameters": outcome.parameters,
         "peak_memory_mib": peak_memory_mib(),
     }
+    true = np.bincount(classes, minlength=len(names)) / len(classes)
+    record["cluster_sizes_l1"] = proportions_l1(_cluster_sizes(outcome.labels, classes, len(names)), true)
     if outcome.images and outcome.seconds:
         record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
@@ -73,6 +75,7 @@ def _of_target_stages(
     proportions = stages[-1].proportions[0].cpu().numpy()
     estimated = proportions_by_class(proportions, matching, len(names))
     uniform = np.full(len(names), 1 / len(names))
+    own = _cluster_sizes(labels, classes, len(names), len(proportions))
     return {
         "stage_scores": {
             stage.name: asdict(score(seen[stage.name][stage.selected], classes)) for stage in stages
@@ -80,10 +83,19 @@ def _of_target_stages(
         "oracle_accuracy": best_snapshot(seen, classes).accuracy,
         "proportions_l1": proportions_l1(estimated, true),
         "uniform_l1": proportions_l1(uniform, true),
+        "estimate_error_l1": proportions_l1(estimated, own),
         "classes": list(names),
         "true_proportions": true.round(6).tolist(),
         "estimated_proportions": estimated.round(6).tolist(),
     }
+
+
+def _cluster_sizes(
+    labels: IntArray, classes: IntArray, n_classes: int, n_clusters: int = 0
+) -> NDArray[np.float64]:
+    """Compute the shares of the samples in each cluster, matched to the classes and in their order."""
+    sizes = np.bincount(labels, minlength=max(n_clusters, n_classes)) / len(labels)
+    return proportions_by_class(sizes, match_clusters(labels, classes), n_classes)
 
 
 def source_scores(

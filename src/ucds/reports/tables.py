@@ -122,19 +122,18 @@ def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> 
 
 
 def _costs(results: TableRecords) -> Table:
-    columns = ["method"]
-    for key in results.benchmark.measures:
-        columns += [COLUMNS[key].title, f"paper: {COLUMNS[key].title}"]
+    measures, columns = results.benchmark.measures, ["method"]
+    published = {row: _published(results.benchmark, row, measures) for row in results.rows}
+    beside = any(any(figures) for figures in published.values())
+    for key in measures:
+        columns += [COLUMNS[key].title, *([f"paper: {COLUMNS[key].title}"] if beside else [])]
     rows = []
     for row in results.rows:
         records = results.of_row(row)
         entries: list[Entry] = []
-        for key, figure in zip(
-            results.benchmark.measures,
-            _published(results.benchmark, row, results.benchmark.measures),
-            strict=True,
-        ):
-            entries += [_measured(key, records, MISSING), _entry(figure, COLUMNS[key].digits)]
+        for key, figure in zip(measures, published[row], strict=True):
+            entries.append(_measured(key, records, NOTHING if records else MISSING))
+            entries += [_entry(figure, COLUMNS[key].digits)] if beside else []
         rows.append(_row(results, row, entries))
     return Table("Means over targets and seeds.", tuple(columns), tuple(rows))
 
