@@ -43,3 +43,16 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     """Return the start of an error's message, on one line, to be quoted in another message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def shown(text: str, limit: int = 500) -> str:
+    """Return the start of another party's text as it may be printed, on one line; see :func:`printable`."""
+    text = " ".join(text.split())
+    return printable(text if len(text) <= limit else text[: limit - 3] + "...")
+
+
+def printable(text: str) -> str:
+    """Return text with control characters as escapes, so that it cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import ssl
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
 
 from ucds.data.content import content_key
 from ucds.labels.receipts import answers_digest
@@ -82,6 +90,12 @@ class FakeService:
         self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
         self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
 
+    def use_tls(self, certificate: Path, key: Path) -> None:
+        """Speak TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -145,6 +159,26 @@ def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> 
         {"Content-Type": "application/problem+json"} | (headers or {}),
         json.dumps(content).encode(),
     )
+
+
+def own_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate that 127.0.0.1 has given itself, and its private key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, *plain))
+    return paths
 
 
 class _Server(ThreadingHTTPServer):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import KEY, FakeService, label_of, problem
+from fake_service import KEY, FakeService, label_of, own_certificate, problem
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
@@ -229,3 +232,99 @@ def test_the_wire_schema_is_what_the_fake_speaks(service: FakeService) -> None:
     assert reply is not None
     assert json.loads(reply[2]).keys() == LabelAnswer.model_fields.keys()
     assert service.info.keys() == ServiceInfo.model_fields.keys()
+
+
+class _Dripping:
+    """A server that sends its answer byte by byte, from the status line or from the body on."""
+
+    def __init__(self, head: bytes) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, args=(head,), daemon=True).start()
+
+    def _serve(self, head: bytes) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                connection.recv(65536)
+                connection.sendall(head)
+                while True:
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-"]
+)
+def test_its_patience_ends_while_an_answer_drips(head: bytes) -> None:
+    server = _Dripping(head)
+    started = time.monotonic()
+    client = LabelClient(server.url, KEY, patience=0.5, first_wait=0.01)
+    with client, pytest.raises(ServiceUnavailableError, match="its answer takes too long"):
+        client.ask(_body(IMAGE), 1)
+    assert time.monotonic() - started < 20
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "\xb2",
+        "9" * 400,
+        "Wed, 21 Oct 2015 07:28:00 +999999999999999",
+        "Fri, 31 Dec 9999 23:59:59 -2359",
+        "soon",
+        "-3",
+    ],
+)
+def test_any_wait_is_understood_or_ignored(service: FakeService, wait: str) -> None:
+    service.faults.append(problem(503, {"Retry-After": wait}))
+    client = _client(service, patience=0.5)
+    with client, suppress(ServiceUnavailableError):
+        assert client.ask(_body(IMAGE), 1).labels == [label_of(IMAGE)]
+
+
+def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None:
+    nasty = "red \x1b[31m \x9b2J \u202e \x07 \r\n end"
+    service.faults.append(problem(403, detail=nasty))
+    with pytest.raises(RefusedError) as refused:
+        _ask(service)
+    assert str(refused.value).isprintable()
+    assert r"red \x1b[31m \x9b2J \u202e \x07 end" in str(refused.value)
+    service.faults.append((302, {"Location": "http://x/\x9b2J"}, b""))
+    with pytest.raises(RefusedError, match=r"sends us on to http://x/\\x9b2J"):
+        _ask(service)
+    service.faults.append(problem(422, invalid=[{"position": 0, "detail": nasty}]))
+    with pytest.raises(InvalidSamplesError) as unusable:
+        _ask(service)
+    assert unusable.value.reasons[0].isprintable()
+
+
+def test_a_number_of_clusters_beyond_reason_is_refused(service: FakeService) -> None:
+    service.info["n_clusters"] = 2**70
+    with _client(service) as client, pytest.raises(RefusedError, match="n_clusters: Input should be less"):
+        client.info()
+
+
+def test_the_certificates_may_be_given(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read the certificates .*absent\.pem: No such file"):
+        LabelClient("https://labels.example.org", KEY, ca_file=tmp_path / "absent.pem")
+    (tmp_path / "junk.pem").write_text("junk")
+    with pytest.raises(InputError, match=r"junk\.pem holds no certificate in PEM form"):
+        LabelClient("https://labels.example.org", KEY, ca_file=tmp_path / "junk.pem")
+
+
+def test_a_service_with_a_certificate_of_its_own_is_reached(service: FakeService, tmp_path: Path) -> None:
+    certificate, key = own_certificate(tmp_path)
+    service.use_tls(certificate, key)
+    url = service.url.replace("http:", "https:")
+    with (
+        LabelClient(url, KEY, patience=1.0) as client,
+        pytest.raises(ServiceUnavailableError, match="CERTIFICATE"),
+    ):
+        client.info()
+    with LabelClient(url, KEY, ca_file=certificate) as client:
+        assert client.info().model == "alpha"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.labels.cluster_labels import FORMAT, ClusterLabels
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 
 
 def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int = 3) -> ClusterLabels:
@@ -19,7 +22,13 @@ def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int 
 
 
 def content(**changes: Any) -> dict[str, Any]:
-    fields = {"format": FORMAT, "provider": "p", "n_clusters": 3, "ids": ["a", "b"], "labels": [0, 2]}
+    fields = {
+        "format": "ucds-labels/1",
+        "provider": "p",
+        "n_clusters": 3,
+        "ids": ["a", "b"],
+        "labels": [0, 2],
+    }
     return {name: value for name, value in (fields | changes).items() if value is not ...}
 
 
@@ -30,6 +39,7 @@ def test_there_is_no_room_for_a_model() -> None:
         "labels": "NDArray[np.int64]",
         "n_clusters": "int",
         "provider": "str",
+        "contents": "tuple[str, ...] | None",
     }
 
 
@@ -141,19 +151,28 @@ def test_survives_its_file(tmp_path: Path) -> None:
 
 def test_the_file_holds_names_and_integers_and_nothing_else(tmp_path: Path) -> None:
     labels().save(tmp_path / "labels.json")
-    assert json.loads((tmp_path / "labels.json").read_text()) == {
-        "format": "ucds-labels/1",
+    found = json.loads((tmp_path / "labels.json").read_text())
+    digest = found.pop("digest")
+    assert found == {
+        "format": "ucds-labels/2",
         "provider": "somebody",
         "n_clusters": 3,
         "ids": ["a", "b", "c"],
         "labels": [0, 2, 1],
     }
+    written = json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+    assert digest == hashlib.sha256(written).hexdigest()
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"format": "ucds-labels/2"}, "format: Input should be 'ucds-labels/1'"),
+        ({"format": "ucds-labels/3"}, "format: Input should be 'ucds-labels/1' or 'ucds-labels/2'"),
+        ({"format": "ucds-labels/2"}, "its digest does not match"),
+        ({"digest": "0" * 64}, "its digest does not match"),
+        ({"digest": "0"}, "digest: String should match"),
+        ({"contents": ["0" * 16]}, "2 sample ids but 1 marks of contents"),
+        ({"contents": ["0" * 16, "code"]}, "contents.1: String should match"),
         ({"format": ...}, "format: Field required"),
         ({"scores": [[0.1, 0.9]]}, "scores: Extra inputs are not permitted"),
         ({"weights": ""}, "weights: Extra inputs are not permitted"),
@@ -188,6 +207,56 @@ def test_a_file_with_anything_else_is_refused(tmp_path: Path, changes: dict[str,
         ClusterLabels.load(path)
     assert str(error.value).startswith(f"{path} is not a usable label file: ")
     assert "\n" not in str(error.value)
+
+
+def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "labels.json"
+    held = ClusterLabels(
+        ("ö.png", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of([b"one", b"b", b"c"])
+    )
+    held.save(path)
+    whole, generator = path.read_bytes(), random.Random(0)
+    for place in range(len(whole)):
+        changed = whole[place] ^ 1 << generator.randrange(8)
+        path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
+        with suppress(DamagedFileError):
+            again = ClusterLabels.load(path)
+            assert (again.ids, again.contents, again.provider) == (held.ids, held.contents, held.provider)
+            assert (again.labels == held.labels).all()
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(content()).encode())
+    assert ClusterLabels.load(tmp_path / "labels.json").labels.tolist() == [0, 2]
+
+
+KEYS = [bytes([i]) * 16 for i in range(3)]
+
+
+def marked() -> ClusterLabels:
+    return ClusterLabels(("a", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
+
+
+def test_labels_of_other_contents_are_left_out() -> None:
+    assert marked().align(("a", "b", "c"), KEYS).labels.tolist() == [0, 2, 1]
+    assert marked().align(("a", "b", "c")).labels.tolist() == [0, 2, 1]
+    assert labels().align(("a", "b", "c"), [b"x" * 16] * 3).labels.tolist() == [0, 2, 1]
+    with pytest.warns(UcdsWarning, match="1 of 3 samples have changed since they were labelled"):
+        kept = marked().align(("c", "b", "a"), [KEYS[2], b"x" * 16, KEYS[0]])
+    assert (kept.ids, kept.labels.tolist(), kept.contents) == (
+        ("c", "a"),
+        [1, 0],
+        marks_of([KEYS[2], KEYS[0]]),
+    )
+    with pytest.raises(InputError, match="the labels belong to other data: of 3 samples"):
+        marked().align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
+
+
+def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
+    with pytest.raises(InputError, match="labels of one cluster say nothing"):
+        labels([0, 0, 0], n_clusters=1).align(("a", "b", "c"))
+    with pytest.warns(UcdsWarning, match="all 3 labels are 2: they say nothing"):
+        labels([2, 2, 2]).align(("a", "b", "c"))
 
 
 def test_the_accepted_file_of_these_tests_is_accepted(tmp_path: Path) -> None:

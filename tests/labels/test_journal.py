@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ucds.errors import DamagedFileError, InputError, RefusedError
+from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.labels.journal import Journal, journal_path
+from ucds.labels.wire import ServiceInfo
+
+INFO = ServiceInfo(
+    model="alpha",
+    model_digest="a" * 32,
+    n_clusters=3,
+    accepts="images",
+    width=None,
+    max_batch=8,
+    max_image_bytes=1000,
+    max_image_pixels=1000,
+    max_request_bytes=1000,
+    signer=None,
+    budget=None,
+)
 
 
-def _open(path: Path, **changes: Any) -> Journal:
-    return Journal(path, **{"url": "https://a.example", "model": "alpha", "n_clusters": 3} | changes)
+def _open(path: Path, url: str = "https://a.example", **changes: Any) -> Journal:
+    return Journal(path, url=url, info=INFO.model_copy(update=changes))
+
+
+def line_of(content: str) -> str:
+    """A line of a journal, with a true check."""
+    return f"{hashlib.sha256(content.encode()).hexdigest()[:16]} {content}\n"
 
 
 @pytest.fixture
@@ -50,10 +74,18 @@ def test_even_its_first_line_may_be_cut_short(written: Path) -> None:
         assert journal.labels == {b"one": 1}
 
 
-@pytest.mark.parametrize("change", [{"url": "https://b.example"}, {"model": "beta"}, {"n_clusters": 4}])
-def test_labels_of_two_services_do_not_mix(written: Path, change: dict[str, Any]) -> None:
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    ({"url": "https://b.example"}, "https://b.example answers as"),
+    ({"model": "beta"}, "answers as model 'beta'"),
+    ({"n_clusters": 4}, "with 4"),
+    ({"model_digest": "b" * 32}, "answers as another version of the model with 3"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), OTHERS)
+def test_labels_of_two_models_do_not_mix(written: Path, change: dict[str, Any], words: str) -> None:
     before = written.read_bytes()
-    with pytest.raises(RefusedError, match="labels of two services do not mix"):
+    with pytest.raises(RefusedError, match=f"{words}.*labels of two models do not mix"):
         _open(written, **change)
     assert written.read_bytes() == before
 
@@ -70,7 +102,7 @@ def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:
     "line",
     [
         "what?",
-        '{"labels": {"00": 3}}',
+        "[" * 100_000,
         '{"labels": {"00": -1}}',
         '{"labels": {"00": 1.0}}',
         '{"labels": {"00": true}}',
@@ -80,30 +112,44 @@ def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:
         "{}",
     ],
 )
-def test_damage_in_the_middle_is_refused(written: Path, line: str) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bool) -> None:
     lines = written.read_text().splitlines(keepends=True)
-    written.write_text(lines[0] + line + "\n" + "".join(lines[1:]))
-    with pytest.raises(DamagedFileError, match="damaged: delete it to ask again"):
-        _open(written)
+    written.write_text(lines[0] + (line_of(line) if sealed else line + "\n") + "".join(lines[1:]))
+    with pytest.warns(UcdsWarning, match=r"1 of 3 lines of .*journal are damaged; .* asked again"):
+        journal = _open(written)
+    assert journal.labels == {b"one": 0, b"two": 2, b"three": 1}
+    journal.__exit__()
 
 
-@pytest.mark.parametrize("header", ["{}", '{"format": "ucds-journal/2"}', "[]", "\xff"])
-def test_a_first_line_of_another_form_is_refused(written: Path, header: str) -> None:
+def test_a_label_beyond_the_clusters_is_not_taken(written: Path) -> None:
+    with written.open("a") as file:
+        file.write(line_of('{"labels":{"00":3,"01":2}}'))
+    with _open(written) as journal:
+        assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"\x01": 2}
+
+
+def test_any_changed_bit_is_found(written: Path) -> None:
+    whole, labels = written.read_bytes(), {b"one": 0, b"two": 2, b"three": 1}
+    generator = random.Random(0)
+    for place in range(0, len(whole), 7):
+        changed = whole[place] ^ 1 << generator.randrange(8)
+        written.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
+        with warnings.catch_warnings(action="ignore"), suppress(DamagedFileError), _open(written) as journal:
+            assert journal.labels.items() < labels.items()
+
+
+@pytest.mark.parametrize(
+    "header", ["{}", '{"format": "ucds-journal/1"}', "[]", "\xff", "[" * 100_000, line_of("{}").strip()]
+)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_first_line_of_another_form_is_refused(written: Path, header: str, alone: bool) -> None:
     lines = written.read_text().splitlines(keepends=True)
-    written.write_text(header + "\n" + "".join(lines[1:]))
+    written.write_text(header + "\n" + "".join(lines[1:] if not alone else []))
     before = written.read_bytes()
-    with pytest.raises(DamagedFileError, match="damaged"):
+    with pytest.raises(DamagedFileError, match="does not begin as a journal: delete it to ask again"):
         _open(written)
     assert written.read_bytes() == before
-
-
-def test_journals_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    (tmp_path / "j").write_text(
-        '{"format":"ucds-journal/1","url":"https://a.example","model":"alpha","n_clusters":3}\n'
-        '{"labels":{"6f6e65":2}}\n'
-    )
-    with _open(tmp_path / "j") as journal:
-        assert journal.labels == {b"one": 2}
 
 
 def test_only_one_process_may_write(written: Path) -> None:

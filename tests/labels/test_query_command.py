@@ -204,10 +204,10 @@ def test_the_errors_of_a_query_have_classes_of_their_own(
     ):
         ucds.query(vectors, "l", client)
     journal = journal_path(Path("l"))
-    journal.write_bytes(journal.read_bytes().replace(b'"labels"', b'"scores"', 1))
+    journal.write_bytes(journal.read_bytes().replace(b'"url"', b'"urn"', 1))
     with (
         ucds.LabelClient(embeddings.url, KEY) as client,
-        pytest.raises(ucds.DamagedFileError, match="is damaged: delete it to ask again"),
+        pytest.raises(ucds.DamagedFileError, match="does not begin as a journal: delete it to ask again"),
     ):
         ucds.query(vectors, "l", client)
 
@@ -221,3 +221,64 @@ def test_training_asks_a_client_for_its_labels(run: Run, embeddings: FakeService
     assert len(embeddings.charged) == 60
     (beside,) = Path().glob("run.labels-*.json")
     assert len(ucds.ClusterLabels.load(beside).ids) == 60
+
+
+BALANCE = {"limit": 100, "used": 60, "remaining": 40}
+
+
+def test_a_query_beyond_the_budget_is_asked_about_first(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embeddings.info["budget"] = BALANCE
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
+    assert run(*command) == 2
+    said = capsys.readouterr().err
+    assert "40 of 100 labels are left of the budget of this key" in said
+    assert "error: 40 labels are left of the budget of this key, and 60 samples have no label yet" in said
+    assert "ask about fewer by --max-queries 40, or use up what is left by --overdraw" in said
+    assert embeddings.requests == 0
+    assert run(*command, "--max-queries", 40) == 0
+    Path("l.json").unlink()
+    assert run(*command, "--overdraw") == 0
+
+
+def test_the_function_asks_whom_it_is_told_to(embeddings: FakeService, vectors: Path, tmp_path: Path) -> None:
+    embeddings.info["budget"] = BALANCE
+    asked: list[str] = []
+    for answer in (False, True):
+        with ucds.LabelClient(
+            embeddings.url, KEY, confirm=lambda text, a=answer: asked.append(text) or a
+        ) as client:
+            if answer:
+                assert len(ucds.query(vectors, tmp_path / "l.json", client).ids) == 60
+            else:
+                with pytest.raises(ucds.RefusedError, match="60 samples have no label yet"):
+                    ucds.query(vectors, tmp_path / "l.json", client)
+    assert len(asked) == 2
+
+
+def test_labels_that_are_known_already_do_not_count_against_the_budget(
+    run: Run, embeddings: FakeService, vectors: Path, tmp_path: Path
+) -> None:
+    embeddings.limit = 30
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
+    assert run(*command) == 2
+    embeddings.limit, embeddings.info["budget"] = None, BALANCE
+    assert run(*command) == 0
+    assert len(embeddings.charged) == 60
+
+
+def test_labels_are_for_the_data_that_was_labelled(
+    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows of every array are called "0", "1" and so on."""
+    assert run("query", vectors, "--url", embeddings.url, "--out", "l.json") == 0
+    values = np.load(vectors)
+    train = ("--labels", "l.json", *QUICK)
+    np.save("other.npy", values[::-1] + 1)
+    assert run("train-target", "other.npy", "--out", "other", *train) == 2
+    assert "the labels belong to other data: of 60 samples with these names, none" in capsys.readouterr().err
+    values[:3] += 1
+    np.save("changed.npy", values)
+    assert run("train-target", "changed.npy", "--out", "changed", *train) == 0
+    assert "3 of 60 samples have changed since they were labelled" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune
+from ucds.errors import printable
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
@@ -195,9 +196,9 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def say(message: str) -> None:
-    """Print a message on standard error; of several processes only the first prints."""
+    """Print a message on standard error, without control characters; only the first process prints."""
     if _is_first_process():
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
 
 def say_warning(message: str) -> None:

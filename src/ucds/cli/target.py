@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +13,9 @@ from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
 
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar="UCDS_KEY",
-        help="Your key. Safer in the environment variable: others on the machine can read a command line.",
-        show_default=False,
-    ),
-]
+if TYPE_CHECKING:
+    from ucds.labels.client import LabelClient
+
 MaxQueriesOption = Annotated[
     int | None,
     typer.Option(
@@ -27,9 +24,50 @@ MaxQueriesOption = Annotated[
         show_default="all",
     ),
 ]
-PlainHttpOption = Annotated[
-    bool, typer.Option("--allow-plain-http", help="Send the key unencrypted to another machine.")
-]
+
+
+@dataclass(frozen=True)
+class ServiceGroup:
+    """Options of the connection to a label service."""
+
+    key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="UCDS_KEY",
+            help="Your key. Safer in the environment variable: others on the machine can read a command "
+            "line.",
+            show_default=False,
+        ),
+    ] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Certificates to check the service's with, PEM.", show_default="the system's"),
+    ] = None
+    allow_plain_http: Annotated[
+        bool, typer.Option("--allow-plain-http", help="Send the key unencrypted to another machine.")
+    ] = False
+    overdraw: Annotated[
+        bool, typer.Option("--overdraw", help="Ask even if the budget may not cover all samples.")
+    ] = False
+
+    def client(self, url: str, *, parallel: int = 4, batch_size: int | None = None) -> LabelClient:
+        """Make the client of a service; on a terminal, the user is asked before a budget is overdrawn."""
+        from ucds.labels.client import LabelClient
+
+        def confirm(sentence: str) -> bool:
+            if self.overdraw or not sys.stdin.isatty():
+                return self.overdraw
+            return typer.confirm(f"{sentence}. Ask all the same?", err=True)
+
+        return LabelClient(
+            url,
+            self.key or None,
+            parallel=parallel,
+            batch_size=batch_size,
+            allow_plain_http=self.allow_plain_http,
+            ca_file=self.ca_file,
+            confirm=confirm,
+        )
 
 
 @app.command("query", rich_help_panel=options.CLIENT)
@@ -41,24 +79,19 @@ def query_command(
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
     output: options.OutputGroup,
-    key: KeyOption = None,
+    service: ServiceGroup,
     max_queries: MaxQueriesOption = None,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Requests under way at a time.")] = 4,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
     ] = None,
-    allow_plain_http: PlainHttpOption = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
     Backbone, weights and seed are used with --max-queries only: they choose the samples to ask about.
     """
-    from ucds.labels.client import LabelClient
-
-    client = LabelClient(
-        url, key or None, parallel=parallel, batch_size=batch_size, allow_plain_http=allow_plain_http
-    )
+    client = service.client(url, parallel=parallel, batch_size=batch_size)
     from ucds.target.ask import query
 
     with client:
@@ -88,6 +121,7 @@ def train_target_command(
     training: options.TrainingGroup,
     work: options.WorkGroup,
     output: options.OutputGroup,
+    service: ServiceGroup,
     clusters: Annotated[
         int | None, typer.Option(min=2, help="Number of clusters, K.", show_default="the provider's")
     ] = None,
@@ -97,9 +131,7 @@ def train_target_command(
     url: Annotated[
         str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
     ] = None,
-    key: KeyOption = None,
     max_queries: MaxQueriesOption = None,
-    allow_plain_http: PlainHttpOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -109,13 +141,12 @@ def train_target_command(
     if labels is not None and url is not None:
         raise InputError("give either --labels, a file, or --url, a service")
     settings = training.method_settings("target")
-    from ucds.labels.client import LabelClient
     from ucds.target.train import train_target
 
     run = train_target(
         images,
         out,
-        labels=labels if url is None else LabelClient(url, key or None, allow_plain_http=allow_plain_http),
+        labels=labels if url is None else service.client(url),
         n_clusters=clusters,
         max_queries=max_queries,
         encoder=training.encoder(),

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import ipaddress
+import queue
 import random
+import re
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import InputError, RefusedError, ServiceUnavailableError
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, shown
 from ucds.labels.questions import Body
 from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo, first_problem
 
@@ -64,12 +69,16 @@ class LabelClient:
         parallel: number of requests under way at a time, for callers that ask in a loop.
         batch_size: most samples in one request, within the service's own limit; 64 if ``None``.
         timeout: seconds without a byte after which a connection is given up.
-        patience: seconds that one request may take with all its tries.
+        patience: seconds that one request may take with all its tries, whatever the service does.
         first_wait: seconds before the second try.
         allow_plain_http: whether the key may be sent unencrypted to another machine.
+        ca_file: certificates in PEM form that the service's own is checked against; those of the system if
+            ``None``.
+        confirm: called with one sentence before a query that the budget may not cover; nothing is asked
+            unless it returns true. ``None`` refuses such a query.
 
     Raises:
-        InputError: the URL or key cannot be used.
+        InputError: the URL, the key or the certificates cannot be used.
     """
 
     url: str
@@ -80,6 +89,8 @@ class LabelClient:
     patience: float = 300.0
     first_wait: float = 0.5
     allow_plain_http: bool = False
+    ca_file: str | Path | None = None
+    confirm: Callable[[str], bool] | None = None
     _http: httpx.Client = field(init=False, repr=False)
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
@@ -94,6 +105,7 @@ class LabelClient:
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
             limits=httpx.Limits(max_connections=self.parallel),
             trust_env=not local,  # requests to the own machine pass no proxy
+            verify=_certificates(self.ca_file),
         )
 
     def __enter__(self) -> LabelClient:
@@ -145,7 +157,7 @@ class LabelClient:
         if reply.status == 422 and problem is not None and problem.invalid:
             if any(sample.position >= count for sample in problem.invalid):
                 raise RefusedError(f"{self.url} refused samples that were not in the request")
-            raise InvalidSamplesError({sample.position: sample.detail for sample in problem.invalid})
+            raise InvalidSamplesError({sample.position: shown(sample.detail) for sample in problem.invalid})
         raise self._error_for(reply)
 
     # Not the library tenacity: when `stop` ended one of its waits, it would send the request once more.
@@ -154,10 +166,9 @@ class LabelClient:
         while True:
             asked_wait = None
             try:
-                reply = self._send_once(method, path, body)
+                reply = _within(deadline, lambda: self._send_once(method, path, body))
             except httpx.TransportError as error:
-                reason = " ".join(str(error).split()) or type(error).__name__
-                trouble = f"{self.url} cannot be reached ({reason})"
+                trouble = f"{self.url} cannot be reached ({shown(str(error)) or type(error).__name__})"
                 if "CERTIFICATE" in str(error):
                     raise ServiceUnavailableError(trouble) from None
             else:
@@ -207,10 +218,49 @@ class LabelClient:
         if problem is not None:
             missing = reply.status == 401 and self.key is None
             hint = " (environment variable UCDS_KEY, or --key)" if missing else ""
-            return f"{self.url} answers {reply.status}: {problem.detail}{hint}"
+            return f"{self.url} answers {reply.status}: {shown(problem.detail)}{hint}"
         if 300 <= reply.status < 400:
-            return f"{self.url} sends us on to {reply.headers.get('Location')}: give that address yourself"
+            place = shown(reply.headers.get("Location", "nowhere"))
+            return f"{self.url} sends us on to {place}: give that address yourself"
         return f"{self.url} answers {reply.status}: is that the address of a label service?"
+
+
+def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
+    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock.
+
+    The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
+    request is left to its own thread, which ends with the connection.
+
+    Raises:
+        httpx.ReadTimeout: there is no whole answer in time.
+    """
+    outcome: queue.SimpleQueue[_Reply | BaseException] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put(work())
+        except BaseException as error:
+            outcome.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        found = outcome.get(timeout=max(0.0, deadline - time.monotonic()))
+    except queue.Empty:
+        raise httpx.ReadTimeout("its answer takes too long") from None
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _certificates(ca_file: str | Path | None) -> ssl.SSLContext | bool:
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except ssl.SSLError:
+        raise InputError(f"{ca_file} holds no certificate in PEM form: ask the provider for it") from None
+    except OSError as error:
+        raise InputError(f"cannot read the certificates {ca_file}: {error.strerror}") from None
 
 
 def _authorization(key: str | None) -> dict[str, str]:
@@ -249,10 +299,12 @@ def _check_url(url: str, allow_plain_http: bool) -> bool:
 def _read_retry_after(headers: httpx.Headers) -> float | None:
     """Return the seconds that the service asks us to wait, which it gives as a number or as a date."""
     text = headers.get("Retry-After")
-    if text is None or text.strip().isdigit():
-        return None if text is None else float(text)
+    if text is None:
+        return None
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
+        return float(text)
     try:
         date = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
+    except (ValueError, TypeError, OverflowError):  # no date, or one beyond the calendar
         return 0.0
-    return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Annotated, Literal, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, RefusedError
-from ucds.labels.wire import Count, Message, Positive
+from pydantic import Field
+
+from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
+from ucds.files import digest_of
+from ucds.labels.wire import Clusters, Count, Message, ModelDigest, ServiceInfo
+
+_Line = TypeVar("_Line", bound=Message)
+_CHECK_DIGITS = 16
 
 
 class _Header(Message):
-    format: Literal["ucds-journal/1"] = "ucds-journal/1"
+    format: Literal["ucds-journal/2"] = "ucds-journal/2"
     url: str
     model: str
-    n_clusters: Positive
+    model_digest: ModelDigest
+    n_clusters: Clusters
 
 
 class _Entry(Message):
-    labels: dict[str, Count]
+    labels: dict[Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")], Count]
 
 
 def journal_path(out: Path) -> Path:
@@ -30,17 +37,18 @@ def journal_path(out: Path) -> Path:
 
 
 class Journal:
-    """The labels received so far: a file of JSON lines that only ever grows.
+    """The labels received so far: a file of lines that only ever grows.
 
-    The first line names the service and model that the labels come from. Each further line holds the labels
-    of one answer under the content keys of the samples. File names are not in it: a renamed sample keeps
-    its label, a changed one is asked about again. A line that a crash cut short is dropped.
+    A line is the start of the SHA-256 of what follows, a blank, and JSON. The first line names the service
+    and the model that the labels come from. Each further line holds the labels of one answer under the
+    content keys of the samples. File names are not in it: a renamed sample keeps its label, a changed one is
+    asked about again. A line that a crash cut short is dropped, and so is a damaged one: its samples are
+    asked about again, which costs nothing.
 
     Args:
         path: file of the journal; it is made if it does not exist.
         url: address of the service.
-        model: name of the model that answers.
-        n_clusters: number of the model's clusters, K.
+        info: model that answers; its digest tells it from an earlier model of the same name.
 
     Attributes:
         path: file of the journal.
@@ -49,13 +57,18 @@ class Journal:
     Raises:
         InputError: another process uses the file.
         RefusedError: the file holds labels of another service or model.
-        DamagedFileError: the file cannot be read as a journal.
+        DamagedFileError: the file does not begin as a journal.
+
+    Warns:
+        UcdsWarning: lines of the file are damaged.
     """
 
-    def __init__(self, path: Path, *, url: str, model: str, n_clusters: int) -> None:
+    def __init__(self, path: Path, *, url: str, info: ServiceInfo) -> None:
         self.path = path
         self.labels: dict[bytes, int] = {}
-        self._header = _Header(url=url, model=model, n_clusters=n_clusters)
+        self._header = _Header(
+            url=url, model=info.model, model_digest=info.model_digest, n_clusters=info.n_clusters
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("a+b")
         try:
@@ -87,37 +100,64 @@ class Journal:
             raise InputError(f"another process is asking for the labels in {self.path}") from None
 
     def _append(self, line: Message) -> None:
-        self._file.write(line.model_dump_json().encode() + b"\n")
+        content = line.model_dump_json().encode()
+        self._file.write(_check_of(content) + b" " + content + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def _read(self) -> None:
         self._file.seek(0)
         lines = self._file.read().splitlines(keepends=True)
-        if lines and not _is_whole(lines[-1]):
+        if lines and not lines[-1].endswith(b"\n"):
             self._file.truncate(sum(map(len, lines[:-1])))
             lines.pop()
-        if len(lines) <= 1:  # no label yet: nothing that could not be mixed
+        if not lines:
+            return self._append(self._header)
+        header = _parse(_Header, lines[0])
+        if header is None:
+            raise DamagedFileError(
+                f"{self.path} does not begin as a journal: delete it to ask again; labels that were paid for "
+                "cost nothing then"
+            )
+        if len(lines) == 1:  # no label yet: nothing that could not be mixed
             self._file.truncate(0)
             return self._append(self._header)
-        try:
-            header = _Header.model_validate_json(lines[0])
-            entries = [_Entry.model_validate_json(line).labels for line in lines[1:]]
-            self.labels = {bytes.fromhex(key): entry[key] for entry in entries for key in entry}
-            if any(label >= header.n_clusters for label in self.labels.values()):
-                raise ValueError
-        except ValueError:
-            raise DamagedFileError(f"{self.path} is damaged: delete it to ask again") from None
-        if header != (ours := self._header):
-            raise RefusedError(
-                f"{self.path} holds labels of model {header.model!r} with {header.n_clusters} clusters from "
-                f"{header.url}, but {ours.url} answers as model {ours.model!r} with {ours.n_clusters}: "
-                "labels of two services do not mix; choose another --out, or delete that file to begin anew"
+        self._refuse_other(header)
+        entries = [_parse(_Entry, line) for line in lines[1:]]
+        for entry in entries:
+            self.labels |= {} if entry is None else _labels_of(entry, header.n_clusters)
+        if damaged := sum(entry is None for entry in entries):
+            message = (
+                f"{damaged} of {len(entries)} lines of {self.path} are damaged; their samples are asked again"
             )
+            warnings.warn(message, UcdsWarning, stacklevel=3)
+
+    def _refuse_other(self, header: _Header) -> None:
+        ours = self._header
+        if header == ours:
+            return
+        other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
+        raise RefusedError(
+            f"{self.path} holds labels of model {header.model!r} with {header.n_clusters} clusters from "
+            f"{header.url}, but {ours.url} answers as {other} with {ours.n_clusters}: labels of two models "
+            "do not mix; choose another --out, or delete that file to begin anew"
+        )
 
 
-def _is_whole(line: bytes) -> bool:
+def _check_of(content: bytes) -> bytes:
+    return digest_of(content)[:_CHECK_DIGITS].encode()
+
+
+def _parse(kind: type[_Line], line: bytes) -> _Line | None:
+    """Read a line; ``None`` if it is not as it was written."""
+    check, _, content = line.removesuffix(b"\n").partition(b" ")
+    if check != _check_of(content):
+        return None
     try:
-        return line.endswith(b"\n") and json.loads(line) is not None
+        return kind.model_validate_json(content)
     except ValueError:
-        return False
+        return None
+
+
+def _labels_of(entry: _Entry, n_clusters: int) -> dict[bytes, int]:
+    return {bytes.fromhex(key): label for key, label in entry.labels.items() if label < n_clusters}

@@ -14,8 +14,9 @@ import numpy as np
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.errors import InputError, RefusedError, UcdsWarning
+from ucds.labels.balance import describe_balance, refuse_overdraft
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
-from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.receipts import ReceiptError, check_receipt, keep_receipt, receipts_path
@@ -38,6 +39,7 @@ def query_labels(
     *,
     choose: Selector | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
 
@@ -51,12 +53,13 @@ def query_labels(
         out: label file to write; the journal is removed when it is complete.
         choose: choice of the samples to ask about; all if ``None``.
         progress: called as ``progress(done, total)`` with numbers of samples.
+        say: called with one sentence about the budget, if there is one.
 
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
         ServiceUnavailableError: the service cannot be reached, or could not answer in time.
         RefusedError: the service refuses, the budget is used up, another model answers than before, or a
-            receipt does not hold.
+            receipt does not hold; or the budget may not cover the query, and nobody agreed to that.
         DamagedFileError: the journal cannot be read. In every case, what was received stays in the journal.
 
     Warns:
@@ -67,8 +70,12 @@ def query_labels(
         raise InputError(f"{out} exists already: delete it to ask again, or choose another --out")
     info = client.info()
     questions.check_accepted(info)
-    with Journal(place, url=client.url, model=info.model, n_clusters=info.n_clusters) as journal:
+    balance = describe_balance(info)
+    if say is not None and balance is not None:
+        say(balance)
+    with Journal(place, url=client.url, info=info) as journal:
         positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
+        refuse_overdraft(client, info, questions, positions, journal.labels)
         under_way = _Query(client, info, questions, journal, receipts_path(out), positions, progress)
         under_way.run()
         labels = under_way.collect()
@@ -140,7 +147,8 @@ class _Query:
         if not positions:
             raise InputError("the service can use none of the samples")
         labels = np.array([known[self.keys[p]] for p in positions], dtype=np.int64)
-        return ClusterLabels(tuple(ids[p] for p in positions), labels, self.info.n_clusters, self.info.model)
+        names, contents = tuple(ids[p] for p in positions), marks_of([self.keys[p] for p in positions])
+        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents)
 
     def _read_batches(self) -> Iterator[_Batch]:
         most = min(self.client.batch_size or _BATCH_SIZE, self.info.max_batch)

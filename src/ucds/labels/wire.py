@@ -18,8 +18,12 @@ IMAGES_FIELD = "images"  # the name of every file part of a multipart request
 NPY_TYPE = "application/x-npy"
 PROBLEM_TYPE = "application/problem+json"
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+MOST_CLUSTERS = 100_000
+"""More clusters than this are refused: a reader would reserve memory for every one of them."""
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Positive = Annotated[int, Field(ge=1, lt=2**53)]
+Clusters = Annotated[int, Field(ge=1, le=MOST_CLUSTERS)]
 ModelDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -101,7 +105,7 @@ class LabelAnswer(Message):
     """
 
     labels: list[Count]
-    n_clusters: Positive
+    n_clusters: Clusters
     model: str
     model_digest: ModelDigest
     budget: Budget
@@ -133,7 +137,7 @@ class ServiceInfo(Message):
 
     model: str
     model_digest: ModelDigest
-    n_clusters: Positive
+    n_clusters: Clusters
     accepts: Accepts
     width: Positive | None
     max_batch: Positive

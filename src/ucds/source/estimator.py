@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ucds.backbones import Backbone
 from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
-from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.source.fit import fit_source
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
 from ucds.training.prepare import TrainedModel
@@ -92,7 +92,8 @@ class SourceClustering(ClusteringEstimator):
         check_is_fitted(self)
         data = self._open_fitted(X, "target")
         hard = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
-        return ClusterLabels(data.samples.ids, hard, self.n_clusters, provider)
+        contents = marks_of(data.samples.keys)
+        return ClusterLabels(data.samples.ids, hard, self.n_clusters, provider, contents)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         return fit_source(session, backbone, data, self.n_clusters, cache=self._feature_cache(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Accelerator
-from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
 from ucds.training.progress import Reporter
@@ -37,7 +37,8 @@ def label(
     model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
     hard = model.probabilities(data).argmax(1)
-    labels = ClusterLabels(data.samples.ids, hard, model.n_clusters, model.stored.card.name)
+    samples, name = data.samples, model.stored.card.name
+    labels = ClusterLabels(samples.ids, hard, model.n_clusters, name, marks_of(samples.keys))
     if out is not None:
         labels.save(out)
     return labels

@@ -185,6 +185,6 @@ def _query(
 ) -> ClusterLabels:
     try:
         progress = told_to(reporter, "ask for labels")
-        return query_labels(client, questions, out, choose=choose, progress=progress)
+        return query_labels(client, questions, out, choose=choose, progress=progress, say=reporter.say)
     finally:
         reporter.end()

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from ucds.backbones import Backbone
 from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
@@ -55,19 +56,20 @@ class TargetClustering(ClusteringEstimator):
         """
         session = self._session()
         data, backbone = self._open(X, session)
-        self._answers = self._read_labels(source_labels, data.samples.ids)
+        self._answers = self._read_labels(source_labels, data.samples)
         try:
             return self._fit(data, backbone, session)
         finally:
             del self._answers
 
     def _read_labels(
-        self, source_labels: ArrayLike | ClusterLabels | None, ids: tuple[str, ...]
+        self, source_labels: ArrayLike | ClusterLabels | None, samples: Samples
     ) -> ClusterLabels | None:
+        ids = samples.ids
         if source_labels is None:
             return None
         if isinstance(source_labels, ClusterLabels):
-            return source_labels.align(ids)
+            return source_labels.align(ids, samples.keys)
         given = np.asarray(source_labels)
         if given.shape != (len(ids),) or given.dtype.kind not in "iu":
             raise InputError(f"source_labels must be {len(ids)} integers, not {given.dtype} of {given.shape}")

@@ -67,7 +67,8 @@ def train_target(
             answers = ask_for_run(labels, inputs, out, options, max_queries, cache, reporter)
     elif isinstance(labels, ClusterLabels):
         answers = labels
-    aligned = None if answers is None else answers.align(inputs.data.samples.ids)
+    samples = inputs.data.samples
+    aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
     return train_run(
         out,
