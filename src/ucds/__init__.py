@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ucds.labels.client import LabelClient as LabelClient
     from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
     from ucds.math.metrics import clustering_accuracy as clustering_accuracy
+    from ucds.reports.page.report import report as report
     from ucds.serving.serve import serve as serve
     from ucds.serving.server import Address as Address
     from ucds.serving.settings import Limits as Limits
@@ -58,6 +59,7 @@ _NAMES = {
     "labels.client": ["LabelClient"],
     "labels.cluster_labels": ["ClusterLabels"],
     "math.metrics": ["clustering_accuracy"],
+    "reports.page.report": ["report"],
     "serving.serve": ["serve"],
     "serving.server": ["Address"],
     "serving.settings": ["Limits"],

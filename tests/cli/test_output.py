@@ -68,6 +68,7 @@ def test_help_is_quick() -> None:
 
 COMMANDS = (
     *("train-source", "label", "serve", "keys", "ledger", "query", "train-target", "predict"),
+    "report",
     *("evaluate", "demo", "settings", "benchmark", "table"),
 )
 
@@ -89,7 +90,8 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared |= {"--resume", "--accelerator", "--devices", "--precision", "--checkpoint-seconds"}
     shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out", "--help"}
     assert options("train-source") == shared | {"--domains"}
-    own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http"}
+    own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http", "--no-report"}
+    own |= {"--ca-file", "--overdraw"}
     assert options("train-target") == shared | own
 
 
@@ -157,8 +159,8 @@ RUN_KEYS = {"folder", "role", "n_clusters", "seconds", "resumed_finished"}
 KEYS = {
     "train-source": RUN_KEYS,
     "label": {"samples", "n_clusters", "provider", "out"},
-    "train-target": RUN_KEYS,
-    "predict": {"samples", "out"},
+    "train-target": RUN_KEYS | {"report"},
+    "predict": {"samples", "out", "report"},
     "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"},
 }
 
@@ -184,7 +186,10 @@ def test_the_values_of_results_as_json(as_json: tuple[Path, dict[str, Any]]) -> 
         assert trained["seconds"] > 0
     labels = {"samples": 24, "n_clusters": 3, "provider": "source", "out": str(folder / "labels.json")}
     assert printed["label"] == labels
-    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv")}
+    page = str(folder / "p.html")
+    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "report": page}
+    assert printed["train-target"]["report"] == str(folder / "target" / "report.html")
+    assert Path(page).exists()
     assert printed["evaluate"] == json.loads((folder / "target" / "evaluation.json").read_text())
 
 

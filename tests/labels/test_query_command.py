@@ -18,6 +18,7 @@ from ucds.target.ask import labels_beside
 
 Run = Callable[..., int]
 QUICK = [
+    "--no-report",
     *("--accelerator", "cpu", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1"),
     *(
         "--method",

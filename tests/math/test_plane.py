@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ucds.math import plane
-from ucds.math.plane import MAX_POINTS, to_plane
+from ucds.math.plane import MAX_POINTS, place_all, to_plane
 
 
 def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -94,3 +94,24 @@ def test_numbers_that_are_not_finite_are_refused(broken: str) -> None:
     (features if broken == "features" else prototypes)[2, 1] = np.nan
     with pytest.raises(ValueError, match="must be finite"):
         to_plane(features, prototypes, classes, seed=0)
+
+
+def test_every_sample_has_a_place_near_samples_like_it() -> None:
+    rng = np.random.default_rng(0)
+    centres, of = 3 * np.eye(3, 8), np.arange(90) % 3
+    features = centres[of] + 0.1 * rng.normal(size=(90, 8))
+    points, stars = place_all(features, centres.T, seed=0, landmarks=30)
+    assert points.shape == (90, 2)
+    middles = np.stack([points[of == k].mean(0) for k in range(3)])
+    for found in (points, stars):
+        nearest = np.linalg.norm(found[:, None] - middles, axis=2).argmin(1)
+        np.testing.assert_array_equal(nearest, of[: len(found)])
+    again, _ = place_all(features, centres.T, seed=0, landmarks=30)
+    np.testing.assert_array_equal(points, again)
+
+
+def test_too_few_samples_to_embed_have_a_place_all_the_same() -> None:
+    points, stars = place_all(np.eye(2, 3), np.eye(3, 1), seed=0)
+    np.testing.assert_array_equal(points, np.eye(2))
+    np.testing.assert_array_equal(stars, [[1, 0]])
+    assert place_all(np.ones((3, 1)), np.ones((1, 1)), seed=0)[0].shape == (3, 2)

@@ -53,6 +53,7 @@ def test_the_function_and_the_command_give_the_same_model(
         3,
         "--accelerator",
         "cpu",
+        "--no-report",
     )
     assert run(*command, "--method", method, *options) == 0
     one, other = (ucds.load(folder, role="target") for folder in (own, typed))

@@ -52,6 +52,7 @@ def command(side: str, data: Path, out: Path) -> list[str]:
         arguments = ["train-source", str(data / "source.npz"), "--clusters", "5"]
     else:
         arguments = ["train-target", str(data / "target.npy"), "--labels", str(data / "labels.json")]
+        arguments.append("--no-report")
     return [sys.executable, "-m", "ucds", *arguments, *common]
 
 

@@ -147,17 +147,16 @@ class OutputGroup:
 
     def present(self, sentence: str, values: Mapping[str, Any]) -> None:
         """Print a result: as JSON on standard output, or as a sentence on standard error."""
-        if self.as_json and _is_first_process():
+        if self.as_json and is_first_process():
             print(json.dumps(values, indent=2))
         elif not self.quiet:
             say(sentence)
 
-    def present_run(self, run: TrainedRun) -> None:
-        """Print the result of a training command."""
+    def present_run(self, run: TrainedRun, page: Path | None = None) -> None:
+        """Print the result of a training command, and where its report is, if it has one."""
         done = f"{run.folder} is finished already"
-        self.present(
-            done if run.resumed_finished else f"{run.role} model written to {run.folder}", run.to_dict()
-        )
+        sentence = done if run.resumed_finished else f"{run.role} model written to {run.folder}"
+        self.present(sentence + name_report(page), run.to_dict() | report_entry(page))
 
     def present_labels(self, labels: ClusterLabels, out: Path) -> None:
         """Print the result of a command that writes a label file."""
@@ -195,9 +194,19 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def name_report(page: Path | None) -> str:
+    """Return the end of a sentence that says where a report is; nothing without a report."""
+    return "" if page is None else f"; open {page} in a browser"
+
+
+def report_entry(page: Path | None) -> dict[str, str]:
+    """Return the entry of a report in a result that is printed as JSON; none without a report."""
+    return {} if page is None else {"report": str(page)}
+
+
 def say(message: str) -> None:
     """Print a message on standard error, without control characters; only the first process prints."""
-    if _is_first_process():
+    if is_first_process():
         print(printable(message), file=sys.stderr, flush=True)
 
 
@@ -207,5 +216,6 @@ def say_warning(message: str) -> None:
         say(message)
 
 
-def _is_first_process() -> bool:
+def is_first_process() -> bool:
+    """Return whether this is the first, or the only, process of a run."""
     return os.environ.get("LOCAL_RANK", "0") == "0"

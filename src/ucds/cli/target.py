@@ -24,6 +24,11 @@ MaxQueriesOption = Annotated[
         show_default="all",
     ),
 ]
+NamesOption = Annotated[
+    Path | None,
+    typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
+]
+NoReportOption = Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")]
 
 
 @dataclass(frozen=True)
@@ -132,11 +137,13 @@ def train_target_command(
         str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
     ] = None,
     max_queries: MaxQueriesOption = None,
+    no_report: NoReportOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
     Labels come from a file, or from a label service; those are kept beside the
     run folder. With neither, but with --clusters, the samples are clustered alone.
+    The run folder gets a report to open in a browser.
     """
     if labels is not None and url is not None:
         raise InputError("give either --labels, a file, or --url, a service")
@@ -155,7 +162,8 @@ def train_target_command(
         cache=work.cache_options(),
         reporter=output.reporter(),
     )
-    output.present_run(run)
+    page = None if no_report else _write_report(out, images, None, None, work, output)
+    output.present_run(run, page)
 
 
 @app.command("predict", rich_help_panel=options.CLIENT)
@@ -170,8 +178,10 @@ def predict_command(
         Path | None,
         typer.Option(help="Copy the images into one folder a cluster, below this one.", show_default=False),
     ] = None,
+    names: NamesOption = None,
+    no_report: NoReportOption = False,
 ) -> None:
-    """Find the cluster of each sample with your own model."""
+    """Find the cluster of each sample with your own model, and write a report beside the CSV file."""
     from ucds.target.predict import predict
 
     found = predict(
@@ -179,9 +189,57 @@ def predict_command(
         images,
         out,
         sort_into=sort_into,
+        names=names,
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=output.reporter(),
     )
-    count = len(found.ids)
-    output.present(f"clusters of {count:,} samples written to {out}", {"samples": count, "out": str(out)})
+    page = None if no_report else _write_report(run, images, out.with_suffix(".html"), names, work, output)
+    count, values = len(found.ids), {"samples": len(found.ids), "out": str(out)}
+    sentence = f"clusters of {count:,} samples written to {out}"
+    output.present(sentence + options.name_report(page), values | options.report_entry(page))
+
+
+@app.command("report", rich_help_panel=options.CLIENT)
+@options.expand
+def report_command(
+    run: options.RunArgument,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
+    images: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of images, or embeddings (.npy, .npz).", show_default="those of the training"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file to write.", show_default="RUN/report.html")
+    ] = None,
+    names: NamesOption = None,
+) -> None:
+    """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
+    from ucds.reports.page.report import report
+
+    cache, reporter = work.cache_options(), output.reporter()
+    done = report(run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter)
+    lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
+    output.present("\n".join(lines), done.to_dict())
+
+
+def _write_report(
+    run: Path,
+    images: Path,
+    out: Path | None,
+    names: Path | None,
+    work: options.WorkGroup,
+    output: options.OutputGroup,
+) -> Path | None:
+    """Write the report of a command that did something else; of several processes the first one does."""
+    if not options.is_first_process():
+        return None
+    from ucds.reports.page.report import report
+
+    cache, reporter = work.cache_options(), output.reporter()
+    return report(
+        run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter
+    ).path

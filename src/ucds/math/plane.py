@@ -66,14 +66,57 @@ def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLi
     return PlanePoints(points[: len(shown)], points[len(shown) :], truth[shown], n)
 
 
-def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Embed the directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
+def place_all(
+    features: ArrayLike, prototypes: ArrayLike, seed: int, landmarks: int = 1000
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Place every sample, and the prototypes, in the plane, in a time that hardly grows with the samples.
+
+    Of more samples than ``landmarks``, that many are chosen at random and embedded with the prototypes. Each
+    further sample is placed among its three nearest landmarks, the nearer the more similar.
+
+    Args:
+        features: ``(n, d)`` finite features.
+        prototypes: ``(d, K)`` prototypes, as a model holds them.
+        seed: seed of the embedding and of the choice of landmarks; equal seeds give equal points.
+        landmarks: largest number of samples to embed.
+
+    Returns:
+        ``(n, 2)`` points of the samples and ``(K, 2)`` points of the prototypes.
+    """
+    vectors = _directions(np.asarray(features, dtype=np.float64))
+    stars = _directions(np.asarray(prototypes, dtype=np.float64).T)
+    n, order = len(vectors), np.random.default_rng(seed).permutation(len(vectors))
+    chosen, others = np.sort(order[:landmarks]), np.sort(order[landmarks:])
+    together = np.concatenate([vectors[chosen], stars])
+    # Too few points to have neighbourhoods: the first two coordinates do.
+    points = _embed(together, seed, steps=500) if len(together) >= 5 else _first_two(together)
+    placed = np.empty((n, 2))
+    placed[chosen] = points[: len(chosen)]
+    if len(others):
+        similar = vectors[others] @ vectors[chosen].T
+        nearest = np.argpartition(-similar, 2, axis=1)[:, :3]
+        weights = np.exp(20 * (np.take_along_axis(similar, nearest, 1) - 1))
+        weights /= weights.sum(1, keepdims=True)
+        placed[others] = (weights[:, :, None] * placed[chosen][nearest]).sum(1)
+    return placed, points[len(chosen) :]
+
+
+def _first_two(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.pad(vectors, ((0, 0), (0, 2)))[:, :2]
+
+
+def _directions(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float64).tiny))
+
+
+def _embed(vectors: NDArray[np.float64], seed: int, steps: int = 1000) -> NDArray[np.float64]:
+    """Embed the directions of vectors ``(n, d)`` in the plane ``(n, 2)`` by some steps of descent."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
+    directions = _directions(vectors)
     # scikit-learn divides by the spread, and would crash on features that are all equal, as after a collapse.
     spread = directions.shape[1] > 1 and np.ptp(directions, axis=0).max() > 1e-6
     if spread:
@@ -84,6 +127,7 @@ def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         init="pca" if spread else "random",
         learning_rate="auto",
+        max_iter=steps,
         random_state=seed,
     )
     # One thread: the order of sums, and with it the figure, must not depend on the number of cores.

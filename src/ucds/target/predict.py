@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ucds.choices import Accelerator
 from ucds.data.images import ImageSamples
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
+from ucds.target.names import ClusterNames
 from ucds.training.inputs import CacheOptions, is_vector_file
 from ucds.training.loaded import load
 from ucds.training.progress import Reporter
@@ -29,19 +31,23 @@ class Predictions:
         ids: id of each sample.
         clusters: ``(n,)`` most probable cluster of each sample.
         confidence: ``(n,)`` probability of that cluster.
+        names: name of each named cluster by its number.
     """
 
     ids: tuple[str, ...]
     clusters: NDArray[np.int64]
     confidence: NDArray[np.float32]
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Write ``sample,cluster,confidence`` lines with a header."""
+        """Write ``sample,cluster,confidence`` lines with a header; with names, they are a fourth column."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["sample", "cluster", "confidence"])
+        named = ["name"] if self.names else []
+        writer.writerow(["sample", "cluster", "confidence", *named])
         for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
-            writer.writerow([name, int(cluster), f"{confidence:.4f}"])
+            row = [name, int(cluster), f"{confidence:.4f}"]
+            writer.writerow(row + [self.names.get(int(cluster), "") for _ in named])
         write_text_atomically(Path(path), text.getvalue())
 
 
@@ -51,6 +57,7 @@ def predict(
     out: str | Path | None = None,
     *,
     sort_into: str | Path | None = None,
+    names: str | Path | None = None,
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
@@ -62,13 +69,14 @@ def predict(
         images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
         out: CSV file to write; none if ``None``.
         sort_into: folder to make, with copies of the images in one folder a cluster; none if ``None``.
+        names: file of names of the clusters, saved from the run's report; none if ``None``.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        InputError: the run or the samples cannot be used, or ``sort_into`` is in use.
-        DamagedFileError: the model file cannot be read.
+        InputError: the run, the samples or the names cannot be used, or ``sort_into`` is in use.
+        DamagedFileError: the model file or the file of names cannot be read.
     """
     images, folder = Path(images), None if sort_into is None else Path(sort_into)
     if folder is not None:
@@ -76,9 +84,10 @@ def predict(
             raise InputError("--sort-into needs images, not embeddings")
         check_unused(folder)
     model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
+    known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
     probabilities = model.probabilities(data)
-    found = Predictions(data.samples.ids, probabilities.argmax(1), probabilities.max(1))
+    found = Predictions(data.samples.ids, probabilities.argmax(1), probabilities.max(1), known)
     if folder is not None:
         assert isinstance(data.samples, ImageSamples)
         sort_into_folders(folder, images, data.samples.paths, found, model.n_clusters)
@@ -104,8 +113,9 @@ def sort_into_folders(
 ) -> None:
     """Copy images into one folder a cluster, under names that differ.
 
-    A file in a sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``. Everything is copied to a temporary
-    folder first, so that a crash leaves no half-sorted result.
+    The folder of a named cluster has this name; clusters of one name share a folder. A file in a
+    sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``. Everything is copied to a temporary folder first, so
+    that a crash leaves no half-sorted result.
 
     Args:
         folder: folder to make; it must not exist, or be empty.
@@ -119,17 +129,23 @@ def sort_into_folders(
         InputError: ``folder`` is in use.
     """
     check_unused(folder)
-    width = len(str(n_clusters - 1))
+    places = [_folder_name(cluster, n_clusters, predictions.names) for cluster in range(n_clusters)]
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    for cluster in range(n_clusters):
-        (partial / f"cluster_{cluster:0{width}d}").mkdir(parents=True)
+    for place in places:
+        (partial / place).mkdir(parents=True, exist_ok=True)
     for path, cluster in zip(paths, predictions.clusters, strict=True):
-        destination = _unused(partial / f"cluster_{cluster:0{width}d}" / path.replace("/", "__"))
+        destination = _unused(partial / places[cluster] / path.replace("/", "__"))
         shutil.copyfile(images / path, destination)
     if folder.exists():
         folder.rmdir()
     partial.rename(folder)
+
+
+def _folder_name(cluster: int, n_clusters: int, names: Mapping[int, str]) -> str:
+    """Return the name of a cluster without what a file system or a shell may take for something else."""
+    usable = re.sub(r"[^\w ().,+-]", "_", names.get(cluster, "")).strip(" .")
+    return usable or f"cluster_{cluster:0{len(str(n_clusters - 1))}d}"
 
 
 def _unused(path: Path) -> Path:

@@ -12,8 +12,11 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.ask import ask_for_run
 from ucds.target.fit import fit_target
 from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
+from ucds.training.run_folder import LABELS_FILE
+from ucds.training.session import Session
 
 
 def train_target(
@@ -70,6 +73,12 @@ def train_target(
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
+
+    def train(session: Session[MethodSettings]) -> TrainedModel:
+        if aligned is not None and session.runtime.rank == 0:
+            aligned.save(out / LABELS_FILE)
+        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory)
+
     return train_run(
         out,
         "target",
@@ -78,8 +87,6 @@ def train_target(
         settings,
         options,
         reporter,
-        lambda session: fit_target(
-            session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory
-        ),
-        identity={"labels": aligned and aligned.fingerprint},
+        train,
+        identity={"labels": aligned and aligned.fingerprint, "images": str(Path(images).resolve())},
     )

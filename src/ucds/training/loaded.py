@@ -12,7 +12,7 @@ from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
-from ucds.training.inference import cluster_probabilities
+from ucds.training.inference import model_outputs
 from ucds.training.inputs import CacheOptions, Predictable, open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.prediction import encode
@@ -78,10 +78,14 @@ class Model:
 
     def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
+        return self.outputs(data)[1]
+
+    def outputs(self, data: Dataset) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Compute features ``(n, d_f)`` and probabilities ``(n, K)`` of opened samples, in one pass."""
         # Features of files are worth keeping; what is in memory may never come again.
         cache = self.cache.directory if isinstance(data.samples, ImageSamples) else None
-        found = cluster_probabilities(self.stored, data, self._runtime(), cache=cache)
-        return np.asarray(found.cpu().numpy(), dtype=np.float32)
+        features, logits = model_outputs(self.stored, data, self._runtime(), cache=cache)
+        return features.cpu().numpy(), logits.softmax(-1).cpu().numpy()
 
     def _runtime(self) -> Runtime:
         return Runtime(accelerator=self.accelerator, reporter=self.reporter)

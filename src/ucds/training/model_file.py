@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -71,6 +72,12 @@ class StoredModel:
     card: ModelCard
     model: ClusteringModel
     proportions: Tensor
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        prototypes = self.model.prototypes.detach().cpu().contiguous().numpy()
+        return hashlib.sha256(prototypes.tobytes()).hexdigest()[:12]
 
 
 def save_model(run: Path, stored: StoredModel) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ucds.data.samples import Samples
 from ucds.data.views import View
 from ucds.errors import InputError
-from ucds.models import ClusteringModel
+from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.runtime import Runtime
 
 
@@ -70,6 +70,22 @@ def finite(outputs: Tensor) -> Tensor:
     if not outputs.isfinite().all():
         raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
     return outputs
+
+
+def outputs(
+    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int
+) -> ModelOutput:
+    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`predict`.
+
+    Raises:
+        InputError: a feature or a logit is NaN or infinite.
+    """
+    both = finite(
+        _gather(
+            lambda inputs: torch.cat(model(inputs), dim=1).float(), model, samples, view, runtime, batch_size
+        )
+    )
+    return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
 
 
 def _gather(

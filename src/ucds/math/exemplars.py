@@ -1,0 +1,108 @@
+"""Samples that show what a cluster is: typical ones, doubtful ones, and those just outside; and outliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.math.spaces import FloatArray, unit_rows
+
+IntArray = NDArray[np.int64]
+
+OUTLIER_DEVIATIONS = 5.0
+"""Robust standard deviations above the median distance from which a sample is called an outlier."""
+
+_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+
+
+@dataclass(frozen=True, eq=False)
+class Exemplars:
+    """Samples that show what one cluster is, as positions; each list may be shorter than was asked for.
+
+    Attributes:
+        typical: members nearest to the mean direction of the cluster, nearest first.
+        doubtful: members that are least certain, the least certain first.
+        outside: samples of other clusters with the largest probability of this cluster, largest first.
+    """
+
+    typical: IntArray
+    doubtful: IntArray
+    outside: IntArray
+
+
+def find_exemplars(features: FloatArray, probabilities: FloatArray, count: int) -> list[Exemplars]:
+    """Find samples that show what each cluster is; a sample belongs to its most probable cluster.
+
+    Args:
+        features: ``(n, d)`` features.
+        probabilities: ``(n, K)`` probability of each cluster for each sample.
+        count: largest number of samples of each kind.
+
+    Returns:
+        ``K`` results in the order of the clusters; that of an empty cluster can still have ``outside``.
+    """
+    directions, clusters = unit_rows(features), probabilities.argmax(1)
+    certainty = probabilities.max(1)
+    found = []
+    for cluster in range(probabilities.shape[1]):
+        members, others = np.flatnonzero(clusters == cluster), np.flatnonzero(clusters != cluster)
+        nearness = directions[members] @ directions[members].sum(0)
+        near = others[probabilities[others, cluster] >= 1 / probabilities.shape[1]]
+        found.append(
+            Exemplars(
+                typical=members[np.argsort(-nearness, kind="stable")][:count],
+                doubtful=members[np.argsort(certainty[members], kind="stable")][:count],
+                outside=near[np.argsort(-probabilities[near, cluster], kind="stable")][:count],
+            )
+        )
+    return found
+
+
+def find_outliers(features: FloatArray, neighbours: int = 5) -> IntArray:
+    """Find samples that are far from all others, the farthest first.
+
+    A sample's distance is the mean cosine distance from its nearest neighbours. Outliers are more than
+    ``OUTLIER_DEVIATIONS`` robust standard deviations above the median of these distances. The deviation is
+    estimated from the median absolute deviation, which outliers themselves do not change.
+
+    Args:
+        features: ``(n, d)`` features.
+        neighbours: number of nearest neighbours.
+    """
+    if len(features) <= neighbours:
+        return np.empty(0, dtype=np.int64)
+    # Copies of a sample lie together however odd it is; the farthest of the neighbours is what tells.
+    distances, _ = _nearest(features, neighbours)
+    mean = distances.mean(1)
+    median = float(np.median(mean))
+    deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(mean - median)))
+    far = np.flatnonzero(mean > median + OUTLIER_DEVIATIONS * max(deviation, 1e-6))
+    return np.asarray(far[np.argsort(-mean[far], kind="stable")], dtype=np.int64)
+
+
+def find_close_pairs(features: FloatArray, neighbours: int = 5) -> tuple[IntArray, NDArray[np.float64]]:
+    """List each sample with its nearest neighbours as candidates for near-duplicates.
+
+    Args:
+        features: ``(n, d)`` features.
+        neighbours: number of nearest neighbours.
+
+    Returns:
+        ``(m, 2)`` pairs of positions, the smaller one first, each once; and their ``(m,)`` cosines.
+    """
+    distances, nearest = _nearest(features, neighbours)
+    rows = np.repeat(np.arange(len(features)), nearest.shape[1])
+    pairs = np.sort(np.stack([rows, nearest.ravel()], axis=1), axis=1)
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    return pairs, 1 - distances.ravel()[first]
+
+
+def _nearest(features: FloatArray, neighbours: int) -> tuple[NDArray[np.float64], IntArray]:
+    """Find the nearest other samples of each sample: ``(n, k)`` cosine distances and positions."""
+    directions = unit_rows(features)
+    search = NearestNeighbors(n_neighbors=min(neighbours, len(directions) - 1), algorithm="brute")
+    lengths, nearest = search.fit(directions).kneighbors()
+    return np.asarray(lengths, dtype=np.float64) ** 2 / 2, np.asarray(nearest, dtype=np.int64)

@@ -1,0 +1,61 @@
+"""Groups of samples that are nearly the same: copies, resized copies, neighbouring frames of a film."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from ucds.math.exemplars import IntArray, find_close_pairs
+from ucds.math.spaces import FloatArray
+
+CLOSE_FEATURES = 0.9
+"""Cosine of features from which two images are compared pixel by pixel."""
+
+SAME_PICTURE = 0.98
+"""Correlation of two small pictures from which they count as nearly the same.
+
+On photographs, copies that were compressed again, halved or made darker reach 0.996 and more, and half of the
+copies that lost two percent at every edge reach 0.985.
+"""
+
+SAME_VECTOR = 0.9999
+"""Cosine of features from which two samples without pictures count as nearly the same."""
+
+
+def group_near_duplicates(features: FloatArray, pictures: NDArray[np.uint8] | None) -> list[IntArray]:
+    """Find groups of samples that are nearly the same, the largest group first.
+
+    Similar features alone do not make two images copies: an encoder is meant to give all bicycles similar
+    features. So images with similar features are compared pixel by pixel, on small pictures.
+
+    Args:
+        features: ``(n, d)`` features.
+        pictures: ``(n, s, s, 3)`` small pictures of the samples; ``None`` compares features only.
+    """
+    if len(features) < 2:
+        return []
+    pairs, cosines = find_close_pairs(features)
+    if pictures is None:
+        same = pairs[cosines >= SAME_VECTOR]
+    else:
+        near = pairs[cosines >= CLOSE_FEATURES]
+        same = near[_correlation(pictures[near[:, 0]], pictures[near[:, 1]]) >= SAME_PICTURE]
+    links = sparse.coo_array((np.ones(len(same)), (same[:, 0], same[:, 1])), shape=(len(features),) * 2)
+    _, component = connected_components(links, directed=False)
+    members = np.argsort(component, kind="stable")
+    groups = np.split(members, np.flatnonzero(np.diff(component[members])) + 1)
+    return sorted((group for group in groups if len(group) > 1), key=len, reverse=True)
+
+
+def _correlation(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Compute the correlation of the pixels of pictures, pair by pair; 1 if they differ in contrast only."""
+    left, right = (_standardised(pictures) for pictures in (one, other))
+    return np.asarray((left * right).sum(1))
+
+
+def _standardised(pictures: NDArray[np.uint8]) -> NDArray[np.float64]:
+    rows = pictures.reshape(len(pictures), int(np.prod(pictures.shape[1:]))).astype(np.float64)
+    rows -= rows.mean(1, keepdims=True)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

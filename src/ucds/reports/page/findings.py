@@ -1,0 +1,149 @@
+"""The facts that a report shows: computed from a model and its samples, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.data.ground_truth import GroundTruth, read_ground_truth
+from ucds.data.images import ImageSamples
+from ucds.data.samples import IntArray, Samples
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.exemplars import Exemplars, find_exemplars, find_outliers
+from ucds.math.metrics import ClusteringScores, score
+from ucds.math.near_duplicates import group_near_duplicates
+from ucds.math.plane import place_all
+from ucds.math.questions import choose_questions
+from ucds.math.spaces import FloatArray
+from ucds.reports.page.thumbnails import Pictures, resize, shrink
+
+EACH = 6
+"""Images of each kind on a cluster's card."""
+
+MOST_SHOWN = 10_000
+"""Samples that a page can show; of more, so many are chosen at random."""
+
+_COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Facts about samples and their clusters. The samples shown are in the order of their clusters.
+
+    Attributes:
+        ids: id of each sample shown.
+        sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
+        probabilities: ``(n, K)`` probability of each cluster for each sample shown.
+        points: ``(n, 2)`` place of each sample in the plane.
+        stars: ``(K, 2)`` place of each prototype in the plane.
+        exemplars: samples that show what each cluster is.
+        outliers: samples that are far from all others.
+        duplicates: groups of samples that are nearly the same.
+        questions: ``(m, 2)`` pairs of samples about which a person's answer would tell most.
+        answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
+        truth: classes of the samples, if they lie in class folders.
+        pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
+    """
+
+    ids: tuple[str, ...]
+    sizes: IntArray
+    probabilities: FloatArray
+    points: NDArray[np.float64]
+    stars: NDArray[np.float64]
+    exemplars: list[Exemplars]
+    outliers: IntArray
+    duplicates: list[IntArray]
+    questions: IntArray
+    answers: IntArray | None
+    truth: GroundTruth | None
+    pictures: Pictures | None
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters, K."""
+        return len(self.sizes)
+
+    @cached_property
+    def clusters(self) -> IntArray:
+        """Most probable cluster of each sample, ``(n,)``."""
+        return np.asarray(self.probabilities.argmax(1), dtype=np.int64)
+
+    @cached_property
+    def certainty(self) -> FloatArray:
+        """Probability of that cluster, ``(n,)``."""
+        return np.asarray(self.probabilities.max(1), dtype=np.float32)
+
+    @cached_property
+    def rivals(self) -> IntArray:
+        """Second most probable cluster of each sample, ``(n,)``; the cluster itself if there is only one."""
+        return np.argsort(-self.probabilities, axis=1, kind="stable")[:, min(1, self.n_clusters - 1)]
+
+    @cached_property
+    def overruled(self) -> NDArray[np.bool_] | None:
+        """Whether each sample lies apart from most others with the same label of the provider, ``(n,)``."""
+        if self.answers is None:
+            return None
+        apart = np.zeros(len(self.answers), dtype=bool)
+        for answer in np.unique(self.answers[self.answers >= 0]):
+            same = np.flatnonzero(self.answers == answer)
+            apart[same] = self.clusters[same] != np.bincount(self.clusters[same]).argmax()
+        return apart
+
+    @cached_property
+    def scores(self) -> ClusteringScores | None:
+        """Agreement of the clusters with the classes; ``None`` without classes."""
+        return None if self.truth is None else score(self.clusters, self.truth.classes)
+
+
+def find_facts(
+    samples: Samples,
+    features: FloatArray,
+    probabilities: FloatArray,
+    prototypes: FloatArray,
+    labels: ClusterLabels | None,
+    seed: int = 0,
+) -> Findings:
+    """Compute what a report shows of samples.
+
+    Args:
+        samples: samples, in any order.
+        features: ``(n, d_f)`` features of the samples.
+        probabilities: ``(n, K)`` probability of each cluster for each sample.
+        prototypes: ``(d_f, K)`` prototypes of the model.
+        labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
+        seed: seed of the map, and of the choice of samples where there are too many.
+    """
+    sizes = np.bincount(probabilities.argmax(1), minlength=probabilities.shape[1])
+    order = _order(probabilities, seed)
+    features, probabilities = features[order], probabilities[order]
+    ids = tuple(samples.ids[i] for i in order)
+    given = {} if labels is None else dict(zip(labels.ids, labels.labels.tolist(), strict=True))
+    pictures = shrink(samples, order) if isinstance(samples, ImageSamples) else None
+    small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
+    exemplars = find_exemplars(features, probabilities, EACH)
+    points, stars = place_all(features, prototypes, seed)
+    truth = read_ground_truth(samples)
+    return Findings(
+        ids=ids,
+        sizes=sizes,
+        probabilities=probabilities,
+        points=points,
+        stars=stars,
+        exemplars=exemplars,
+        outliers=find_outliers(features),
+        duplicates=group_near_duplicates(features, small),
+        questions=choose_questions(probabilities, exemplars),
+        answers=np.array([given.get(name, -1) for name in ids]) if given else None,
+        truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
+        pictures=pictures,
+    )
+
+
+def _order(probabilities: FloatArray, seed: int) -> IntArray:
+    """Choose the samples to show, sorted by cluster, and within a cluster by falling certainty."""
+    chosen = np.random.default_rng(seed).permutation(len(probabilities))[:MOST_SHOWN]
+    rows = probabilities[chosen]
+    return np.asarray(chosen[np.lexsort((chosen, -rows.max(1), rows.argmax(1)))], dtype=np.int64)

@@ -1,0 +1,88 @@
+"""What a run folder holds beside the model: where its samples lay, its labels, their use, and its log."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ucds.errors import DamagedFileError, InputError
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.target.consensus import TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE
+
+Curves = dict[str, dict[str, list[tuple[int, float]]]]
+"""Steps and values of each figure, by stage and then by name of the figure."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run folder holds beside the model; entries that the run did not write are empty.
+
+    Attributes:
+        described: description of the run: method, settings, seed, digest of the data.
+        labels: labels that a provider gave.
+        transfer: use of these labels, with the evidence.
+        curves: losses and evaluations in the course of training.
+    """
+
+    described: dict[str, Any]
+    labels: ClusterLabels | None
+    transfer: dict[str, Any] | None
+    curves: Curves
+
+    @property
+    def images(self) -> Path:
+        """Folder or file of the samples that the run was trained on.
+
+        Raises:
+            InputError: the run does not say, or they are no longer there.
+        """
+        place = self.described.get("images")
+        if not place:
+            raise InputError("the run does not say where its samples lie: name their folder after the run")
+        if not Path(place).exists():
+            raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
+        return Path(place)
+
+
+def read_record(run: Path) -> RunRecord:
+    """Read what a run folder holds beside the model.
+
+    Raises:
+        DamagedFileError: a file of the run cannot be read.
+    """
+    labels = run / LABELS_FILE
+    return RunRecord(
+        _read_json(run / "run.json") or {},
+        ClusterLabels.load(labels) if labels.exists() else None,
+        _read_json(run / TRANSFER_FILE),
+        _read_curves(run / "log.jsonl"),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path} is damaged: delete it, and the report will do without")
+    return content
+
+
+def _read_curves(path: Path) -> Curves:
+    curves: Curves = {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        with suppress(ValueError):  # a line that a crash cut off
+            entry = json.loads(line)
+            stage, step = curves.setdefault(str(entry.pop("stage")), {}), int(entry.pop("step"))
+            entry.pop("kind", None)
+            for name, value in entry.items():
+                stage.setdefault(str(name), []).append((step, float(value)))
+    return curves

@@ -1,0 +1,214 @@
+"""Writes the facts of a report as one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from ucds.math.metrics import match_clusters
+from ucds.reports.canvas import COLOURS, DARK_COLOURS
+from ucds.reports.page.charts import draw_bars, draw_curves
+from ucds.reports.page.findings import Findings
+from ucds.reports.page.record import RunRecord
+from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
+from ucds.reports.page.words import SURE, finish, share
+
+_TEMPLATE = files("ucds.reports.page") / "template"
+_STANDING_FOR = 5
+"""Typical samples that stand for a cluster in a file of corrections."""
+
+
+def render(
+    findings: Findings,
+    record: RunRecord,
+    title: str,
+    subtitle: str,
+    summary: Sequence[str],
+    warnings: Sequence[str],
+    proportions: Sequence[float],
+    model: str,
+    names: Mapping[int, str],
+) -> str:
+    """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else.
+
+    Args:
+        findings: facts about the samples.
+        record: contents of the run folder.
+        title: name of the run.
+        subtitle: line below the title.
+        summary: sentences of the summary.
+        warnings: sentences that a reader should know first.
+        proportions: ``(K,)`` sizes of the clusters that the model estimated in training.
+        model: fingerprint of the model; names and corrections saved in the page carry it.
+        names: names of clusters that are known already.
+    """
+    sheets = None if findings.pictures is None else lay_out(findings.pictures)
+    script = "\n".join(_read(name) for name in sorted(_scripts()))
+    style = _read("page.css")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_read("page.html")).render(
+        title=f"Clusters of {title}",
+        subtitle=subtitle,
+        facts=findings,
+        what="samples" if sheets is None else "images",
+        sure=_percent(findings.certainty),
+        pictures=sheets is not None,
+        summary=summary,
+        warnings=warnings,
+        cards=_cards(findings),
+        uniform=f"{1 / findings.n_clusters:.1%}",
+        bars=draw_bars(findings.sizes.tolist(), proportions),
+        transfer=_transfer(record),
+        confusion=_confusion(findings),
+        curves=draw_curves(record.curves),
+        data=_as_json(_data(findings, title, sheets, model, names)),
+        sheets=[base64.b64encode(file).decode() for file in (sheets.files if sheets else ())],
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+    )
+
+
+def _scripts() -> list[str]:
+    return [entry.name for entry in _TEMPLATE.iterdir() if entry.name.endswith(".js")]
+
+
+def _read(name: str) -> str:
+    return (_TEMPLATE / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Write a content security policy that allows this style and this script and no request at all."""
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}; "
+        "img-src blob: data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _as_json(values: Mapping[str, Any]) -> Markup:
+    """Write JSON that no name of a file can end: ``<`` begins no tag, as it is written as an escape."""
+    return Markup(json.dumps(values, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _data(
+    findings: Findings, title: str, sheets: Sheets | None, model: str, names: Mapping[int, str]
+) -> dict[str, Any]:
+    n = np.arange(len(findings.ids))
+    low, high = findings.points.min(0), findings.points.max(0)
+    points = _grid(findings.points, low, high)
+    truth, twins = findings.truth, findings.duplicates
+    return {
+        "run": title,
+        "model": model,
+        "names": {str(number): name for number, name in names.items()},
+        "ids": findings.ids,
+        "cluster": findings.clusters.tolist(),
+        "sure": _percent(findings.certainty),
+        "rival": findings.rivals.tolist(),
+        "rivalSure": _percent(findings.probabilities[n, findings.rivals]),
+        "x": points[:, 0].tolist(),
+        "y": points[:, 1].tolist(),
+        "stars": _grid(findings.stars, low, high).tolist(),
+        "answer": None if findings.answers is None else findings.answers.tolist(),
+        "overruled": None if findings.overruled is None else findings.overruled.astype(int).tolist(),
+        "classes": truth and {"names": truth.names, "of": truth.classes.tolist()},
+        "typical": [each.typical[:_STANDING_FOR].tolist() for each in findings.exemplars],
+        "outliers": findings.outliers.tolist(),
+        "twins": np.concatenate(twins).tolist() if twins else [],
+        "sheets": len(sheets.files) if sheets else 0,
+        "columns": COLUMNS,
+        "colours": {"light": COLOURS, "dark": DARK_COLOURS},
+    }
+
+
+def _grid(points: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Any:
+    """Bring points of the plane to 0..1000; prototypes far outside are drawn at the edge."""
+    return np.clip(1000 * (points - low) / np.maximum(high - low, 1e-9), 0, 1000).round().astype(int)
+
+
+def _percent(values: np.ndarray[Any, Any]) -> list[int]:
+    return np.floor(100 * values + 1e-6).astype(int).tolist()  # type: ignore[no-any-return]
+
+
+def _cards(findings: Findings) -> list[dict[str, Any]]:
+    cards = []
+    for number, exemplars in enumerate(findings.exemplars):
+        members = findings.clusters == number
+        certainty, overruled = findings.certainty[members], None
+        if findings.overruled is not None and findings.answers is not None:
+            labelled = members & (findings.answers >= 0)
+            overruled = share(findings.overruled[labelled].sum(), labelled.sum())
+        cards.append(
+            {
+                "number": number,
+                "size": int(findings.sizes[number]),
+                "share": share(findings.sizes[number], findings.sizes.sum()),
+                "sure": f"{certainty.mean():.0%}" if len(certainty) else "",
+                "overruled": overruled,
+                "exemplars": exemplars,
+                "doubtful": [i for i in exemplars.doubtful.tolist() if findings.certainty[i] < SURE],
+            }
+        )
+    return cards
+
+
+_FIGURES = {
+    "own_agreement": "agreement of your own clusterings among themselves",
+    "provider_agreement": "agreement of the provider's labels with these",
+    "share": "the second in relation to the first",
+    "own_groups": "share of a clustering's groups that are new to the consensus",
+    "provider_groups": "share of the provider's groups that are new to it",
+    "labelled": "samples with a label",
+    "use": "use of the labels",
+    "decided": "decided by",
+}
+
+
+def _transfer(record: RunRecord) -> dict[str, Any] | None:
+    """Return the sentence and the figures of the guard's evidence, those with a known meaning first."""
+    if record.transfer is None:
+        return None
+    values = {name: value for name, value in record.transfer.items() if name != "sentence"}
+    order = [name for name in _FIGURES if name in values] + [n for n in values if n not in _FIGURES]
+    figures = [(_FIGURES.get(name, name.replace("_", " ")), _figure(values[name])) for name in order]
+    return {"sentence": finish(str(record.transfer.get("sentence", ""))), "figures": figures}
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _confusion(findings: Findings) -> dict[str, Any] | None:
+    """Return scores and counts of classes and clusters, clusters in the order of their classes."""
+    truth, scores = findings.truth, findings.scores
+    if truth is None or scores is None:
+        return None
+    k, matching = findings.n_clusters, match_clusters(findings.clusters, truth.classes)
+    counts = np.zeros((truth.n_classes, k), dtype=int)
+    np.add.at(counts, (truth.classes, findings.clusters), 1)
+    columns = sorted(range(k), key=lambda number: (matching.get(number, truth.n_classes), number))
+    largest = np.maximum(counts.sum(1, keepdims=True), 1)
+    shares = np.ceil(100 * counts / largest).astype(int)
+    return {
+        "names": truth.names,
+        "columns": columns,
+        "rows": [
+            (name, list(zip(counts[c, columns].tolist(), shares[c, columns].tolist(), strict=True)))
+            for c, name in enumerate(truth.names)
+        ],
+        "accuracy": f"{scores.accuracy:.1%}",
+        "nmi": f"{scores.nmi:.3f}",
+        "ari": f"{scores.ari:.3f}",
+    }

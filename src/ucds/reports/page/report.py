@@ -1,0 +1,117 @@
+"""Writes the report of a run: opens the run, finds the facts, and renders the page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ucds.choices import Accelerator
+from ucds.data.images import ImageSamples
+from ucds.files import write_text_atomically
+from ucds.reports.page.findings import find_facts
+from ucds.reports.page.record import read_record
+from ucds.reports.page.render import render
+from ucds.reports.page.words import summarise, warn
+from ucds.target.names import ClusterNames
+from ucds.training.inputs import CacheOptions
+from ucds.training.loaded import load
+from ucds.training.progress import Quiet, Reporter
+
+REPORT_FILE = "report.html"
+"""Name of the report in a run folder, if no other is given."""
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A report that was written.
+
+    Attributes:
+        path: HTML file.
+        samples: number of samples that the report is about.
+        n_clusters: number of clusters, K.
+        summary: sentences about the clusters.
+        warnings: sentences that a reader should know first.
+    """
+
+    path: Path
+    samples: int
+    n_clusters: int
+    summary: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON types."""
+        return asdict(self) | {"path": str(self.path)}
+
+
+def report(
+    run: str | Path,
+    images: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    names: str | Path | None = None,
+    accelerator: Accelerator = "auto",
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
+) -> WrittenReport:
+    """Write a page that shows, judges and corrects the clusters of a run; ``ucds report`` does the same.
+
+    Equal runs and samples give equal files. Where samples lie in class folders, the page compares the
+    clusters with them.
+
+    Args:
+        run: folder of a finished target run.
+        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings; the samples that
+            the run was trained on if ``None``.
+        out: HTML file to write; ``report.html`` in the run folder if ``None``.
+        names: file of names that was saved from an earlier report; none if ``None``.
+        accelerator: device to compute on.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
+
+    Raises:
+        InputError: the run, the samples or the names cannot be used.
+        DamagedFileError: a file of the run or of names cannot be read.
+        NoSpaceError: the page cannot be written.
+    """
+    run, reporter = Path(run), reporter or Quiet()
+    model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
+    known = {} if names is None else ClusterNames.load(names).of(model.stored)
+    record = read_record(run)
+    data = model.open(record.images if images is None else images)
+    features, probabilities = model.outputs(data)
+    trained_on = record.described.get("data") == data.samples.fingerprint
+    reporter.say("drawing the report")
+    findings = find_facts(
+        data.samples,
+        features,
+        probabilities,
+        model.stored.model.prototypes.detach().cpu().numpy(),
+        record.labels if trained_on else None,
+    )
+    what, skipped = "samples", 0
+    if isinstance(data.samples, ImageSamples):
+        what, skipped = "images", len(data.samples.skipped)
+    summary = summarise(findings, record, what)
+    warnings = warn(findings, skipped, what, trained_on)
+    page = render(
+        findings,
+        record,
+        title=model.stored.card.name,
+        subtitle=_subtitle(record.described, model.stored.card.backbone.name),
+        summary=summary,
+        warnings=warnings,
+        proportions=model.stored.proportions.mean(0).tolist(),
+        model=model.stored.fingerprint,
+        names=known,
+    )
+    path = run / REPORT_FILE if out is None else Path(out)
+    write_text_atomically(path, page)
+    return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
+
+
+def _subtitle(described: dict[str, Any], backbone: str) -> str:
+    method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
+    version = described.get("versions", {}).get("ucds", "unknown")
+    return f"method {method}, encoder {backbone}, seed {seed}, ucds {version}"

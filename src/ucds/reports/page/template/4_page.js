@@ -1,0 +1,169 @@
+// Cards, dialogs and buttons: everything a person touches outside the map.
+
+const viewer = find("#viewer");
+const gallery = find("#gallery");
+let looking = { sample: -1, among: [] };
+let shown = { cluster: -1, count: 0 };
+
+function openViewer(sample, among) {
+  looking = { sample, among };
+  find("#viewer-title").textContent = DATA.ids[sample];
+  showPicture(find(".picture", viewer), sample);
+  const facts = [
+    ["Cluster", clusterName(DATA.cluster[sample])],
+    ["Sure", `${DATA.sure[sample]}%`],
+    ["Next nearest", `${clusterName(DATA.rival[sample])}, ${DATA.rivalSure[sample]}%`],
+  ];
+  if (DATA.answer && DATA.answer[sample] >= 0) {
+    facts.push(["Provider's label", `${DATA.answer[sample]}${DATA.overruled[sample] ? ", overruled" : ""}`]);
+  }
+  if (DATA.classes) facts.push(["Folder", DATA.classes.names[DATA.classes.of[sample]]]);
+  find("#viewer-facts").replaceChildren(
+    ...facts.flatMap(([name, value]) => {
+      const [term, entry] = [document.createElement("dt"), document.createElement("dd")];
+      [term.textContent, entry.textContent] = [name, value];
+      return [term, entry];
+    }),
+  );
+  find("#belongs").value = String(moveOf(sample)?.to ?? DATA.cluster[sample]);
+  const place = among.indexOf(sample);
+  find("#previous").disabled = place <= 0;
+  find("#next").disabled = place >= among.length - 1;
+  if (!viewer.open) viewer.showModal();
+}
+
+function step(by) {
+  const next = looking.among[looking.among.indexOf(looking.sample) + by];
+  if (next !== undefined) openViewer(next, looking.among);
+}
+
+function recordMove() {
+  const to = Number(find("#belongs").value);
+  if (to === DATA.cluster[looking.sample]) withdraw({ kind: "moved", sample: looking.sample });
+  else correct({ kind: "moved", sample: looking.sample, to });
+  viewer.close();
+}
+
+const membersOf = (k) => DATA.cluster.flatMap((cluster, i) => (cluster === k ? [i] : []));
+
+function openGallery(k) {
+  shown = { cluster: k, count: 0 };
+  find("#gallery-title").textContent = `All of ${clusterName(k)}`;
+  find(".thumbs", gallery).replaceChildren();
+  showMore();
+  gallery.showModal();
+}
+
+function showMore() {
+  const members = membersOf(shown.cluster);
+  const next = members.slice(shown.count, shown.count + 200);
+  find(".thumbs", gallery).append(...next.map(thumb));
+  shown.count += next.length;
+  find("#more").hidden = shown.count >= members.length;
+  markMoved();
+}
+
+function markMoved() {
+  for (const button of all(".thumb")) button.classList.toggle("moved", Boolean(moveOf(Number(button.dataset.sample))));
+}
+
+function fillChoices() {
+  for (const select of all("[data-merge], #belongs")) {
+    const own = select.dataset.merge;
+    const first = own === undefined ? [] : [new Option("no other cluster", "")];
+    const others = DATA.typical.map((_, k) => k).filter((k) => String(k) !== own);
+    const value = select.value;
+    select.replaceChildren(...first, ...others.map((k) => new Option(clusterName(k), String(k))));
+    select.value = value;
+  }
+}
+
+function showNames() {
+  for (const element of all("[data-name-of]")) element.textContent = clusterName(Number(element.dataset.nameOf));
+  for (const input of all("[data-name]")) {
+    if (input !== document.activeElement) input.value = state.names[input.dataset.name] ?? "";
+  }
+}
+
+function showEntered() {
+  const names = Object.entries(state.names).map(([k, name]) => {
+    const item = document.createElement("li");
+    item.textContent = `Cluster ${k} is called ${name}. `;
+    item.append(removal(`name of cluster ${k}`, () => setName(k, "")));
+    return item;
+  });
+  const corrections = state.corrections.map((c) => {
+    const item = document.createElement("li");
+    item.textContent = `${sentence(c)}. `;
+    item.append(removal(sentence(c), () => withdraw(c)));
+    return item;
+  });
+  find("#entered").replaceChildren(...names, ...corrections);
+  find("#nothing").hidden = names.length + corrections.length > 0;
+  find("#save-names").disabled = !names.length;
+  find("#save-corrections").disabled = !corrections.length;
+  const count = (n, word) => `${n || "no"} ${word}${n === 1 ? "" : "s"}`;
+  const text = `${count(names.length, "name")}, ${count(corrections.length, "correction")}.`;
+  find("#status").textContent = text[0].toUpperCase() + text.slice(1);
+}
+
+function removal(what, act) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Remove";
+  button.setAttribute("aria-label", `Remove: ${what}`);
+  button.addEventListener("click", act);
+  return button;
+}
+
+function showAnswers() {
+  for (const question of all("[data-question]")) {
+    const pair = question.dataset.question.split(" ").map(Number);
+    const answer = state.corrections.find((c) => c.pair && subject(c) === subject({ pair }));
+    for (const button of all("[data-answer]", question)) {
+      button.setAttribute("aria-pressed", String(answer?.kind === button.dataset.answer));
+    }
+  }
+  for (const select of all("[data-merge]")) {
+    const own = Number(select.dataset.merge);
+    const found = state.corrections.find((c) => c.kind === "merged" && (c.one === own || c.other === own));
+    select.value = found ? String(found.one === own ? found.other : found.one) : "";
+  }
+}
+
+function answerQuestion(question, button) {
+  const pair = question.dataset.question.split(" ").map(Number);
+  if (button.getAttribute("aria-pressed") === "true") withdraw({ kind: "pair", pair });
+  else correct({ kind: button.dataset.answer, pair });
+}
+
+function merge(one, value) {
+  const before = state.corrections.find((c) => c.kind === "merged" && (c.one === one || c.other === one));
+  if (before) withdraw(before);
+  if (value !== "") correct({ kind: "merged", one, other: Number(value) });
+}
+
+function click(event) {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.show) openGallery(Number(button.dataset.show));
+  else if (button.dataset.answer) answerQuestion(button.closest("[data-question]"), button);
+  else if (button.classList.contains("close")) button.closest("dialog").close();
+  else if (button.dataset.sample) {
+    const row = all(".thumb", button.closest(".thumbs")).map((each) => Number(each.dataset.sample));
+    openViewer(Number(button.dataset.sample), row);
+  }
+}
+
+async function openFile(event) {
+  const [file] = event.target.files;
+  if (!file) return;
+  let problem = "This file cannot be read.";
+  try {
+    problem = readFile(JSON.parse(await file.text()));
+  } catch {
+    // No JSON, or not what the page writes: the text above says so.
+  }
+  if (problem) find("#status").textContent = problem;
+  event.target.value = "";
+}

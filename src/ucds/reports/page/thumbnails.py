@@ -1,0 +1,80 @@
+"""Thumbnails of images, many in one WebP sheet, small enough for one page with thousands of them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ucds.data.images import ImageSamples
+from ucds.data.samples import IntArray
+
+Pictures = NDArray[np.uint8]
+
+COLUMNS = 16
+"""Thumbnails in a row of a sheet, and rows of a sheet: 256 thumbnails are decoded at a time."""
+
+MOST_BYTES = 17_000_000
+"""Bound on all sheets together; base64 makes 22.7 MB of it, which leaves room in a page of 25 MB."""
+
+_SIDES = ((1_500, 128), (6_000, 96))  # up to so many images, thumbnails of so many pixels
+_SMALLEST_SIDE = 64
+_QUALITIES = (80, 65, 50, 35, 20)
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Thumbnails, row by row, ``COLUMNS`` in a row, in sheets of at most ``COLUMNS`` rows.
+
+    Attributes:
+        side: side of a thumbnail in pixels.
+        files: contents of a WebP file for each sheet.
+    """
+
+    side: int
+    files: tuple[bytes, ...]
+
+
+def shrink(samples: ImageSamples, positions: IntArray) -> Pictures:
+    """Read images as thumbnails ``(n, side, side, 3)``; the more images, the smaller the side."""
+    side = next((side for most, side in _SIDES if len(positions) <= most), _SMALLEST_SIDE)
+    out = np.empty((len(positions), side, side, 3), np.uint8)
+    for start in range(0, len(positions), _BATCH):
+        images = samples.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
+        for place, image in enumerate(images, start):
+            out[place] = resize(image, side)
+    return out
+
+
+def resize(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Resize a picture ``(h, w, 3)`` to a square, by averages over areas."""
+    return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
+
+
+def lay_out(pictures: Pictures) -> Sheets:
+    """Lay thumbnails out in WebP sheets, of the best quality that fits into ``MOST_BYTES``."""
+    per_sheet = COLUMNS * COLUMNS
+    sheets = [_compose(pictures[start : start + per_sheet]) for start in range(0, len(pictures), per_sheet)]
+    for quality in _QUALITIES:
+        files = tuple(_encode(sheet, quality) for sheet in sheets)
+        if sum(map(len, files)) <= MOST_BYTES:
+            break
+    return Sheets(pictures.shape[1], files)
+
+
+def _compose(pictures: Pictures) -> Image.Image:
+    side, rows = pictures.shape[1], -(-len(pictures) // COLUMNS)
+    grid = np.zeros((rows * COLUMNS, side, side, 3), np.uint8)
+    grid[: len(pictures)] = pictures
+    sheet = grid.reshape(rows, COLUMNS, side, side, 3).transpose(0, 2, 1, 3, 4)
+    return Image.fromarray(np.ascontiguousarray(sheet.reshape(rows * side, COLUMNS * side, 3)))
+
+
+def _encode(sheet: Image.Image, quality: int) -> bytes:
+    file = io.BytesIO()
+    sheet.save(file, "WEBP", quality=quality, method=4)
+    return file.getvalue()

@@ -1,0 +1,118 @@
+"""The summary and the warnings of a report, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ucds.reports.page.findings import Findings
+from ucds.reports.page.record import RunRecord
+from ucds.training.health import SAMPLES_TO_TELL, assess
+
+SURE, DOUBTFUL = 0.9, 0.5
+"""Certainties from which the model is called sure, and below which it is called doubtful, about a sample."""
+
+MUCH_DOUBT = 0.25
+"""Share of doubtful samples from which the report warns that the clusters as a whole are in doubt."""
+
+
+def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
+    """Write what was found as sentences, each to be read alone.
+
+    Args:
+        findings: facts about the samples.
+        record: contents of the run folder.
+        what: plural noun for the samples, ``"images"`` or ``"samples"``.
+    """
+    total, filled = int(findings.sizes.sum()), findings.sizes[findings.sizes > 0]
+    lines = [
+        f"{total:,} {what} in {len(filled)} clusters. "
+        f"The largest has {filled.max():,}, the smallest {filled.min():,}.",
+        _certainty(findings, what),
+        *_labels(findings, record, what),
+    ]
+    if len(findings.outliers):
+        count = len(findings.outliers)
+        lines.append(f"{count:,} {_of(what, count)} {_are(count)} unlike all others.")
+    if findings.duplicates:
+        sets, count = len(findings.duplicates), sum(map(len, findings.duplicates))
+        lines.append(f"{count:,} {what} are nearly the same as another one ({sets:,} {_of('sets', sets)}).")
+    if findings.scores is not None and findings.truth is not None:
+        lines.append(
+            f"Compared with the {findings.truth.n_classes} folders that the {what} lie in, "
+            f"{findings.scores.accuracy:.1%} are in the cluster that matches their folder."
+        )
+    return lines
+
+
+def warn(findings: Findings, skipped: int, what: str, trained_on: bool) -> list[str]:
+    """List what a reader should know before trusting the clusters.
+
+    Args:
+        findings: facts about the samples.
+        skipped: number of files that could not be used.
+        what: plural noun for the samples.
+        trained_on: whether these are the samples that the model was trained on.
+    """
+    shown, total, k = len(findings.ids), int(findings.sizes.sum()), findings.n_clusters
+    warnings = [assess(torch.from_numpy(findings.probabilities), 0).warning] if shown == total else []
+    doubtful = float((findings.certainty < DOUBTFUL).mean())
+    if doubtful >= MUCH_DOUBT:
+        warnings.append(
+            f"The model is doubtful about {doubtful:.0%} of the {what}: the clusters may not be real groups. "
+            "Another number of clusters, or a better encoder, may help."
+        )
+    if total < SAMPLES_TO_TELL * k:
+        warnings.append(
+            f"{total:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
+            "a cluster can be the work of chance."
+        )
+    if skipped:
+        warnings.append(
+            f"{skipped:,} {_of('files', skipped)} could not be used and {_are(skipped)} left out."
+        )
+    if shown < total:
+        warnings.append(f"This page shows {shown:,} of the {total:,} {what}, chosen at random.")
+    if not trained_on:
+        warnings.append(f"The model was trained on other {what} than these.")
+    return [finish(text) for text in warnings if text]
+
+
+def _certainty(findings: Findings, what: str) -> str:
+    sure, doubtful = (findings.certainty >= SURE), (findings.certainty < DOUBTFUL)
+    return (
+        f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
+        f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}."
+    )
+
+
+def _labels(findings: Findings, record: RunRecord, what: str) -> Sequence[str]:
+    if findings.answers is None or findings.overruled is None:
+        return []
+    known = findings.answers >= 0
+    lines = [
+        f"{int(known.sum()):,} {what} have a label of the provider. "
+        f"{findings.overruled[known].mean():.0%} of these labels were overruled: their {what} lie in another "
+        f"cluster than most {what} with the same label."
+    ]
+    sentence = str((record.transfer or {}).get("sentence", ""))
+    return [*lines, *([finish(sentence)] if sentence else [])]
+
+
+def finish(sentence: str) -> str:
+    """Begin a sentence with a capital letter, and end it with a full stop."""
+    return sentence[:1].upper() + sentence[1:].rstrip(".") + "."
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _of(plural: str, count: int) -> str:
+    return plural.removesuffix("s") if count == 1 else plural
+
+
+def share(part: float, whole: float) -> str:
+    """Write a share in percent, such as "3.2%"."""
+    return f"{part / max(whole, 1):.1%}"

@@ -1,0 +1,58 @@
+"""Names that a person gave to the clusters of a model, as the report saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ucds.errors import DamagedFileError, InputError
+from ucds.labels.wire import first_problem
+from ucds.training.model_file import StoredModel
+
+FORMAT = "ucds-names/1"
+
+
+class ClusterNames(BaseModel):
+    """Contents of a file of names.
+
+    Attributes:
+        format: name and version of the form of the file.
+        model: fingerprint of the model whose clusters are named.
+        names: name of each named cluster by its number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["ucds-names/1"]
+    model: str
+    names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=80)]]
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClusterNames:
+        """Read a file of names.
+
+        Raises:
+            InputError: the file cannot be read.
+            DamagedFileError: the file holds anything but names.
+        """
+        try:
+            return cls.model_validate_json(Path(path).read_bytes())
+        except OSError as error:
+            raise InputError(f"cannot read the names {path}: {error.strerror}") from None
+        except ValidationError as error:
+            raise DamagedFileError(f"{path} is not a file of names: {first_problem(error)}") from None
+
+    def of(self, stored: StoredModel) -> dict[int, str]:
+        """Return the names by cluster, if they are those of a model.
+
+        Args:
+            stored: model whose clusters are to be named.
+
+        Raises:
+            InputError: the names belong to the clusters of another model.
+        """
+        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
+            raise InputError("the names belong to another model: type them in the report of this one")
+        return self.names

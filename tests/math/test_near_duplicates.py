@@ -1,0 +1,47 @@
+"""Tests of `ucds.math.near_duplicates`: copies are grouped, and things that only look alike are not."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ucds.math.near_duplicates import group_near_duplicates
+
+
+def picture(seed: int) -> NDArray[np.uint8]:
+    """A smooth picture of random blobs, 32 x 32."""
+    coarse = np.random.default_rng(seed).integers(256, size=(6, 6, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((32, 32), Image.Resampling.BICUBIC))
+
+
+def recompressed(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The picture after strong JPEG compression, enlarged and made smaller again, and darker."""
+    file = io.BytesIO()
+    Image.fromarray(image).resize((50, 50)).save(file, "JPEG", quality=60)
+    return (np.asarray(Image.open(file).resize((32, 32))) * 0.8).astype(np.uint8)
+
+
+def test_copies_are_grouped_and_other_pictures_are_not() -> None:
+    pictures = np.stack(
+        [picture(0), picture(1), recompressed(picture(0)), picture(2), picture(0), picture(1)]
+    )
+    alike = np.ones((6, 4), np.float32)  # features of one class: they do not tell copies from others
+    groups = group_near_duplicates(alike, pictures)
+    assert [group.tolist() for group in groups] == [[0, 2, 4], [1, 5]]
+
+
+def test_pictures_with_different_features_are_not_compared() -> None:
+    pictures, features = np.stack([picture(0), picture(0)]), np.eye(2, dtype=np.float32)
+    assert group_near_duplicates(features, pictures) == []
+
+
+def test_without_pictures_only_almost_equal_vectors_are_copies() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(20, 8)).astype(np.float32)
+    features[7] = 2 * features[3]
+    features[9] = features[3] + 0.05 * rng.normal(size=8)
+    assert [group.tolist() for group in group_near_duplicates(features, None)] == [[3, 7]]
+    assert group_near_duplicates(features[:1], None) == []

@@ -1,0 +1,69 @@
+"""A finished run on drawn pictures, its report, and a browser to open reports in."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.labels.cluster_labels import ClusterLabels
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))  # for `cli_kit`
+
+from cli_kit import SHAPES, draw_domain
+
+CPU = ucds.RunOptions(accelerator="cpu")
+BRIEF = ucds.ConsensusSettings(fitting_epochs=4, space_partitions=2, bottleneck_width=8)
+EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shapes in class folders; one file is a copy, and one has a name that tries to be a tag."""
+    root = tmp_path_factory.mktemp("report") / "pictures"
+    draw_domain(root, ("green", "white"), 3, count=12)
+    shutil.copy(root / "disc" / "0.png", root / "disc" / "copy.png")
+    shutil.move(root / "bar" / "1.png", root / "bar" / "<img src=x onerror=alert(1)>&.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def labels(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> ClusterLabels:
+    """Labels of a provider for all pictures: their shape, with every sixth one wrong."""
+    ids = [str(path.relative_to(pictures)) for path in sorted(pictures.rglob("*.png"))]
+    answers = [(SHAPES.index(name.split("/")[0]) + (i % 6 == 0)) % 3 for i, name in enumerate(ids)]
+    return ClusterLabels(tuple(ids), np.array(answers), 3, "a provider")
+
+
+@pytest.fixture(scope="session")
+def client(pictures: Path, labels: ClusterLabels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished target run on the pictures."""
+    out = tmp_path_factory.mktemp("client") / "shapes"
+    ucds.train_target(pictures, out, labels=labels, encoder=EDGES, settings=BRIEF, options=CPU)
+    return out
+
+
+@pytest.fixture(scope="session")
+def page_file(client: Path) -> Path:
+    """The report of the run."""
+    return ucds.report(client, accelerator="cpu").path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; without one on the machine the test is skipped."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()

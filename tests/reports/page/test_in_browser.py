@@ -1,0 +1,237 @@
+"""The report in a real browser: it loads whole, asks for nothing, and takes names and corrections."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Opened]:
+    """Open a report in a page of its own; at the end the page must have asked and complained of nothing."""
+    troubles: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(file: Path, scheme: str = "light", size: dict[str, int] = DESKTOP) -> Any:
+        contexts.append(browser.new_context(color_scheme=scheme, viewport=size, accept_downloads=True))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        own = file.resolve().as_uri()
+        page.on(
+            "request",
+            lambda request: request.url.startswith(("blob:", "data:", own)) or troubles.append(request.url),
+        )
+        page.goto(own)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def saved(page: Any, button: str) -> Any:
+    """Click a button that saves a file, and read the file."""
+    with page.expect_download() as waiting:
+        page.click(button)
+    return json.loads(Path(waiting.value.path()).read_text())
+
+
+def places(page: Any, cluster: int) -> list[int]:
+    found: list[int] = page.evaluate("k => membersOf(k)", cluster)
+    return found
+
+
+def ids(page: Any, samples: list[int]) -> list[str]:
+    found: list[str] = page.evaluate("list => list.map((i) => DATA.ids[i])", samples)
+    return found
+
+
+def test_every_picture_loads(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # shows all, also those far below
+    shown = page.evaluate(
+        """Promise.all([...document.querySelectorAll("main .picture[data-picture]")].map((element) => {
+             const image = new Image();
+             image.src = getComputedStyle(element).backgroundImage.slice(5, -2);
+             return image.decode().then(() => image.naturalWidth);
+           }))"""
+    )
+    assert len(shown) > 20
+    assert set(shown) == {16 * 128}
+
+
+def test_pointing_at_a_mark_shows_its_picture(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    canvas = page.locator("#map")
+    canvas.scroll_into_view_if_needed()
+    box, (x, y) = canvas.bounding_box(), page.evaluate("place(DATA.x[5], DATA.y[5])")
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    assert page.locator("#tip").is_visible()
+    pointed = page.evaluate("current")
+    assert abs(page.evaluate("i => DATA.x[i] - DATA.x[5]", pointed)) < 30  # marks may lie upon each other
+    assert ids(page, [pointed])[0] in page.inner_text("#tip")
+    assert "blob:" in page.evaluate("getComputedStyle(find('#tip .picture')).backgroundImage")
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    assert page.inner_text("#viewer-title") == ids(page, [pointed])[0]
+
+
+def test_the_map_is_walked_with_the_arrow_keys(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    page.focus("#map")
+    page.keyboard.press("ArrowRight")
+    seen = [page.evaluate("current")]
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
+        before = page.evaluate("current < 0 ? null : [DATA.x[current], DATA.y[current]]")
+        page.keyboard.press(key)
+        seen.append(page.evaluate("current"))
+        after = page.evaluate("[DATA.x[current], DATA.y[current]]")
+        way = {"ArrowRight": after[0] - before[0], "ArrowLeft": before[0] - after[0]}
+        assert way.get(key, after[1] - before[1]) >= 0
+    assert len(set(seen)) > 2
+    assert page.inner_text("#said").startswith(ids(page, [seen[-1]])[0])
+    page.keyboard.press("Enter")
+    assert page.inner_text("#viewer-title") == ids(page, [seen[-1]])[0]
+    page.keyboard.press("Escape")
+    assert not page.locator("#viewer").is_visible()
+
+
+def test_names_are_typed_saved_and_opened_again(opened: Opened, page_file: Path, tmp_path: Path) -> None:
+    page = opened(page_file)
+    assert page.is_disabled("#save-names")
+    page.fill("[data-name='1']", " <b>crosses</b> ")
+    page.keyboard.press("Tab")
+    assert page.inner_text("#head-1 [data-name-of]") == "<b>crosses</b> (1)"
+    content = saved(page, "#save-names")
+    model = page.evaluate("DATA.model")
+    assert content == {"format": "ucds-names/1", "model": model, "names": {"1": "<b>crosses</b>"}}
+    (tmp_path / "names.json").write_text(json.dumps(content))
+    other = opened(page_file)
+    other.set_input_files("#open", tmp_path / "names.json")
+    other.locator("#head-1", has_text="crosses").wait_for()
+    assert other.input_value("[data-name='1']") == "<b>crosses</b>"
+    (tmp_path / "foreign.json").write_text(json.dumps(content | {"model": "another"}))
+    other.set_input_files("#open", tmp_path / "foreign.json")
+    other.locator("#status", has_text="another model").wait_for()
+    assert other.input_value("[data-name='1']") == "<b>crosses</b>"
+
+
+def test_corrections_are_made_with_the_mouse(opened: Opened, page_file: Path, tmp_path: Path) -> None:
+    page = opened(page_file)
+    moved = places(page, 0)[0]
+    page.click(f"#cluster-0 .thumb[data-sample='{moved}'] >> nth=0")
+    page.select_option("#belongs", "2")
+    page.click("#move")
+    page.select_option("[data-merge='1']", "0")
+    assert page.input_value("[data-merge='0']") == "1"
+    content = saved(page, "#save-corrections")
+    typical = [ids(page, page.evaluate("k => DATA.typical[k]", k)) for k in range(3)]
+    assert content["moved"] == [{"sample": ids(page, [moved])[0], "cluster": 2, "with": typical[2]}]
+    assert content["merged"] == [{"clusters": [1, 0], "samples": [typical[1], typical[0]]}]
+    assert page.inner_text("#status") == "No names, 2 corrections."
+    page.click("#entered button >> nth=0")
+    page.click("#entered button >> nth=0")
+    assert page.inner_text("#status") == "No names, no corrections."
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    page.set_input_files("#open", tmp_path / "c.json")
+    page.locator("#status", has_text="2 corrections").wait_for()
+    assert saved(page, "#save-corrections") == content
+
+
+def test_corrections_are_made_with_the_keyboard_alone(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    page.focus("#cluster-1 .thumb >> nth=0")
+    page.keyboard.press("Enter")
+    sample = page.inner_text("#viewer-title")
+    page.focus("#belongs")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert not page.locator("#viewer").is_visible()
+    page.focus("#cluster-2 [data-show]")
+    page.keyboard.press("Space")
+    assert page.locator("#gallery .thumb").count() == len(places(page, 2))
+    page.keyboard.press("Escape")
+    (entry,) = saved(page, "#save-corrections")["moved"]
+    assert (entry["sample"], entry["cluster"]) == (sample, 0)
+
+
+def test_questions_are_answered_changed_and_taken_back(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    question = page.locator("[data-question]").first
+    pair = ids(page, [int(i) for i in question.get_attribute("data-question").split()])
+    yes, no = question.locator("[data-answer='same']"), question.locator("[data-answer='different']")
+    yes.click()
+    assert saved(page, "#save-corrections")["same"] == [pair]
+    no.click()
+    content = saved(page, "#save-corrections")
+    assert (content["same"], content["different"]) == ([], [pair])
+    assert no.get_attribute("aria-pressed") == "true"
+    no.click()
+    assert page.is_disabled("#save-corrections")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_everything_within_its_width(opened: Opened, page_file: Path, scheme: str) -> None:
+    page = opened(page_file, scheme, PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    page.click("#cluster-0 .thumb >> nth=0")
+    box = page.locator("#viewer").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE["width"]
+    page.click("#viewer .close")
+    colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, colourOf(0)]")
+    assert colours == (
+        ["rgb(253, 253, 251)", "#332288"] if scheme == "light" else ["rgb(22, 24, 28)", "#77AADD"]
+    )
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of axe-core, from a file that UCDS_AXE names, or from npm's registry."""
+    named = os.environ.get("UCDS_AXE")
+    if named:
+        return Path(named).read_text()
+    folder = tmp_path_factory.mktemp("axe")
+    if shutil.which("npm") is None:
+        pytest.skip("axe-core is not here: install npm, or name the file axe.min.js in UCDS_AXE")
+    command = ["npm", "pack", "--silent", "axe-core@4.10.3"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    if done.returncode != 0:
+        pytest.skip("axe-core could not be fetched: name the file axe.min.js in UCDS_AXE")
+    shutil.unpack_archive(folder / done.stdout.strip().splitlines()[-1], folder)
+    return (folder / "package" / "axe.min.js").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+def test_axe_finds_no_serious_violation(
+    browser: Any, page_file: Path, axe: str, scheme: str, size: dict[str, int]
+) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport=size, bypass_csp=True)
+    page = context.new_page()
+    page.goto(page_file.resolve().as_uri())
+    page.evaluate(axe)
+    for dialog in ("", "openViewer(0, [0, 1])", "viewer.close(); openGallery(1)"):
+        page.evaluate(dialog)
+        found = page.evaluate("axe.run().then((result) => result.violations)")
+        serious = [
+            (violation["id"], [node["html"] for node in violation["nodes"]][:3])
+            for violation in found
+            if violation["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+    context.close()

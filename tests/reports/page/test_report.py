@@ -1,0 +1,162 @@
+"""Tests of `ucds.report`: what the page says, what it is made from, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ucds
+from ucds.labels.cluster_labels import ClusterLabels
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def text_of(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page.partition("<main>")[2].partition("</main>")[0]).split())
+
+
+def test_the_page_holds_the_clusters_that_predict_finds(
+    client: Path, pictures: Path, page_file: Path
+) -> None:
+    data = data_of(page_file.read_text())
+    found = ucds.predict(client, pictures, accelerator="cpu")
+    assert dict(zip(data["ids"], data["cluster"], strict=True)) == dict(
+        zip(found.ids, found.clusters.tolist(), strict=True)
+    )
+    sure = dict(zip(found.ids, (100 * found.confidence).astype(int).tolist(), strict=True))
+    assert dict(zip(data["ids"], data["sure"], strict=True)) == sure
+    assert data["cluster"] == sorted(data["cluster"])
+
+
+def test_the_page_needs_nothing_but_itself(page_file: Path) -> None:
+    page = page_file.read_text()
+    assert re.findall(r'(?:src|href)="(?!#|data:)([^"]*)"', page) == []
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+    assert "http" not in policy[1]
+
+
+def test_a_name_of_a_file_is_text_and_nothing_else(page_file: Path) -> None:
+    page = page_file.read_text()
+    assert "<img" not in page
+    assert any("onerror" in name for name in data_of(page)["ids"])
+
+
+def test_the_sheets_hold_every_picture_in_its_place(pictures: Path, page_file: Path) -> None:
+    page = page_file.read_text()
+    data = data_of(page)
+    (sheet,) = re.findall(r'id="sheet-\d+">([^<]*)</script>', page)
+    image = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))).convert("RGB")).astype(int)
+    side = image.shape[1] // data["columns"]
+    assert image.shape == (-(-len(data["ids"]) // data["columns"]) * side, data["columns"] * side, 3)
+    for place, name in enumerate(data["ids"]):
+        row, column = divmod(place, data["columns"])
+        cell = image[row * side : (row + 1) * side, column * side : (column + 1) * side]
+        original = Image.open(pictures / name).convert("RGB").resize((side, side))
+        assert np.abs(cell - np.asarray(original).astype(int)).mean() < 8, name
+
+
+def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: ClusterLabels) -> None:
+    text, data = text_of(page_file.read_text()), data_of(page_file.read_text())
+    sizes = np.bincount(data["cluster"], minlength=3)
+    assert f"37 images in 3 clusters. The largest has {sizes.max()}, the smallest {sizes.min()}." in text
+    assert "37 images have a label of the provider." in text
+    answers = dict(zip(labels.ids, labels.labels.tolist(), strict=True))
+    assert data["answer"] == [answers[name] for name in data["ids"]]
+    assert f"{len(data['twins'])} images are nearly the same as another one" in text
+    assert {"disc/0.png", "disc/copy.png"} <= {data["ids"][i] for i in data["twins"]}
+    evidence = json.loads((client / "transfer.json").read_text())
+    assert f"{evidence['own_agreement']:.3f}" in text
+
+
+def test_with_class_folders_the_scores_are_those_of_evaluate(
+    client: Path, pictures: Path, page_file: Path
+) -> None:
+    overall = ucds.evaluate(client, pictures, client / "scores.json", accelerator="cpu").overall
+    text = text_of(page_file.read_text())
+    assert f"Accuracy {overall.accuracy:.1%} NMI {overall.nmi:.3f} ARI {overall.ari:.3f}" in text
+
+
+def test_the_uniform_line_is_one_over_the_number_of_clusters(page_file: Path) -> None:
+    page = page_file.read_text()
+    assert "1/3 = 33.3%" in page
+    sizes = np.bincount(data_of(page)["cluster"], minlength=3)
+    line = re.search(r'class="uniform"[^>]*y1="([\d.]+)"', page)
+    assert line is not None
+    tops = [float(y) for y in re.findall(r'<rect x="[\d.]+" y="([\d.]+)"', page)]
+    for size, top in zip(sizes, tops, strict=True):
+        assert (size / 37 > 1 / 3) == (top < float(line[1]))
+
+
+def test_equal_runs_give_equal_pages(client: Path, page_file: Path, tmp_path: Path) -> None:
+    again = ucds.report(client, out=tmp_path / "again.html", accelerator="cpu")
+    assert again.path.read_bytes() == page_file.read_bytes()
+    assert again.samples == 37
+
+
+def test_other_images_than_the_training_set_are_called_so(
+    client: Path, pictures: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pictures / "disc", tmp_path / "others")
+    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", accelerator="cpu")
+    assert "The model was trained on other images than these." in done.warnings
+    assert "13 images are few for 3 clusters" in " ".join(done.warnings)
+    page = done.path.read_text()
+    assert data_of(page)["answer"] is None  # the labels are those of other images, even of equal names
+    assert "Compared with your folders" not in page
+
+
+def test_embeddings_have_a_report_without_pictures(
+    tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", blobs({"t": 60})["t"])
+    brief = ["--set", "fitting_epochs=2", "--set", "space_partitions=2", "--accelerator", "cpu"]
+    assert run("train-target", tmp_path / "x.npy", "--clusters", 4, "--out", tmp_path / "run", *brief) == 0
+    assert f"open {tmp_path}/run/report.html in a browser" in capsys.readouterr().err
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert data_of(page)["sheets"] == 0
+    assert "60 samples in 4 clusters" in text_of(page)
+    arguments = ("predict", tmp_path / "run", tmp_path / "x.npy", "--accelerator", "cpu", "--out")
+    assert run(*arguments, tmp_path / "with.csv") == 0
+    assert run(*arguments, tmp_path / "without.csv", "--no-report") == 0
+    assert sorted(path.name for path in tmp_path.glob("with*")) == ["with.csv", "with.html", "without.csv"]
+
+
+def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path) -> None:
+    shutil.copytree(client, tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    described["images"] = str(tmp_path / "gone")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    with pytest.raises(ucds.InputError, match="gone, which is gone: name their folder"):
+        ucds.report(tmp_path / "run")
+    del described["images"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    with pytest.raises(ucds.InputError, match="does not say where its samples lie"):
+        ucds.report(tmp_path / "run")
+
+
+def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(client, tmp_path / "run")
+    (tmp_path / "run" / "transfer.json").write_text("{half")
+    with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
+        ucds.report(tmp_path / "run", pictures, tmp_path / "never.html")
+    assert not (tmp_path / "never.html").exists()
