@@ -36,8 +36,8 @@ import torch
 from PIL import Image
 
 from ucds.backbones import build_backbone
+from ucds.data.decode import decode_image
 from ucds.models import ClusteringModel
-from ucds.serving.decoding import ImageDecoder
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
@@ -110,11 +110,13 @@ class Connection:
         return labels
 
 
-def measure_bare(labeller: ModelLabeller, decoder: ImageDecoder, images: list[bytes], threads: int) -> float:
+def measure_bare(
+    labeller: ModelLabeller, pool: ThreadPoolExecutor, images: list[bytes], threads: int
+) -> float:
     torch.set_num_threads(threads)
-    begun = time.perf_counter()
+    begun, side = time.perf_counter(), labeller.row_shape[-1]
     for part in _parts(images, labeller.batch_size):
-        labeller.label(decoder.decode(part, list(range(len(part)))))
+        labeller.label(np.stack(list(pool.map(lambda image: decode_image(image, side), part))))
     return len(images) / (time.perf_counter() - begun)
 
 
@@ -146,19 +148,19 @@ def compare(images: int, rounds: int) -> list[str]:
         ledger.close()
         originals = make_images(images)
         labeller = ModelLabeller.load(run, "cpu")
-        decoder = ImageDecoder(labeller.row_shape[-1], 2**25, os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(os.cpu_count())
         choices = sorted({1, os.cpu_count() or 1})
         figures: list[tuple[float, float]] = []
         with service(run) as (_, url):
             measure_service(url, key, fresh(originals[: 2 * PER_REQUEST], serials))
             for threads in choices:
-                measure_bare(labeller, decoder, originals[: 2 * PER_REQUEST], threads)
+                measure_bare(labeller, pool, originals[: 2 * PER_REQUEST], threads)
             for _ in range(rounds):
-                bare = max(measure_bare(labeller, decoder, originals, threads) for threads in choices)
+                bare = max(measure_bare(labeller, pool, originals, threads) for threads in choices)
                 served = measure_service(url, key, fresh(originals, serials))
                 figures.append((bare, served))
                 print(f"bare {bare:.1f}/s, served {served:.1f}/s, ratio {served / bare:.2f}", flush=True)
-        decoder.close()
+        pool.shutdown()
     return _comparison(figures, images)
 
 

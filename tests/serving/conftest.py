@@ -45,6 +45,7 @@ def pictures(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servic
         body_seconds=1,
         header_seconds=1,
         keep_alive_seconds=2,
+        waste_seconds=1e6,
     )
     monkeypatch.setattr(PatientProtocol, "linger_seconds", 1.0)
     key = ledger.add_key("bert", 100)

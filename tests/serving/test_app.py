@@ -174,7 +174,7 @@ def test_a_full_queue_is_told_to_come_again(ledger: Ledger) -> None:
     labeller.gate.clear()
     with running(labeller, limits=Limits(max_batch=8, max_queue=8)) as service, ThreadPoolExecutor() as pool:
         first = pool.submit(post, service, [vector(1, i) for i in range(8)])
-        wait_until(lambda: service.app.state.answering.batcher.queued == 8)
+        wait_until(lambda: service.app.state.answering.queue.held == 8)
         answer = post(service, [vector(2)])
         refused(answer, 503, "busy")
         assert answer.headers["retry-after"] == "1"
@@ -279,7 +279,7 @@ def test_stopping_finishes_what_was_accepted() -> None:
     with ThreadPoolExecutor() as pool:
         with running(labeller) as service:
             answer = pool.submit(post, service, [vector(4)])
-            wait_until(lambda: service.app.state.answering.batcher.queued == 1)
+            wait_until(lambda: service.app.state.answering.queue.held == 1)
             threading.Timer(0.5, labeller.gate.set).start()
         assert answer.result().json()["labels"] == [4]
 

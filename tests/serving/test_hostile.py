@@ -29,7 +29,7 @@ from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.settings import Limits
 
-REFUSALS = {400, 408, 413, 415, 422}
+REFUSALS = {400, 408, 411, 413, 415, 422}
 
 
 def check_refused(answer: httpx.Response, name: str) -> None:
@@ -128,19 +128,35 @@ def test_a_length_that_is_a_lie_is_of_no_use(pictures: Service) -> None:
     assert b"HTTP/1.1 413" in answer_to(pictures, head(pictures, "Content-Length: 99999999999"), body)
     assert b"HTTP/1.1 422" in answer_to(pictures, head(pictures, "Content-Length: 40"), body)
     both = head(pictures, "Content-Length: 5", "Transfer-Encoding: chunked")
-    assert b" 200 " not in answer_to(pictures, both, b"5\r\nabcde\r\n0\r\n\r\n")
+    answer = answer_to(pictures, both, b"5\r\nabcde\r\n0\r\n\r\n", head(pictures, "Content-Length: 0"))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1  # the connection is closed
     for nonsense in ("-1", "1e3", "5, 6", "0x10", "9" * 30):
         assert b" 200 " not in answer_to(pictures, head(pictures, f"Content-Length: {nonsense}"), body)
     still_answers(pictures)
 
 
-def test_chunks_beyond_the_limit_are_refused_while_they_come(pictures: Service) -> None:
-    chunk = b"%x\r\n" % 65536 + bytes(65536) + b"\r\n"
-    start = multipart(end=b"") + b'--b\r\nContent-Disposition: form-data; name="images"\r\n\r\n'
-    begin = head(pictures, "Transfer-Encoding: chunked") + b"%x\r\n%s\r\n" % (len(start), start)
-    answer = answer_to(pictures, begin, *[chunk] * 40)
-    assert b"HTTP/1.1 413" in answer
+def test_chunks_are_refused_before_they_are_read(pictures: Service) -> None:
+    chunks = b"1\r\nx\r\n" * 40_000
+    begun = time.monotonic()
+    answer = answer_to(pictures, head(pictures, "Transfer-Encoding: chunked"), chunks)
+    assert b"HTTP/1.1 411" in answer
+    assert PROBLEM_TYPE.encode() in answer
+    second = answer_to(
+        pictures, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" + head(pictures, "Transfer-Encoding: x")
+    )
+    assert second.count(b"HTTP/1.1") == 2
+    assert b"HTTP/1.1 411" in second
+    assert time.monotonic() - begun < 9
     still_answers(pictures)
+
+
+def test_headers_are_bounded_when_they_come_at_once(pictures: Service) -> None:
+    for length, status in ((15_000, b"HTTP/1.1 200"), (17_000, b"HTTP/1.1 400")):
+        request = (
+            b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: " + b"x" * length + b"\r\n\r\n"
+        )
+        assert answer_to(pictures, request).startswith(status)
 
 
 def test_a_client_that_leaves_in_the_middle_is_charged_nothing(pictures: Service) -> None:
@@ -197,7 +213,13 @@ def assault(service: Service, pid: int, count: int) -> None:
 
 def test_hundreds_of_malformed_requests(ledger: Ledger) -> None:
     key = ledger.add_key("hostile", 10**6)
-    limits = Limits(max_batch=20, max_image_bytes=200_000, max_image_pixels=10**6, max_request_bytes=10**6)
+    limits = Limits(
+        max_batch=20,
+        max_image_bytes=200_000,
+        max_image_pixels=10**6,
+        max_request_bytes=10**6,
+        waste_seconds=1e6,
+    )
     with running(FakeImageLabeller(), ledger, limits) as service:
         service.key = key
         assault(service, os.getpid(), 200)
@@ -205,6 +227,7 @@ def test_hundreds_of_malformed_requests(ledger: Ledger) -> None:
     assert ledger.verify().faults == ()
 
 
+FREELY = ("--waste-seconds", "1000000")
 LIMITS = ("--max-batch", "20", "--max-image-mb", "0.19", "--max-megapixels", "1", "--max-request-mb", "0.95")
 
 
@@ -216,7 +239,7 @@ def test_five_thousand_malformed_requests(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", build_backbone("ucds/oriented_edges", weights="none"))
     book = Ledger(run)
     key = book.add_key("hostile", 10**6)
-    with serving_process(run, *LIMITS) as (process, url):
+    with serving_process(run, *LIMITS, *FREELY) as (process, url):
         service = Service(url, None, book, key)
         with service.client() as client:
             before = client.post("/v1/labels", files=files(picture(2), picture(9))).json()["labels"]

@@ -58,12 +58,12 @@ def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company() -> None:
 def test_coalesced_requests_get_the_labels_of_single_ones() -> None:
     labeller = ModelLabeller(stored(convolutions()), batch_size=8)
     rows = images(50)
-    one_by_one = Batcher(labeller, 100, 0.0)
-    single = np.concatenate([one_by_one.submit(row[None]).result() for row in rows])
+    one_by_one = Batcher(labeller, 0.0)
+    single = np.concatenate([one_by_one.submit(row[None], 1).result() for row in rows])
     one_by_one.close()
-    batcher = Batcher(labeller, 100, 0.05)
+    batcher = Batcher(labeller, 0.05)
     bounds = [0, 1, 4, 20, 21, 50]
-    futures = [batcher.submit(rows[a:b]) for a, b in pairwise(bounds)]
+    futures = [batcher.submit(rows[a:b], a % 3) for a, b in pairwise(bounds)]
     np.testing.assert_array_equal(np.concatenate([future.result() for future in futures]), single)
     batcher.close()
     assert batcher.batches == 7  # 50 rows in full batches of 8
@@ -98,10 +98,10 @@ def test_only_source_models_are_served(tmp_path: Path) -> None:
 
 def test_a_failing_batch_fails_its_requests_alone() -> None:
     labeller = ModelLabeller(stored(convolutions()), batch_size=4)
-    batcher = Batcher(labeller, 100, 0.0)
+    batcher = Batcher(labeller, 0.0)
     good, labeller.label = labeller.label, lambda rows: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     with pytest.raises(ZeroDivisionError):
-        batcher.submit(images(9)).result()
+        batcher.submit(images(9), 1).result()
     labeller.label = good  # type: ignore[method-assign]
-    assert len(batcher.submit(images(9)).result()) == 9
+    assert len(batcher.submit(images(9), 1).result()) == 9
     batcher.close()

@@ -65,8 +65,43 @@ def serve_command(
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 33.5,
     max_request_mb: Annotated[float, typer.Option(min=0.001, help="Largest request.")] = 64,
     max_queue: Annotated[int, typer.Option(min=1, help="Most samples accepted and not yet answered.")] = 1024,
-    max_connections: Annotated[int, typer.Option(min=1, help="Most open connections.")] = 512,
+    max_connections: Annotated[int, typer.Option(min=2, help="Most open connections.")] = 512,
     body_seconds: Annotated[float, typer.Option(min=0.1, help="Time for a client to send a request.")] = 60.0,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also-format",
+            help="PPM or JPEG2000: read as well as JPEG, PNG, WebP, BMP, GIF, TIFF; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    decode_seconds: Annotated[float, typer.Option(min=0.1, help="Processor time to decode one image.")] = 5.0,
+    decode_memory_mb: Annotated[
+        float, typer.Option(min=16, help="Memory of each process that decodes images.")
+    ] = 512,
+    decode_workers: Annotated[
+        int, typer.Option(min=0, help="Processes that decode images; 0: one more than processors.")
+    ] = 0,
+    stop_seconds: Annotated[
+        float, typer.Option(min=1, help="Time for accepted requests when the service is asked to stop.")
+    ] = 15.0,
+    waste_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds a minute that a client's unusable images may cost.")
+    ] = 10.0,
+    client_share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of the service that one client may hold.")
+    ] = 0.5,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name by which the service may be asked; may be repeated.",
+            show_default="on loopback its names, elsewhere any",
+        ),
+    ] = None,
+    access_log: Annotated[
+        str | None,
+        typer.Option(help="File for one line of JSON a request; - is stderr.", show_default="none"),
+    ] = None,
     model_batch: Annotated[
         int | None,
         typer.Option(min=1, help="Samples the model takes at a time.", show_default="16 on CPU, 64 on GPU"),
@@ -79,6 +114,7 @@ def serve_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Answer over HTTP with one integer a sample, to those who hold a key."""
+    from ucds.data.decode import COMMON_FORMATS
     from ucds.serving.metrics import LOOPBACK
     from ucds.serving.serve import serve
     from ucds.serving.server import Address
@@ -92,7 +128,15 @@ def serve_command(
         max_body_bytes=max(Limits.max_body_bytes, int(max_request_mb * MIB)),
         max_queue=max(max_queue, max_batch),
         max_connections=max_connections,
+        max_requests=min(Limits.max_requests, max_connections - 1),
         body_seconds=body_seconds,
+        formats=(*COMMON_FORMATS, *(name.upper() for name in formats or ())),
+        decode_seconds=decode_seconds,
+        decode_memory_bytes=int(decode_memory_mb * MIB),
+        decode_workers=decode_workers,
+        waste_seconds=waste_seconds,
+        shutdown_seconds=stop_seconds,
+        client_share=client_share,
     )
     serve(
         run,
@@ -102,6 +146,8 @@ def serve_command(
         limits=limits,
         model_batch=model_batch,
         metrics_from=metrics_from or LOOPBACK,
+        hosts=allow_host or (),
+        access_log=access_log,
         accelerator=accelerator,
         notice=options.say_warning if quiet else options.say,
         ready=lambda url: print(f"listening on {url}", flush=True),

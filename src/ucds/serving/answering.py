@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +16,18 @@ from starlette.requests import Request
 
 from ucds.errors import UserError
 from ucds.labels.wire import NPY_TYPE, Accepts, Budget, LabelAnswer, Receipt, ServiceInfo
-from ucds.serving.batcher import Batcher, QueueFull, Stopped
+from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
+from ucds.serving.front import note_key
 from ucds.serving.labeller import Labeller, Rows
 from ucds.serving.ledger import Charge, KeyRecord, KeyRevoked, Ledger, OverBudget
 from ucds.serving.metrics import Metrics
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import RateLimiter
 from ucds.serving.settings import Limits
+from ucds.serving.shares import Owner, Price, Share
 from ucds.serving.signing import Signer
-from ucds.serving.uploads import ByteGate, read_body, read_images
+from ucds.serving.uploads import read_body, read_images
 
 logger = logging.getLogger("ucds.serving")
 Arguments = TypeVarTuple("Arguments")
@@ -35,7 +36,6 @@ Samples = list[bytes] | npt.NDArray[np.float32]
 
 MULTIPART = "multipart/form-data"
 UNMETERED = Budget(limit=None, used=0, remaining=None)
-_BUSY = "The service has as much work as it can hold; come again."
 _REVOKED = "The key was revoked by its owner."
 
 
@@ -53,16 +53,18 @@ class Answering:
     ) -> None:
         self.labeller, self.ledger, self.limits, self._signer = labeller, ledger, limits, signer
         self.accepts: Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
-        self.batcher = Batcher(labeller, limits.max_queue, limits.max_wait_seconds)
-        self.metrics = Metrics(self.batcher)
+        self.batcher = Batcher(labeller, limits.max_wait_seconds)
+        self.queue = Share(limits.max_queue, limits.for_one(limits.max_queue, limits.max_batch), "samples")
+        self.metrics = Metrics(self.batcher, self.queue)
         self._open = open_without_keys
+        self._price = Price(limits.waste_seconds)
         self._decoder: ImageDecoder | None = None
         if self.accepts == "images":
-            threads = limits.decode_threads or os.cpu_count() or 1
-            self._decoder = ImageDecoder(labeller.row_shape[-1], limits.max_image_pixels, threads)
+            self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._price)
         self._rates = RateLimiter()
-        self._bytes = ByteGate(limits.max_body_bytes)
-        self._places = asyncio.Semaphore(limits.max_requests)
+        most_bytes = limits.for_one(limits.max_body_bytes, limits.max_request_bytes)
+        self._bytes = Share(limits.max_body_bytes, most_bytes, "bytes")
+        self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
         # One writer: the other charges of this process wait here, and not for the database's lock.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
@@ -124,18 +126,21 @@ class Answering:
             Refusal: the request gets no labels; nothing is charged.
         """
         key = await self.identify(shown)
+        address = "" if request.client is None else request.client.host
+        owner: Owner = address if key is None else key.number
+        note_key(request, None if key is None else key.name)
         seconds = None if key is None else self._rates.admit(key.number, key.rate)
         if seconds is not None:
             raise Refusal("over-rate", "The key asks faster than it may; wait.", retry_after=seconds)
-        if self._places.locked():
-            raise Refusal("busy", _BUSY, retry_after=1)
-        async with self._places:
-            with self._bytes.entry() as take:
-                samples = await self._receive(request, take)
-                if key is not None:
-                    self._rates.pay(key.number, key.rate, len(samples) - 1)
-                contents = content_keys(samples)
-                labels, budget, receipt = await self._settle(key, samples, contents)
+        with self._places.entry(owner) as take_places, self._bytes.entry(owner) as take_bytes:
+            take_places(1)
+            await asyncio.sleep(self._price.wait(owner))
+            samples = await self._receive(request, take_bytes)
+            if key is not None:
+                self._rates.pay(key.number, key.rate, len(samples) - 1)
+            contents = await asyncio.to_thread(content_keys, samples)
+            settled = self._settle(owner, key, samples, contents)
+            labels, budget, receipt = await _unless_client_leaves(request, settled)
         self.metrics.answered.inc(len(contents))
         return LabelAnswer(
             labels=[labels[content] for content in contents],
@@ -172,18 +177,18 @@ class Answering:
         except TimeoutError:
             detail = f"The body did not arrive within {seconds:g} seconds; send fewer samples."
             raise Refusal("too-slow", detail) from None
-        return decode_embeddings(data, self.labeller.row_shape[0], self.limits)
+        return await asyncio.to_thread(decode_embeddings, data, self.labeller.row_shape[0], self.limits)
 
     async def _settle(
-        self, key: KeyRecord | None, samples: Samples, contents: list[bytes]
+        self, owner: Owner, key: KeyRecord | None, samples: Samples, contents: list[bytes]
     ) -> tuple[dict[bytes, int], Budget, Receipt | None]:
         """Look up, compute, charge and sign."""
         if key is None or self.ledger is None:
-            return await self._compute(samples, contents, {}), UNMETERED, None
+            return await self._compute(owner, samples, contents, {}), UNMETERED, None
         try:
             model = self.labeller.digest
             known = await self._ask(self._readers, self.ledger.known, key, model, contents)
-            labels = known | await self._compute(samples, contents, known)
+            labels = known | await self._compute(owner, samples, contents, known)
             charge = await self._ask(self._writer, self.ledger.charge, key, model, contents, labels)
         except OverBudget as error:
             raise Refusal("over-budget", str(error)) from None
@@ -204,7 +209,7 @@ class Answering:
         )
 
     async def _compute(
-        self, samples: Samples, contents: list[bytes], known: dict[bytes, int]
+        self, owner: Owner, samples: Samples, contents: list[bytes], known: dict[bytes, int]
     ) -> dict[bytes, int]:
         """Label the samples that are not known, each content once."""
         first: dict[bytes, int] = {}
@@ -214,22 +219,25 @@ class Answering:
         if not first:
             return {}
         try:
-            with self.batcher.reservation(len(first)):
-                rows = await self._make_rows(samples, list(first.values()))
-                labels = await asyncio.wrap_future(self.batcher.submit(rows))
-        except QueueFull:
-            raise Refusal("busy", _BUSY, retry_after=1) from None
+            with self.queue.entry(owner) as take:
+                take(len(first))
+                rows = await self._make_rows(owner, samples, list(first.values()))
+                labels = await asyncio.wrap_future(self.batcher.submit(rows, owner))
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(first))
         return dict(zip(first, labels.tolist(), strict=True))
 
-    async def _make_rows(self, samples: Samples, positions: list[int]) -> Rows:
+    async def _make_rows(self, owner: Owner, samples: Samples, positions: list[int]) -> Rows:
         if not isinstance(samples, list):
             return samples[positions]
         assert self._decoder is not None
         files = [samples[position] for position in positions]
-        return await asyncio.to_thread(self._decoder.decode, files, positions)
+        try:
+            return await self._decoder.decode(owner, files, positions)
+        except Refusal as refusal:
+            self.metrics.unusable.inc(len(refusal.invalid or ()))
+            raise
 
     async def _ask(
         self, pool: ThreadPoolExecutor, function: Callable[[*Arguments], Result], *arguments: *Arguments
@@ -241,6 +249,24 @@ class Answering:
             logger.error("the ledger does not answer: %s", error)
             detail = "The ledger cannot be reached, so nothing can be answered; come again."
             raise Refusal("ledger-away", detail, retry_after=5) from None
+
+
+async def _unless_client_leaves(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of some work, which is given up when the client closes its connection.
+
+    Raises:
+        Refusal: the client has left; nobody will see it.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal("client-left", "The connection was closed before the answer.")
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.wait((working, leaving))
 
 
 def render_answer(answer: LabelAnswer) -> bytes:

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 
 from ucds.labels import wire
 from ucds.serving.answering import MULTIPART, Answering, render_answer
+from ucds.serving.front import FrontDoor
 from ucds.serving.labeller import Labeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
@@ -21,7 +22,8 @@ from ucds.serving.settings import Limits
 from ucds.serving.signing import Signer
 
 VERSION = "1"
-_REFUSALS = (401, 403, 408, 413, 415, 422, 429, 500, 503)
+_ALWAYS = (400, 415, 421, 500)  # whatever is asked for
+_REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
 _Shown = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
@@ -35,6 +37,7 @@ def create_app(
     signer: Signer | None = None,
     open_without_keys: bool = False,
     metrics_from: tuple[str, ...] = LOOPBACK,
+    hosts: tuple[str, ...] = (),
 ) -> FastAPI:
     """Build the service as an ASGI application; `run_server` runs it and closes it.
 
@@ -45,6 +48,7 @@ def create_app(
         signer: signs a receipt for each answer; no receipts are given if ``None``.
         open_without_keys: whether everybody is answered as long as the ledger never held a key.
         metrics_from: networks that may read the metrics.
+        hosts: names by which the service may be asked; any name if empty.
 
     Raises:
         InputError: one of the networks is not a network.
@@ -57,6 +61,7 @@ def create_app(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.answering = answering
+    app.add_middleware(FrontDoor, hosts=hosts)
     app.add_middleware(MetricsMiddleware, metrics=answering.metrics)
     install_handlers(app)
     _add_service(app, answering)
@@ -81,7 +86,7 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
         answer = await answering.answer(request, shown)
         return Response(render_answer(answer), media_type="application/json")
 
-    refusals = problem_schemas(401, 403, 500, 503)
+    refusals = problem_schemas(*_ALWAYS, 401, 403, 503)
 
     @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
     async def info(shown: _Shown) -> wire.ServiceInfo:
@@ -92,18 +97,18 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
 def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:
     get = partial(app.get, response_class=PlainTextResponse)
 
-    @get("/healthz", responses=problem_schemas(500), summary="Whether the process lives")
+    @get("/healthz", responses=problem_schemas(*_ALWAYS), summary="Whether the process lives")
     async def healthz() -> str:
         """Always `ok`; it says nothing of the model or the ledger."""
         return "ok\n"
 
-    @get("/readyz", responses=problem_schemas(500, 503), summary="Whether it can answer now")
+    @get("/readyz", responses=problem_schemas(*_ALWAYS, 503), summary="Whether it can answer now")
     async def readyz() -> str:
         """`ready` when the model runs and the ledger can be reached."""
         await answering.check_ready()
         return "ready\n"
 
-    @get("/metrics", responses=problem_schemas(403, 500), summary="Figures for Prometheus")
+    @get("/metrics", responses=problem_schemas(*_ALWAYS, 403), summary="Figures for Prometheus")
     async def metrics(request: Request) -> Response:
         """For the operator alone: from loopback, unless other networks are named at the start."""
         if request.client is None or request.client.host not in networks:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ucds.serving.labeller import Labeller, Labels, Rows
+from ucds.serving.shares import Owner, Rotation
 
 
-class QueueFull(Exception):  # noqa: N818  (the state of a queue, not a fault)
-    """The queue has no room for so many samples now."""
-
-
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
     """The batcher takes no more samples."""
 
 
@@ -33,27 +27,35 @@ class _Job:
     begun: int = 0
     since: float = field(default_factory=time.monotonic)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether rows of it are still to be labelled."""
+        return self.begun < len(self.rows) and not self.future.cancelled()
+
+    def begin(self) -> bool:
+        """Return whether it may go on; from its first batch on it cannot be cancelled."""
+        return self.wanted and (self.begun > 0 or self.future.set_running_or_notify_cancel())
+
 
 _Part = tuple[_Job, slice, slice]
 """A request, rows of it, and the place of these rows in a batch."""
 
 
 class Batcher:
-    """One thread that runs the model on batches, filled from the requests in order of arrival.
+    """One thread that runs the model on batches, which the waiting owners fill in equal parts.
 
     A batch that is not full waits a moment for further requests; then it is filled up with zeros.
-    A request of more samples than a batch holds is split.
+    A request of more samples than its part of a batch is split. One that is cancelled before its first batch
+    is left out.
 
     Args:
         labeller: model.
-        max_queue: samples that may be reserved at once.
         max_wait: seconds that a batch may wait to be filled.
     """
 
-    def __init__(self, labeller: Labeller, max_queue: int, max_wait: float) -> None:
+    def __init__(self, labeller: Labeller, max_wait: float) -> None:
         self._labeller, self._max_wait = labeller, max_wait
-        self._free = self._room = max_queue
-        self._jobs: deque[_Job] = deque()
+        self._jobs: Rotation[_Job] = Rotation()
         self._changed = threading.Condition()
         self._stopping = False
         self.batches = self.rows = 0
@@ -61,44 +63,21 @@ class Batcher:
         self._thread.start()
 
     @property
-    def queued(self) -> int:
-        """Number of samples reserved and not yet released."""
-        return self._room - self._free
-
-    @property
     def alive(self) -> bool:
         """Whether the model still answers."""
         return self._thread.is_alive() and not self._stopping
 
-    @contextmanager
-    def reservation(self, count: int) -> Iterator[None]:
-        """Keep room for samples from before they are decoded until they are answered.
-
-        Raises:
-            QueueFull: there is no room for them.
-        """
-        with self._changed:
-            if count > self._free:
-                raise QueueFull
-            self._free -= count
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += count
-
-    def submit(self, rows: Rows) -> Future[Labels]:
-        """Label ``(n, *row_shape)`` rows, for which room was reserved.
+    def submit(self, rows: Rows, owner: Owner) -> Future[Labels]:
+        """Label ``(n, *row_shape)`` rows of an owner.
 
         Raises:
             Stopped: the batcher was closed.
         """
         job = _Job(rows, np.empty(len(rows), np.int64))
-        job.future.set_running_or_notify_cancel()  # from here on nobody can cancel it
         with self._changed:
             if self._stopping:
                 raise Stopped
-            self._jobs.append(job)
+            self._jobs.add(owner, job)
             self._changed.notify()
         return job.future
 
@@ -124,10 +103,8 @@ class Batcher:
         try:
             labels = self._labeller.label(buffer)
         except Exception as error:  # the requests in this batch fail; the service goes on
-            for job, _, _ in parts:
-                with self._changed:
-                    if job in self._jobs:
-                        self._jobs.remove(job)
+            for job in dict.fromkeys(job for job, _, _ in parts):
+                job.begun = len(job.rows)  # the rest of it is left out
                 job.future.set_exception(error)
             return
         for job, rows, place in parts:
@@ -136,22 +113,26 @@ class Batcher:
                 job.future.set_result(job.labels)
 
     def _next_parts(self, size: int) -> list[_Part]:
-        """Wait for a batch, and take its parts from the queue; none when all is done."""
+        """Wait for a batch, and take its parts from the queues; none when all is done."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._stopping)
-            while self._jobs and not self._stopping:
-                waiting = sum(len(job.rows) - job.begun for job in self._jobs)
-                patience = self._jobs[0].since + self._max_wait - time.monotonic()
-                if waiting >= size or patience <= 0:
+            self._changed.wait_for(lambda: self._waiting() or self._stopping)
+            while (waiting := self._waiting()) and not self._stopping:
+                patience = min(job.since for job in waiting) + self._max_wait - time.monotonic()
+                if sum(len(job.rows) - job.begun for job in waiting) >= size or patience <= 0:
                     break
                 self._changed.wait(patience)
             parts: list[_Part] = []
             used = 0
-            while self._jobs and used < size:
-                job = self._jobs[0]
-                count = min(size - used, len(job.rows) - job.begun)
-                parts.append((job, slice(job.begun, job.begun + count), slice(used, used + count)))
-                used, job.begun = used + count, job.begun + count
-                if job.begun == len(job.rows):
-                    self._jobs.popleft()
+            while used < size and (turn := self._jobs.turn()):
+                queue = turn[1]
+                job, most = queue[0], -(-(size - used) // len(self._jobs))
+                if job.begin():
+                    count = min(most, len(job.rows) - job.begun)
+                    parts.append((job, slice(job.begun, job.begun + count), slice(used, used + count)))
+                    used, job.begun = used + count, job.begun + count
+                if not job.wanted:
+                    queue.popleft()
             return parts
+
+    def _waiting(self) -> list[_Job]:
+        return [job for queue in self._jobs.values() for job in queue if job.wanted]

@@ -3,43 +3,61 @@
 from __future__ import annotations
 
 import ast
-import io
+import asyncio
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from ucds.data.content import content_key
-from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError, decode_image
+from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
+from ucds.data.decoders import DecodeBounds, Decoders, Decoding
 from ucds.labels.wire import InvalidSample
 from ucds.serving.problems import Refusal
 from ucds.serving.settings import Limits
+from ucds.serving.shares import Owner, Price, Turns
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")  # as in `ucds.data.decode`
 _MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096
 _TYPES = ("<f4", "<f8")
 
 
+class _EnoughError(Exception):
+    """The owner has used up what it may waste; the rest of its images is not looked at."""
+
+
 class ImageDecoder:
-    """Decodes image files in threads; the heavy parts of decoding run without the interpreter lock.
+    """Decodes the images of requests in processes of their own, a fair turn for each owner.
 
     Args:
         size: side of the decoded squares in pixels.
-        max_pixels: most pixels of one image, checked in its header before a pixel is decoded.
-        threads: number of threads.
+        limits: bounds on one image, and number of processes.
+        price: price of images that cannot be used.
     """
 
-    def __init__(self, size: int, max_pixels: int, threads: int) -> None:
-        self._size, self._max_pixels = size, min(max_pixels, MAX_PIXELS)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+    def __init__(self, size: int, limits: Limits, price: Price) -> None:
+        self._size, self._price = size, price
+        # One process more than one owner may take: its slow images leave one for the others.
+        workers = limits.decode_workers or (os.cpu_count() or 1) + 1
+        self._turns = Turns(workers, max(1, workers - 1))
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+        bounds = DecodeBounds(
+            seconds=limits.decode_seconds,
+            memory_bytes=limits.decode_memory_bytes,
+            max_pixels=min(limits.max_image_pixels, MAX_PIXELS),
+            formats=limits.formats,
+            niceness=10,
+        )
+        self._decoders = Decoders(bounds)
 
-    def decode(self, files: list[bytes], positions: list[int]) -> ByteArray:
-        """Decode the files of one request.
+    async def decode(self, owner: Owner, files: list[bytes], positions: list[int]) -> ByteArray:
+        """Decode the files of one request. If it is cancelled, so is the decoding, at once.
 
         Args:
+            owner: owner of the request.
             files: contents of image files.
             positions: positions of these files in the request, for the refusal.
 
@@ -47,46 +65,56 @@ class ImageDecoder:
             ``(n, 3, size, size)`` uint8.
 
         Raises:
-            Refusal: some files cannot be used (422, which names all of them).
+            Refusal: some files cannot be used (422, which names them).
         """
         rows = np.empty((len(files), 3, self._size, self._size), np.uint8)
+        invalid: list[InvalidSample] = []
 
-        def decode_into(place: int) -> str | None:
+        async def decode_into(place: int) -> None:
             try:
-                self._check_pixels(files[place])
-                rows[place] = decode_image(files[place], self._size)
+                rows[place] = await self._decode_one(owner, files[place])
             except UnusableImageError as error:
-                return error.reason
-            return None
+                invalid.append(InvalidSample(position=positions[place], detail=error.reason))
+                if self._price.exhausted(owner):
+                    raise _EnoughError from None
 
-        reasons = list(self._pool.map(decode_into, range(len(files))))
-        invalid = [
-            InvalidSample(position=position, detail=reason)
-            for position, reason in zip(positions, reasons, strict=True)
-            if reason is not None
-        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place in range(len(files)):
+                    group.create_task(decode_into(place))
+        except* _EnoughError:
+            pass
         if invalid:
             detail = f"{len(invalid)} of the images cannot be used; leave them out, nothing was charged."
+            invalid.sort(key=lambda sample: sample.position)
             raise Refusal("unusable-samples", detail, invalid=invalid)
         return rows
 
-    def _check_pixels(self, data: bytes) -> None:
+    async def _decode_one(self, owner: Owner, data: bytes) -> ByteArray:
         if not data:
             raise UnusableImageError("image", "empty file")
-        try:
-            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                width, height = image.size
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            width = height = self._max_pixels
-        except Exception:
-            return  # `decode_image` finds the same fault, and words it
-        if width * height > self._max_pixels:
-            detail = f"too many pixels (over {self._max_pixels / 1e6:.0f} million)"
-            raise UnusableImageError("image", detail)
+        async with self._turns.turn(owner):
+            decoding, begun = Decoding(self._decoders, data, self._size), time.monotonic()
+            try:
+                return await _in_thread(self._pool, decoding)
+            except (UnusableImageError, asyncio.CancelledError):
+                # Who leaves before the end pays as well: the work was done.
+                self._price.charge(owner, time.monotonic() - begun)
+                raise
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the processes and threads."""
         self._pool.shutdown(cancel_futures=True)
+        self._decoders.close()
+
+
+async def _in_thread(pool: ThreadPoolExecutor, decoding: Decoding) -> ByteArray:
+    future = asyncio.get_running_loop().run_in_executor(pool, decoding.run)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        decoding.cancel()
+        raise
 
 
 def decode_embeddings(data: bytes, width: int, limits: Limits) -> npt.NDArray[np.float32]:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.errors import InputError
 from ucds.serving.batcher import Batcher
+from ucds.serving.shares import Share
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -18,9 +19,9 @@ _PATHS = ("/v1/labels", "/v1/info", "/healthz", "/readyz", "/metrics", "/openapi
 
 
 class Metrics:
-    """The figures of one application, and of the queue before its model."""
+    """The figures of one application, of its model, and of the queue before it."""
 
-    def __init__(self, batcher: Batcher) -> None:
+    def __init__(self, batcher: Batcher, queue: Share) -> None:
         self._registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
@@ -29,8 +30,9 @@ class Metrics:
         self.in_work = gauge("ucds_requests_in_work", "Requests in work")
         self.answered = counter("ucds_samples_answered", "Samples answered")
         self.computed = counter("ucds_samples_computed", "Samples the model saw")
+        self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
         queued = gauge("ucds_samples_queued", "Samples accepted and not yet answered")
-        queued.set_function(lambda: batcher.queued)
+        queued.set_function(lambda: queue.held)
         gauge("ucds_model_batches", "Batches the model ran").set_function(lambda: batcher.batches)
         rows = gauge("ucds_model_rows", "Samples in those batches, without padding")
         rows.set_function(lambda: batcher.rows)

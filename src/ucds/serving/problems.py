@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,6 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from ucds.labels.wire import PROBLEM_TYPE, InvalidSample, Problem
-
-logger = logging.getLogger("ucds.serving")
 
 TITLES = {
     "bad-request": (400, "The request is not valid HTTP"),
@@ -22,6 +19,9 @@ TITLES = {
     "not-for-you": (403, "Not for this address"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
+    "wrong-host": (421, "The service is not known by this name"),
+    "client-left": (499, "The client left before its answer"),
+    "no-length": (411, "The request does not say its length"),
     "too-slow": (408, "The request came too slowly"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The media type is not accepted"),
@@ -29,6 +29,8 @@ TITLES = {
     "unusable-samples": (422, "Some samples cannot be used"),
     "over-budget": (429, "The budget is used up"),
     "over-rate": (429, "Too many requests"),
+    "over-share": (429, "Too many requests at a time"),
+    "over-waste": (429, "Too many unusable images"),
     "fault": (500, "The service failed"),
     "busy": (503, "The service is busy"),
     "stopping": (503, "The service is stopping"),
@@ -76,19 +78,16 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Make an application answer every error with a problem document."""
-    for kind in (Refusal, HTTPException, Exception):
-        app.add_exception_handler(kind, _answer_error)
+    """Make an application answer every refusal with a problem document; `FrontDoor` answers faults."""
+    for kind in (Refusal, HTTPException):
+        app.add_exception_handler(kind, _answer_refusal)
 
 
-async def _answer_error(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     if isinstance(error, Refusal):
-        refusal = error
-    elif not isinstance(error, HTTPException):
-        # The client does not see the trace: it could tell of the model or of another client.
-        logger.error("fault while answering %s", request.url.path, exc_info=error)
-        refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
-    elif error.status_code == 404:
+        return error.response()
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
         refusal = Refusal("not-found", "There is nothing at this path; see /openapi.json.")
     elif error.status_code == 405:
         detail = f"{request.method} is not a method of this path."

@@ -1,9 +1,12 @@
-"""HTTP/1.1 on one connection, with bounds on the time that a silent client can hold it."""
+"""HTTP/1.1 on one connection, with bounds on what clients can hold by silence, numbers or long headers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import time
+from collections import Counter
 from typing import Any
 
 import h11
@@ -11,27 +14,95 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ucds.serving.problems import Refusal
 
+_END_OF_HEADERS = re.compile(rb"\n\r?\n")
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+_NOT_HTTP = "The request is not valid HTTP/1.1, or its headers are too long."
+_TWO_LENGTHS = "The request gives its length in two ways; send Content-Length alone."
+_NO_LENGTH = "Send the request's length in the header Content-Length, and not in chunks."
+
+
+class _HeadRefusedError(h11.RemoteProtocolError):
+    """Headers that are refused although they are HTTP."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(kind, detail, headers={"Connection": "close"})
+
+
+class _Connection(h11.Connection):
+    """A connection that looks at the headers of a request before they are parsed.
+
+    h11 bounds the length of headers only while they are incomplete, and takes a second for a hundred
+    thousand chunks of a byte each, during which nobody else is answered. So chunks are refused.
+    """
+
+    refused: _HeadRefusedError | None = None
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(h11.SERVER, most_bytes)
+        self._most_bytes = most_bytes
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE:
+            try:
+                self._check_head(self.trailing_data[0])
+            except _HeadRefusedError as error:
+                self.refused = error
+                raise
+        return super().next_event()
+
+    def _check_head(self, data: bytes) -> None:
+        end = _END_OF_HEADERS.search(data, 0, self._most_bytes)
+        if end is None:
+            if len(data) > self._most_bytes:
+                raise _HeadRefusedError("bad-request", _NOT_HTTP)
+            return
+        if _CHUNKED.search(data, 0, end.end()):
+            both = _LENGTH.search(data, 0, end.end())
+            raise _HeadRefusedError(*("bad-request", _TWO_LENGTHS) if both else ("no-length", _NO_LENGTH))
+
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, with a bound on the time for headers and for the rest of a refused body.
+    """uvicorn's protocol, with bounds on the number of connections and on the time that each may be silent.
+
+    Where there are too many connections, a new one is not refused, but the one that is idle for longest is
+    closed: so a client that opens as many as it can shuts out nobody, and the service can always be watched.
 
     Attributes:
+        max_connections: open connections.
+        max_address_connections: open connections of one address.
         header_seconds: time from the opening of a connection, or from the first byte of a further request,
             until the headers are complete.
         linger_seconds: time for a client to notice that its body was refused before all of it was sent.
     """
 
+    max_connections = 512
+    max_address_connections = 256
     header_seconds = 10.0
     linger_seconds = 5.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = self._heads = _Connection(self.config.h11_max_incomplete_event_size or 16 * 1024)
+        self.idle_since = time.monotonic()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    @property
+    def address(self) -> str:
+        """Address of the client."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for headers."""
+        """Make room for the connection, and start to wait for headers."""
         super().connection_made(transport)
         self._expect_headers()
+        self._make_room()
 
     def data_received(self, data: bytes) -> None:
         """Start to wait for headers at the first byte of a request; stop when they are complete."""
@@ -50,21 +121,36 @@ class PatientProtocol(H11Protocol):
         """Receive the rest of a body that was refused, for a short time only."""
         unread = self.conn.their_state is h11.SEND_BODY
         self._stop_timers()
+        self.idle_since = time.monotonic()
         super().on_response_complete()
         if unread and not self.transport.is_closing():
             self._timers["body"] = self.loop.call_later(self.linger_seconds, self._give_up_body)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is not HTTP, or has headers too long, with a problem document."""
-        detail = "The request is not valid HTTP/1.1, or its headers are too long."
-        answer = Refusal("bad-request", detail, headers={"Connection": "close"}).response()
-        start = h11.Response(
-            status_code=answer.status_code, headers=answer.raw_headers, reason=b"Bad Request"
-        )
+        """Answer a request that is not HTTP, or has headers that are not taken, with a problem document."""
+        refused = self._heads.refused or _HeadRefusedError("bad-request", _NOT_HTTP)
+        answer = refused.refusal.response()
+        start = h11.Response(status_code=answer.status_code, headers=answer.raw_headers, reason=b"Refused")
         with contextlib.suppress(h11.LocalProtocolError):  # another answer is under way already
             for event in (start, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _make_room(self) -> None:
+        everyone = [
+            other
+            for other in self.connections
+            if isinstance(other, PatientProtocol) and not other.transport.is_closing()
+        ]
+        count = Counter(other.address for other in everyone)
+        if count[self.address] > self.max_address_connections:
+            crowd = self.address
+        elif len(everyone) > self.max_connections:
+            crowd = count.most_common(1)[0][0]
+        else:
+            return
+        idle = [other for other in everyone if other.address == crowd and other.idle and other is not self]
+        min(idle, key=lambda other: other.idle_since, default=self).transport.abort()
 
     def _expect_headers(self) -> None:
         if "headers" not in self._timers:

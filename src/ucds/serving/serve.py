@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ucds.choices import Accelerator
 from ucds.serving.app import create_app
+from ucds.serving.front import LOOPBACK_HOSTS, writing_access_log
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
@@ -25,6 +26,8 @@ def serve(
     limits: Limits | None = None,
     model_batch: int | None = None,
     metrics_from: Sequence[str] = LOOPBACK,
+    hosts: Sequence[str] = (),
+    access_log: str | Path | None = None,
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
     ready: Callable[[str], None] = lambda url: None,
@@ -41,6 +44,9 @@ def serve(
         limits: limits of a request and of the service; the defaults if ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
         metrics_from: networks that may read ``/metrics``.
+        hosts: names by which the service may be asked; by default those of this machine where nobody else can
+            reach it, and any name elsewhere.
+        access_log: file for one line of JSON a request; the standard error if ``"-"``, no log if ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
         ready: receives the service's URL once clients can connect.
@@ -66,7 +72,9 @@ def serve(
             signer=Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE)),
             open_without_keys=address.is_loopback,
             metrics_from=tuple(metrics_from),
+            hosts=tuple(hosts) or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
         )
-        run_server(app, address, limits, ready, stop)
+        with writing_access_log(access_log):
+            run_server(app, address, limits, ready, stop)
     finally:
         book.close()

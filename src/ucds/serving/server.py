@@ -170,6 +170,8 @@ class _Server(uvicorn.Server):
 def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
     class Protocol(PatientProtocol):
         header_seconds = limits.header_seconds
+        max_connections = limits.max_connections
+        max_address_connections = limits.for_one(limits.max_connections, limits.max_requests + 1)
 
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
@@ -182,7 +184,6 @@ def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=limits.max_header_bytes,
-        limit_concurrency=limits.max_connections,
         timeout_keep_alive=max(1, int(limits.keep_alive_seconds)),
         timeout_graceful_shutdown=max(1, int(limits.shutdown_seconds)),
         ssl_certfile=address.certificate,

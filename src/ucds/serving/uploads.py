@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
@@ -16,34 +16,6 @@ from ucds.serving.settings import Limits
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
-
-
-class ByteGate:
-    """Bounds the bytes of all request bodies held at once; used on the event loop only."""
-
-    def __init__(self, limit: int) -> None:
-        self._free = limit
-
-    @contextmanager
-    def entry(self) -> Iterator[Callable[[int], None]]:
-        """Return a function that takes bytes from the bound; at the end they are given back.
-
-        Raises:
-            Refusal: the function was asked for more bytes than are left (503).
-        """
-        taken = 0
-
-        def take(count: int) -> None:
-            nonlocal taken
-            if count > self._free:
-                raise Refusal("busy", "The service holds all the data it can; come again.", retry_after=1)
-            self._free -= count
-            taken += count
-
-        try:
-            yield take
-        finally:
-            self._free += taken
 
 
 async def read_body(request: Request, limits: Limits, take: Callable[[int], None]) -> AsyncIterator[bytes]:
@@ -84,7 +56,8 @@ async def read_images(request: Request, limits: Limits, pieces: AsyncIterator[by
     try:
         parser = MultipartParser(boundary, collector.callbacks())
         async for piece in pieces:
-            parser.write(piece)
+            # In a thread: a body of unfinished boundaries is parsed byte by byte.
+            await asyncio.to_thread(parser.write, piece)
         parser.finalize()
     except FormParserError:
         raise _malformed("The multipart body is damaged") from None
