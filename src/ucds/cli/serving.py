@@ -84,7 +84,7 @@ def serve_command(
     ] = 0,
     stop_seconds: Annotated[
         float, typer.Option(min=1, help="Time for accepted requests when the service is asked to stop.")
-    ] = 15.0,
+    ] = 10.0,
     waste_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds a minute that a client's unusable images may cost.")
     ] = 10.0,

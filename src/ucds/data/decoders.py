@@ -28,6 +28,7 @@ from ucds.data.decoding_process import DONE, IDLE_SECONDS
 
 _MODULE = "ucds.data.decoding_process"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
+_LONG = 0.5  # seconds of processor time
 _PATIENCE = 4  # by the clock, where other work keeps the processors
 
 
@@ -40,7 +41,7 @@ class DecodeBounds:
         memory_bytes: memory that a decoding process may take beyond that of its start.
         max_pixels: pixels of one image, checked in its header before a pixel is decoded.
         formats: formats that are read, by Pillow's names.
-        niceness: amount by which the processes give way to others; 0 to 19.
+        niceness: amount by which a process gives way to others once an image takes long; 0 to 19.
     """
 
     seconds: float = 60.0
@@ -142,7 +143,7 @@ class Decoding:
         finally:
             with self._lock:
                 self._process = None
-            if whole and not self._cancelled:
+            if whole and not self._cancelled and not process.gives_way:
                 self._decoders.give_back(process)
             else:
                 process.kill()
@@ -155,12 +156,13 @@ class _Process:
     """One process that decodes, and the pipe to it."""
 
     def __init__(self, bounds: DecodeBounds) -> None:
-        self.since = time.monotonic()
+        self.since, self.gives_way, self._niceness = time.monotonic(), False, bounds.niceness
         self._pipe, theirs = Pipe()
-        number = theirs.fileno()
+        number, told = theirs.fileno(), asdict(bounds)
+        del told["niceness"]  # that is for this side
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(number), json.dumps(asdict(bounds))],
+                [sys.executable, "-P", "-m", _MODULE, str(number), json.dumps(told)],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -183,8 +185,12 @@ class _Process:
         self._pipe.send_bytes(size.to_bytes(4))
         self._pipe.send_bytes(data)
         left = seconds
-        while not self._pipe.poll(left):
-            left = min(used + seconds - self._seconds_used(), end - time.monotonic())
+        while not self._pipe.poll(min(left, _LONG)):
+            taken = self._seconds_used() - used
+            if self._niceness and taken > _LONG:
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, self._niceness)
+                self.gives_way = True  # for good: only the system's owner may take that back
+            left = min(seconds - taken, end - time.monotonic())
             if left < 0.01:
                 raise TimeoutError
         return self._pipe.recv_bytes(1 + 3 * size * size + 4096)

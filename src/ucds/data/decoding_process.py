@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import warnings
@@ -18,9 +17,7 @@ DONE, UNUSABLE = b"\0", b"\1"
 IDLE_SECONDS = 60.0
 
 
-def main(
-    number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str], niceness: int
-) -> None:
+def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]) -> None:
     """Answer until the pipe ends, or nothing is asked for a minute.
 
     Args:
@@ -29,9 +26,7 @@ def main(
         memory_bytes: memory that may be taken beyond that of the start.
         max_pixels: most pixels of one image.
         formats: formats that are read.
-        niceness: amount by which this process gives way to others.
     """
-    os.nice(niceness)
     warnings.simplefilter("ignore")
     Image.init()  # all that will be loaded is loaded now, and counts as memory of the start
     if sys.platform == "linux":

@@ -69,12 +69,23 @@ def create_app(
     _, problems = models_json_schema(
         [(wire.Problem, "validation")], ref_template="#/components/schemas/{model}"
     )
-    app.openapi()["components"]["schemas"] |= problems["$defs"]  # FastAPI keeps the description
+    description = app.openapi()  # FastAPI keeps it
+    description["components"]["schemas"] |= problems["$defs"]
+    if ledger is None or open_without_keys:
+        _declare_open(description)
     return app
 
 
+def _declare_open(description: dict[str, Any]) -> None:
+    """Say of every operation that takes a key that it may be asked without."""
+    for operations in description["paths"].values():
+        for operation in operations.values():
+            if "security" in operation:
+                operation["security"].append({})
+
+
 def _add_service(app: FastAPI, answering: Answering) -> None:
-    body = {"content": _body_schemas(answering.accepts), "required": True}
+    body = {"content": _body_schemas(answering.accepts, answering.limits.max_batch), "required": True}
     post = partial(app.post, response_model=wire.LabelAnswer, openapi_extra={"requestBody": body})
 
     @post(wire.LABELS_PATH, responses=problem_schemas(*_REFUSALS), summary="Label samples")
@@ -120,10 +131,11 @@ def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> No
         return HTMLResponse(render_page(app.openapi()))
 
 
-def _body_schemas(accepts: wire.Accepts) -> dict[str, Any]:
+def _body_schemas(accepts: wire.Accepts, max_batch: int) -> dict[str, Any]:
+    file = {"type": "string", "format": "binary", "minLength": 1}
     if accepts == "embeddings":
-        return {wire.NPY_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-    files = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
+        return {wire.NPY_TYPE: {"schema": file}}
+    files = {"type": "array", "minItems": 1, "maxItems": max_batch, "items": file}
     schema = {
         "type": "object",
         "properties": {wire.IMAGES_FIELD: files},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -66,6 +67,11 @@ class FrontDoor:
             await self._app(scope, receive, add_headers)
         except Refusal as refusal:
             await refusal.response()(scope, receive, add_headers)
+        except asyncio.CancelledError:  # its time is over: the service stops
+            if status:
+                raise
+            stopping = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+            await stopping.response()(scope, receive, add_headers)
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
             logger.error("fault while answering request %s", number, exc_info=error)

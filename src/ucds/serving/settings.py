@@ -59,7 +59,7 @@ class Limits:
     header_seconds: float = 10.0
     body_seconds: float = 60.0
     keep_alive_seconds: float = 30.0
-    shutdown_seconds: float = 15.0
+    shutdown_seconds: float = 10.0
     max_wait_seconds: float = 0.005
 
     def for_one(self, total: int, least: int = 1) -> int:
