@@ -10,8 +10,17 @@ from typing import IO
 
 import pytest
 
-from ucds.errors import NoSpaceError
-from ucds.files import append_line, digest_of, write_atomically, write_text_atomically
+from ucds.errors import InputError, NoSpaceError
+from ucds.files import (
+    append_line,
+    digest_of,
+    refuse_inside,
+    require_space,
+    require_writable,
+    sweep,
+    write_atomically,
+    write_text_atomically,
+)
 
 
 def test_writes_bytes_and_text_and_makes_folders(tmp_path: Path) -> None:
@@ -84,8 +93,15 @@ def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
-def test_a_full_disk_is_an_error_in_words_that_names_the_file(tmp_path: Path, code: int) -> None:
+FULL = "free some space, then run the same command again, a training with --resume"
+LOCKED = "choose a place that you may write to"
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EROFS, LOCKED), (errno.EACCES, LOCKED)],
+)
+def test_a_full_disk_is_an_error_that_names_file_and_remedy(tmp_path: Path, code: int, remedy: str) -> None:
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -93,7 +109,7 @@ def test_a_full_disk_is_an_error_in_words_that_names_the_file(tmp_path: Path, co
         file.write(b"half")
         raise OSError(code, os.strerror(code))
 
-    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}$"):
+    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}; {remedy}$"):
         write_atomically(path, write)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
@@ -106,6 +122,7 @@ def test_other_errors_of_the_system_stay_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output error") as error:
         write_atomically(tmp_path / "file", write)
     assert error.value.errno == errno.EIO
+    assert error.value.filename == str(tmp_path / "file")  # and not the temporary one
 
 
 def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
@@ -130,3 +147,41 @@ def test_the_file_that_is_replaced_can_be_kept(tmp_path: Path) -> None:
 def test_a_digest_is_the_sha256_of_all_parts() -> None:
     assert digest_of(b"ab", memoryview(b"c")) == digest_of(b"abc")
     assert digest_of(b"abc").startswith("ba7816bf8f01cfea")
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    left = tmp_path / ".model.abcd.ucds-tmp"
+    for path in (left, tmp_path / "kept", tmp_path / ".hidden"):
+        path.write_text("x")
+    sweep(tmp_path, older_than=60)
+    assert left.exists()
+    os.utime(left, (0, 0))
+    write_text_atomically(tmp_path / "file", "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "file", "kept"]
+
+
+def test_room_is_looked_for_before_long_work(tmp_path: Path) -> None:
+    require_space(tmp_path / "new" / "folder", 1000, "or go away")
+    with pytest.raises(NoSpaceError, match=r"new needs about 1e\+09 GB, and .* GB are free: .*, or go away"):
+        require_space(tmp_path / "new", 10**18, "or go away")
+
+
+def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    require_writable(tmp_path / "file")
+    require_writable(tmp_path / "a" / "b" / "c")
+    with pytest.raises(InputError, match="is a folder: name the file"):
+        require_writable(tmp_path)
+    with pytest.raises(InputError, match=r"b cannot be written: .*file exists, and is a file"):
+        require_writable(tmp_path / "file" / "a" / "b")
+
+
+def test_results_do_not_lie_among_the_inputs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    refuse_inside(tmp_path / "out", tmp_path / "in")
+    refuse_inside(tmp_path / "in-out", tmp_path / "in")
+    refuse_inside(tmp_path / "x.npy" / "out", tmp_path / "x.npy")
+    for out in (tmp_path / "in", tmp_path / "in" / "a" / "b", tmp_path / "link" / "a"):
+        with pytest.raises(InputError, match="lies inside .*in, whose images are read"):
+            refuse_inside(out, tmp_path / "in")

@@ -6,30 +6,96 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ucds.errors import NoSpaceError
+from ucds.errors import InputError, NoSpaceError
 
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_TEMPORARY = ".ucds-tmp"
+_STALE_SECONDS = 86400.0
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk or an unwritable folder into one that names ``path``.
+    """Turn the errors of the system into ones that name ``path`` and not a temporary file.
 
     Raises:
-        NoSpaceError: the code in the block could not write for such a reason.
+        NoSpaceError: the code in the block could not write, because the disk is full or the place is locked.
+        OSError: it could not write for another reason.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in _UNWRITABLE:
-            raise NoSpaceError(f"cannot write {path}: {error.strerror}") from None
-        raise
+        if error.errno in _FULL:
+            remedy = "free some space, then run the same command again, a training with --resume"
+        elif error.errno in _LOCKED:
+            remedy = "choose a place that you may write to"
+        else:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise NoSpaceError(f"cannot write {path}: {error.strerror}; {remedy}") from None
+
+
+def require_space(folder: Path, needed: int, remedy: str) -> None:
+    """Make sure, before long work, that a disk has room for it.
+
+    Args:
+        folder: folder to be filled; it need not exist yet.
+        needed: bytes that the work will write.
+        remedy: further advice, to follow the words "free some space".
+
+    Raises:
+        NoSpaceError: less is free.
+    """
+    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise NoSpaceError(
+            f"{folder} needs about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free: "
+            f"free some space, {remedy}"
+        )
+
+
+def require_writable(path: Path) -> None:
+    """Make sure, before any work, that a file can be written.
+
+    Raises:
+        InputError: the path is a folder, or lies below a file.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name the file to write")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+
+
+def refuse_inside(out: Path, inputs: Path) -> None:
+    """Make sure that a folder of results is not below the folder of the inputs, where it would become input.
+
+    Raises:
+        InputError: it is.
+    """
+    if inputs.is_dir() and out.resolve().is_relative_to(inputs.resolve()):
+        raise InputError(f"{out} lies inside {inputs}, whose images are read: choose a place beside it")
+
+
+def sweep(folder: Path, *, older_than: float = 0.0) -> None:
+    """Remove the temporary files that killed processes left in a folder.
+
+    Args:
+        folder: folder in which no other process writes, or one with ``older_than`` above the time of a write.
+        older_than: least age of a file in seconds.
+    """
+    for path in folder.glob(f".*{_TEMPORARY}"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime >= older_than:
+                path.unlink()
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: Path | None = None) -> None:
@@ -45,7 +111,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: 
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        sweep(path.parent, older_than=_STALE_SECONDS)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file)

@@ -25,6 +25,8 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw(root / "flat" / "1.png", "disc", 0, ("white", "black"))
     draw(root / "flat" / "2.png", "bar", 1, ("white", "black"))
     (root / "junk.npy").write_bytes(b"junk")
+    np.save(root / "large.npy", np.full((9, 6), 1e30, np.float32))
+    np.save(root / "equal.npy", np.ones((9, 6), np.float32))
     np.save(root / "nan.npy", np.full((9, 6), np.nan, np.float32))
     (root / "junk.json").write_text("junk")
     (root / "junk.toml").write_text("epsilon 3")
@@ -66,6 +68,8 @@ DATA = {
     "no such vectors": (source(data="{bad}/absent.npz"), "There is no file"),
     "vectors are junk": (source(data="{bad}/junk.npy"), "not a readable .npy or .npz"),
     "vectors are not numbers": (source(data="{bad}/nan.npy"), "holds NaN or infinity"),
+    "vectors are too large": (source(data="{bad}/large.npy"), "holds numbers beyond 1e+15"),
+    "vectors are all equal": (source(data="{bad}/equal.npy"), "only 1 of the 9 samples are different"),
     "data is a file": (source(data="{v}/labels.json"), "is a file"),
     "no images": (source(*NO_WEIGHTS, data="{bad}/empty"), "images"),
     "a domain of bad images": (
@@ -74,6 +78,12 @@ DATA = {
     ),
     "unknown domain of a folder": (pictures_source("--domains", "day,noon", *NO_WEIGHTS), "'noon'"),
     "unknown domain of an archive": (source("--domains", "a,c"), "no domain 'c'; it has 'a', 'b'"),
+    "no domain of an archive": (source("--domains", ""), "--domains '' holds an empty name"),
+    "an empty domain of a folder": (pictures_source("--domains", "day,", *NO_WEIGHTS), "an empty name"),
+    "results among the inputs": (
+        source(*NO_WEIGHTS, data="{pictures}/source", out="{pictures}/source/run"),
+        "lies inside",
+    ),
     "batch too small": (
         source(*PCD, "--set", "batch_size=2", data="{v}/three.npz"),
         "cannot hold 3 domains",
@@ -100,6 +110,7 @@ COMMAND_LINE = {
     "unknown method": (source("--method", "kmeans"), "--method"),
     "image too small": (pictures_source("--image-size", "8"), "--image-size"),
     "cache limit no number": (source("--cache-limit", "nan"), "--cache-limit"),
+    "cache limit without end": (source("--cache-limit", "inf"), "--cache-limit is a number of GB"),
     "settings of an unknown method": (["settings", "kmeans"], "kmeans"),
 }
 SETTINGS = {
@@ -197,8 +208,8 @@ MODELS = {
     "label without a run": (label("{bad}/absent"), "run folder"),
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
     "label with images": (label("{runs}/source", "{bad}/flat"), "not a folder"),
-    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "exists"),
-    "label into a folder": (label("{runs}/source", out="{bad}/occupied"), "irectory"),
+    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json exists, and"),
+    "label into a folder": (label("{runs}/source", out="{bad}/occupied"), "name the file to write"),
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
     "predict with an unfinished run": (
         predict("{runs}/unfinished"),
@@ -208,11 +219,15 @@ MODELS = {
     "predict other width": (predict("{runs}/target", "{v}/wide.npy"), "width 99; the model takes 6"),
     "predict several domains": (predict("{runs}/target", "{v}/source.npz"), "a target is one domain"),
     "predict images": (predict("{runs}/target", "{bad}/flat"), "takes embeddings"),
+    "sort among the inputs": (
+        predict("{runs}/target", "{pictures}/target", "--sort-into", "{pictures}/target/sorted"),
+        "lies inside",
+    ),
     "sort vectors": (
         predict("{runs}/target", "{v}/target.npy", "--sort-into", "{new}-sorted"),
         "needs images",
     ),
-    "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "irectory"),
+    "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
     "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
     "evaluate nothing": (["evaluate", "{runs}/target", "{bad}/absent.npy"], "There is no file"),
     "demo in a folder in use": (["demo", "--out", "{bad}/occupied"], "holds other things than a demo"),

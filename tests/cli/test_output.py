@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cli_kit import EDGES, Result, in_subprocess, run_command, run_successfully
 
 import ucds.cli
@@ -214,3 +215,32 @@ def test_the_completion_of_a_shell_is_shown(shell: str) -> None:
     found = in_subprocess(env={"_UCDS_COMPLETE": f"source_{shell}"})
     assert (found.status, found.err) == (0, "")
     assert "_UCDS_COMPLETE" in found.out
+
+
+def test_what_nobody_foresaw_is_one_line_and_a_file(
+    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("nobody\nforesaw this")
+
+    monkeypatch.setattr("ucds.source.train.train_source", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", tmp_path / "run")
+    found = run_command(*command)
+    (log,) = tmp_path.glob("ucds-fault-*.log")
+    assert (found.status, found.out) == (1, "")
+    (line,) = found.err.splitlines()
+    assert line.startswith("error: a fault of ucds")
+    assert f"{log} (ZeroDivisionError: nobody foresaw this)" in line
+    assert "Traceback" in log.read_text()
+    assert "--clusters 4" in log.read_text()
+
+    def exhaust(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+    monkeypatch.setattr("ucds.source.train.train_source", exhaust)
+    found = run_command(*command)
+    assert found.status == 2
+    (line,) = found.err.splitlines()
+    assert "not enough memory (CUDA out of memory" in line
+    assert "lower --set batch_size=.." in line

@@ -3,10 +3,12 @@
 import os
 import sys
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from ucds.data.extra_formats import describe_unreadable
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.errors import InputError, UcdsWarning, UserError
 
@@ -179,3 +181,22 @@ def test_names_that_are_not_utf8_get_ids_that_are(tmp_path):
     assert set(scan.ids) == {"a/caf\\xe9.jpg", "a/über.jpg", "b/y.jpg"}
     "".join(scan.ids).encode("utf-8")
     assert all((tmp_path / path).exists() for path in scan.paths)
+
+
+def test_images_of_types_that_cannot_be_read_are_counted_and_named(tmp_path, monkeypatch):
+    for name in ("a/x.png", "a/1.PSD", "a/2.psd", "b/3.cr2", "b/y.png", "b/.hidden.psd", "b/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    words = r"3 files of types that are not read here are left out: 1 \.cr2 \(convert .*\), 2 \.psd \(convert"
+    with pytest.warns(UcdsWarning, match=words):
+        assert len(scan_domains(tmp_path)) == 2
+    with pytest.warns(UcdsWarning, match="1 files of types that are not read here"):
+        scan_folder(tmp_path / "b")
+
+
+def test_what_to_install_is_said():
+    found = describe_unreadable(Counter({".heic": 3, ".dcm": 1, ".txt": 9}))
+    assert found is not None
+    assert "3 .heic (pip install 'ucds[heif]')" in found
+    assert "1 .dcm (pip install 'ucds[dicom]')" in found
+    assert describe_unreadable(Counter({".txt": 9})) is None

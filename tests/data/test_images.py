@@ -22,7 +22,7 @@ from ucds.data.decoders import Decoders
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import NoSpaceError, UcdsWarning, UserError
 
 SIZE = 16
 ROW = 3 * SIZE * SIZE
@@ -395,3 +395,23 @@ def test_a_cache_that_may_only_be_read_is_used(tmp_path, make_images):
         for path in paths:
             path.chmod(0o755)
         assert status == 0
+
+
+def test_copies_are_counted_and_named(tmp_path, make_images):
+    (path,) = make_images("a/1.png")
+    for number in (2, 3, 4, 5):
+        shutil.copy(path, path.with_name(f"{number}.png"))
+    make_images("a/6.png", first_seed=1)
+    words = r"4 of 6 images are copies of others.*: a/2\.png = a/1\.png, .*a/4\.png = a/1\.png, \.\."
+    with pytest.warns(UcdsWarning, match=words):
+        opened(tmp_path)
+
+
+def test_a_cache_without_room_is_told_before_decoding(tmp_path, make_images, decodings, monkeypatch):
+    make_images("a/1.png", "a/2.png")
+    usage = shutil.disk_usage(tmp_path)._replace(free=ROW)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    with pytest.raises(NoSpaceError, match="are free: free some space, bound it by --cache-limit"):
+        opened(tmp_path)
+    assert decodings == []
+    assert len(opened(tmp_path, limit_bytes=ROW)) == 2

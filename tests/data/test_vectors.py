@@ -169,3 +169,8 @@ def test_pickled_objects_inside_an_archive_are_refused(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(UserError, match="no file"):
         load_vectors(tmp_path / "none.npy")
+
+
+def test_numbers_whose_squares_do_not_fit_are_refused():
+    with pytest.raises(UserError, match=r"holds numbers beyond 1e\+15 \(first in row 1\); make all smaller"):
+        VectorSamples(np.array([[1.0, 2.0], [1e30, 0.0]]))

@@ -46,7 +46,7 @@ def _kill_at_work(service: FakeService, client: subprocess.Popen[bytes], pause: 
 def _received(journal: Path) -> set[str]:
     """Keys of the labels in whole lines of a journal, read without the code under test."""
     lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
-    return {key for line in lines for key in json.loads(line)["labels"]}
+    return {key for line in lines for key in json.loads(line.partition(b" ")[2])["labels"]}
 
 
 def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(

@@ -325,3 +325,17 @@ def test_folders_and_arrays_are_not_mixed_up(pictures: Path, blobs: Blobs) -> No
         brief(backbone=module_backbone(nn.Linear(6, 5), 5)).fit(pictures / "domains")
     with pytest.raises(InputError, match="There is no folder"):
         brief(**EDGES).fit(pictures / "absent")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, None])
+def test_a_domain_that_is_not_a_number_is_refused(wrong: Any, blobs: Blobs) -> None:
+    x = np.concatenate(list(blobs({"a": 40, "b": 24}).values()))
+    domain = [0.0] * 40 + [np.nan] * 24
+    with pytest.raises(InputError, match="sample_domain holds NaN"):
+        brief().fit(x, sample_domain=domain if wrong is not None else np.array(["a", *domain[1:]], object))
+
+
+def test_domains_of_several_kinds_are_told_apart_by_their_names(blobs: Blobs) -> None:
+    x = np.concatenate(list(blobs({"a": 40, "b": 24}).values()))
+    source = brief().fit(x, sample_domain=np.array([1] * 40 + ["b"] * 24, object))
+    assert source.domain_names_ == ("1", "b")

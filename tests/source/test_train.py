@@ -72,3 +72,24 @@ def test_domains_that_do_not_exist_are_refused_before_any_work(domains: Path, tm
     with pytest.raises(ucds.InputError, match="d"):
         ucds.train_source(domains, tmp_path / "run", 4, domains=["d"], options=CPU)
     assert not (tmp_path / "run").exists()
+
+
+def test_more_domains_than_a_batch_holds_are_no_fault_where_there_are_no_batches(
+    domains: Path, tmp_path: Path
+) -> None:
+    settings = ucds.ConsensusSettings(source_starts=2, bottleneck_width=8, batch_size=2)
+    assert ucds.train_source(domains, tmp_path / "run", 4, settings=settings, options=CPU).n_clusters == 4
+
+
+def test_a_damaged_model_is_no_finished_run(domains: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
+    ucds.train_source(**given, n_clusters=4, options=CPU)
+    model = tmp_path / "run" / "model.safetensors"
+    before = state_digest(ucds.load(tmp_path / "run").stored.model)
+    model.write_bytes(model.read_bytes()[:-100])
+    resumed = ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    with pytest.raises(ucds.DamagedFileError, match=r"model\.safetensors is damaged .*delete it, and train"):
+        ucds.train_source(**given, n_clusters=4, options=resumed)
+    model.unlink()
+    assert not ucds.train_source(**given, n_clusters=4, options=resumed).resumed_finished
+    assert state_digest(ucds.load(tmp_path / "run").stored.model) == before

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import ucds
+from ucds.target.predict import Predictions
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -93,3 +94,12 @@ def test_a_providers_model_predicts_nothing_for_a_client(tmp_path: Path, blobs: 
     np.save(tmp_path / "x.npy", blobs({"t": 8})["t"])
     with pytest.raises(ucds.InputError, match="source models stay with their owner"):
         ucds.predict(tmp_path / "source", tmp_path / "x.npy")
+
+
+def test_names_that_a_spreadsheet_would_compute_are_made_harmless(tmp_path: Path) -> None:
+    ids = ("=1+1.png", "+a", "-b", "@c", "d=e", "a,b")
+    found = Predictions(ids, np.arange(6), np.full(6, 0.5, np.float32))
+    found.save(tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        names = [row["sample"] for row in csv.DictReader(file)]
+    assert names == ["'=1+1.png", "'+a", "'-b", "'@c", "d=e", "a,b"]

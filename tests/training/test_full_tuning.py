@@ -1,4 +1,4 @@
-"""The whole network trains on real-sized images: ResNet-18 at 224 pixels, all three stages, a few steps."""
+"""The whole network trains on images: ResNet-18, three stages, a few steps; the slow test at 224 pixels."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ def images(tmp_path: Path) -> ImageSamples:
 
 
 @pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")  # 8 images do not fill 3 clusters
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Precision) -> None:
-    view = ImageView()
+@pytest.mark.parametrize(
+    ("precision", "size"),
+    [("32-true", 96), ("bf16-mixed", 96), pytest.param("32-true", 224, marks=pytest.mark.slow)],
+)
+def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Precision, size: int) -> None:
+    view = ImageView(crop=size)
     target_domain = images.domain_names.index("three")
     source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
     target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)

@@ -151,10 +151,10 @@ def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
-    check_run_folder(tmp_path / "new", OPTIONS)
+    check_run_folder(tmp_path / "new", tmp_path / "x.npy", OPTIONS)
     assert not (tmp_path / "new").exists()
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(InputError, match="is not empty"):
-        check_run_folder(tmp_path, OPTIONS)
+        check_run_folder(tmp_path, tmp_path / "x.npy", OPTIONS)
     with pytest.raises(InputError, match="is a file"):
-        check_run_folder(tmp_path / "thesis.txt", OPTIONS)
+        check_run_folder(tmp_path / "thesis.txt", tmp_path / "x.npy", OPTIONS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+import traceback
 import warnings
 from typing import Any, NoReturn
 
@@ -11,7 +14,7 @@ import typer
 from ucds.cli import research, serving, source, target  # noqa: F401  (they add their commands)
 from ucds.cli.app import app
 from ucds.cli.options import say
-from ucds.errors import Interrupted, UcdsWarning, UserError
+from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
 
 _show_library_warning = warnings.showwarning
 _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
@@ -34,6 +37,8 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+    except Exception as error:
+        _fail_unforeseen(error)
     sys.exit(status)
 
 
@@ -43,6 +48,22 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
         say(f"warning: {message}")
     else:
         _show_library_warning(message, category, *place, **named)
+
+
+def _fail_unforeseen(error: Exception) -> NoReturn:
+    """Say in one line what nobody has foreseen, and keep the traceback in a file."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        smaller = "--set batch_size=.., --set prediction_batch_size=.. or --image-size"
+        _fail(
+            f"there is not enough memory ({one_line(error, 80)}): lower {smaller}, or use --accelerator cpu"
+        )
+    handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{' '.join(sys.argv)}\n\n")
+        traceback.print_exception(error, file=file)
+    what = f"{type(error).__name__}: {one_line(error)}"
+    say(f"error: a fault of ucds, please report it with the file {path} ({what})")
+    sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune
-from ucds.errors import printable
+from ucds.errors import InputError, printable
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ucds.training.inputs import CacheOptions, EncoderOptions
     from ucds.training.progress import Reporter
     from ucds.training.run import RunOptions, TrainedRun
+
+_LARGEST_CACHE = 1e9
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 """Panels of ``ucds --help``."""
@@ -128,6 +130,10 @@ class WorkGroup:
         """Return the options of the cache, with its bound in bytes."""
         from ucds.training.inputs import CacheOptions
 
+        if self.cache_limit is not None and not self.cache_limit < _LARGEST_CACHE:
+            raise InputError(
+                f"--cache-limit is a number of GB below {_LARGEST_CACHE:g}, not {self.cache_limit}"
+            )
         limit = None if self.cache_limit is None else int(self.cache_limit * 1e9)
         return CacheOptions(self.cache, limit)
 

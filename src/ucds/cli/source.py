@@ -9,6 +9,7 @@ import typer
 
 from ucds.cli import options
 from ucds.cli.app import app
+from ucds.errors import InputError
 
 
 @app.command("train-source", rich_help_panel=options.PROVIDER)
@@ -34,7 +35,7 @@ def train_source_command(
         data,
         out,
         clusters,
-        domains=domains.split(",") if domains else None,
+        domains=None if domains is None else _names(domains),
         encoder=training.encoder(),
         settings=settings,
         options=training.run_options(work.accelerator),
@@ -42,6 +43,13 @@ def train_source_command(
         reporter=output.reporter(),
     )
     output.present_run(run)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:  # an unset shell variable must not take in the domain that was to be left out
+        raise InputError(f"--domains {text!r} holds an empty name: name the domains, or leave the option out")
+    return names
 
 
 @app.command("label", rich_help_panel=options.PROVIDER)

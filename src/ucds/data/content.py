@@ -38,3 +38,8 @@ def fingerprint(
     digest.update(np.ascontiguousarray(domain, dtype="<i8").tobytes())
     digest.update(b"".join(keys))
     return digest.hexdigest()
+
+
+def first_positions(keys: Sequence[bytes]) -> dict[bytes, int]:
+    """Find, for each content key, the position of the first sample that has it."""
+    return {key: position for position, key in reversed(list(enumerate(keys)))}

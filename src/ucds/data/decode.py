@@ -5,7 +5,6 @@ The table in ``docs/data.md`` lists what is done with each kind of file.
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ucds.data.extra_formats import EXTRA_FORMATS, open_image
 from ucds.data.screening import TooElaborateError, check_structure, check_tiles
 from ucds.errors import UserError
 
@@ -25,7 +25,7 @@ DECODER_VERSION = 1  # part of every cache key: raise it whenever the decoded pi
 MAX_FILE_BYTES = 256 * 2**20
 MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
-FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000")
+FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", *EXTRA_FORMATS)
 _ORIENTATION = 0x0112
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
@@ -86,7 +86,7 @@ def decode_image(
         data: bytes of the file.
         size: side of the square in pixels.
         path: name of the file, for messages only.
-        formats: formats that are read, by Pillow's names.
+        formats: formats that are read, by Pillow's names or "DICOM".
         max_pixels: most pixels, checked in the header before a pixel is decoded; at most 89 million.
 
     Returns:
@@ -98,7 +98,7 @@ def decode_image(
     """
     with _explained(path):
         check_structure(data)
-        with Image.open(io.BytesIO(data), formats=formats) as image:
+        with open_image(data, formats, max_pixels) as image:
             check_tiles(image)
             _check_pixels(image, path, max_pixels)
             # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.

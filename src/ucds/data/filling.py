@@ -17,6 +17,7 @@ from ucds.data.decoders import own_decoders
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp, stamp
 from ucds.errors import NoSpaceError
+from ucds.files import require_space
 
 Progress = Callable[[int, int], None]
 
@@ -69,6 +70,7 @@ class Filling:
         with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
             self._make_room(pool)
             todo = self._todo()
+            self._require_space(len(todo))
             done, total = len(self.scan) - len(todo), len(self.scan)
             progress(done, total)
             results = self._load_ahead(pool, todo)
@@ -76,6 +78,10 @@ class Filling:
                 self._keep(chunk)
                 done += len(chunk)
                 progress(done, total)
+
+    def _require_space(self, images: int) -> None:
+        needed = min(images, self._free()) * self.store.row_bytes
+        require_space(self.store.path, needed, "bound it by --cache-limit, or choose another --cache")
 
     def _free(self) -> int:
         return max(0, self.store.capacity - len(self.store))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from ucds.data.content import IntArray
+from ucds.data.extra_formats import describe_unreadable, readable_suffixes
 from ucds.errors import InputError, UcdsWarning
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
-IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER))
+IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER)) | readable_suffixes()
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 
@@ -69,7 +71,9 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if loose:
         message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    found = {name: _images(root, base / name) for name in _selected(root, folders, domains)}
+    unread: Counter[str] = Counter()
+    found = {name: _images(root, base / name, unread) for name in _selected(root, folders, domains)}
+    _warn_of_unread(unread)
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
         raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
@@ -86,7 +90,9 @@ def scan_folder(root: str | Path) -> Scan:
         InputError: there is no such folder, or no image in it.
     """
     root = _folder(root)
-    paths = _images(root, root)
+    unread: Counter[str] = Counter()
+    paths = _images(root, root, unread)
+    _warn_of_unread(unread)
     if not paths:
         raise InputError(f"No images in {root} {_ACCEPTED}.")
     return _scan(root, {root.resolve().name or "images": paths})
@@ -149,8 +155,8 @@ def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
     return wrapper if len(candidates) > 1 and holds_domains else root
 
 
-def _images(root: Path, folder: Path) -> list[str]:
-    """Return the sorted paths of all images below a folder, relative to the root.
+def _images(root: Path, folder: Path, others: Counter[str]) -> list[str]:
+    """Return the sorted paths of all images below a folder, relative to the root; count other suffixes.
 
     Each real folder is entered once, by its first path in the order of names, so that loops of links end.
     """
@@ -164,6 +170,7 @@ def _images(root: Path, folder: Path) -> list[str]:
         seen.add((status.st_dev, status.st_ino))
         folders[:] = _visible(folders)
         images = _visible(filter(_is_image, files))
+        others.update(_suffix(name) for name in _visible(files) if not _is_image(name))
         found += [os.path.relpath(os.path.join(place, name), root) for name in images]  # noqa: PTH118
     return sorted(found)
 
@@ -179,7 +186,16 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122
+    return _suffix(name) in IMAGE_SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122
+
+
+def _warn_of_unread(suffixes: Counter[str]) -> None:
+    if (message := describe_unreadable(suffixes)) is not None:
+        warnings.warn(message, UcdsWarning, stacklevel=3)
 
 
 def _warn_of_unreadable(error: OSError) -> None:

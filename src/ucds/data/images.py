@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
-from ucds.data.content import IntArray, content_key, fingerprint
+from ucds.data.content import IntArray, content_key, fingerprint, first_positions
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, read_image_bytes
 from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
@@ -25,6 +25,7 @@ from ucds.errors import InputError, UcdsWarning
 DEFAULT_LIMIT_BYTES = 8 * 2**30
 
 _WARNINGS_SHOWN = 20
+_COPIES_SHOWN = 3
 
 
 class ImageSamples:
@@ -80,7 +81,8 @@ class ImageSamples:
             NoSpaceError: the cache cannot be written.
 
         Warns:
-            UcdsWarning: for each file that cannot be used (20 at most are named) and in summary.
+            UcdsWarning: for each file that cannot be used (20 at most are named) and in summary; files are
+                copies of others.
         """
         folder = Path(cache_dir or default_cache_dir()) / "images"
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
@@ -90,7 +92,9 @@ class ImageSamples:
         filling = Filling(scan, store, Manifest(folder, scan.root, str(DECODER_VERSION)), size)
         filling.run(workers, progress or (lambda done, total: None))
         _warn_of_skipped(list(filling.problems.values()), len(scan))
-        return cls(scan, filling, workers)
+        samples = cls(scan, filling, workers)
+        _warn_of_copies(samples)
+        return samples
 
     @cached_property
     def fingerprint(self) -> str:
@@ -153,6 +157,19 @@ def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:
         kinds = Counter(problem.reason.split(" (")[0] for problem in problems).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
         warnings.warn(f"{len(problems):,} of {total:,} files skipped: {reasons}.", UcdsWarning, stacklevel=3)
+
+
+def _warn_of_copies(samples: ImageSamples) -> None:
+    first = first_positions(samples.keys)
+    copies = [i for i, key in enumerate(samples.keys) if first[key] != i]
+    if copies:
+        pairs = [f"{samples.ids[i]} = {samples.ids[first[samples.keys[i]]]}" for i in copies[:_COPIES_SHOWN]]
+        more = ", .." if len(copies) > _COPIES_SHOWN else ""
+        message = (
+            f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
+            f"{', '.join(pairs)}{more}"
+        )
+        warnings.warn(message, UcdsWarning, stacklevel=3)
 
 
 def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImageError]) -> None:

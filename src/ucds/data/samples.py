@@ -6,7 +6,6 @@ ids by ``ucds.data.ground_truth``, after training.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -18,6 +17,7 @@ from torch import Tensor
 from ucds.data.content import FloatArray as FloatArray
 from ucds.data.content import IntArray as IntArray
 from ucds.data.content import fingerprint
+from ucds.data.content import first_positions as first_positions
 from ucds.errors import InputError
 
 
@@ -165,8 +165,3 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
         raise InputError("No sample can be set aside for validation: every domain has one sample only.")
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     return subset(samples, train, keep_domains=True), subset(samples, validation, keep_domains=True)
-
-
-def first_positions(keys: Sequence[bytes]) -> dict[bytes, int]:
-    """Find, for each content key, the position of the first sample that has it."""
-    return {key: position for position, key in reversed(list(enumerate(keys)))}

@@ -18,6 +18,8 @@ from ucds.errors import InputError, UserError
 
 VECTOR_SUFFIXES = (".npy", ".npz")
 _CHUNK_BYTES = 32 * 2**20
+_LARGEST = 1e15
+"""The squares of larger numbers, summed over a row, do not fit single precision."""
 
 
 class VectorSamples:
@@ -132,8 +134,12 @@ def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:
         array = array.astype(np.float32, copy=False)
     step = max(1, _CHUNK_BYTES // (array.shape[1] * 4))
     for start in range(0, len(array), step):  # in pieces: the array may be larger than the memory
-        bad = ~np.isfinite(array[start : start + step]).all(axis=1)
+        bad = ~(np.abs(array[start : start + step]) < _LARGEST).all(axis=1)
         if bad.any():
             row = start + int(bad.argmax())
+            if np.isfinite(array[row]).all():
+                raise InputError(
+                    f"{what} holds numbers beyond {_LARGEST:g} (first in row {row}); make all smaller."
+                )
             raise InputError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
     return array

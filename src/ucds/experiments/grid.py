@@ -336,7 +336,7 @@ def read_benchmark(path: Path) -> Benchmark:
         InputError: the file cannot be read, or names something unknown.
     """
     try:
-        benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8")))
+        benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise InputError(f"cannot read the benchmark {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Accelerator
+from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
@@ -31,9 +32,11 @@ def label(
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        InputError: the run or the samples cannot be used.
+        InputError: the run or the samples cannot be used, or ``out`` cannot be written.
         DamagedFileError: the model file cannot be read.
     """
+    if out is not None:
+        require_writable(Path(out))
     model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
     hard = model.probabilities(data).argmax(1)

@@ -43,7 +43,7 @@ def train_source(
     """
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
-    check_run_folder(out, options)
+    check_run_folder(out, Path(data), options)
     encoder = encoder or EncoderOptions()
     inputs = open_for_training(Path(data), "source", encoder, cache, reporter, domains)
     return train_run(

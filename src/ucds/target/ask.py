@@ -15,6 +15,7 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, first_positions
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError, UcdsWarning
+from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
@@ -170,6 +171,7 @@ def query(
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
+    require_writable(Path(out))
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)

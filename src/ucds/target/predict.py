@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ucds.choices import Accelerator
 from ucds.data.images import ImageSamples
 from ucds.errors import InputError
-from ucds.files import write_text_atomically
+from ucds.files import refuse_inside, require_writable, write_text_atomically
 from ucds.target.names import ClusterNames
 from ucds.training.inputs import CacheOptions, is_vector_file
 from ucds.training.loaded import load
@@ -40,14 +40,17 @@ class Predictions:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Write ``sample,cluster,confidence`` lines with a header; with names, they are a fourth column."""
+        """Write ``sample,cluster,confidence`` lines with a header; with names, they are a fourth column.
+
+        A text that a spreadsheet would take for a formula gets an apostrophe in front.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         named = ["name"] if self.names else []
         writer.writerow(["sample", "cluster", "confidence", *named])
         for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
-            row = [name, int(cluster), f"{confidence:.4f}"]
-            writer.writerow(row + [self.names.get(int(cluster), "") for _ in named])
+            row = [_harmless(name), int(cluster), f"{confidence:.4f}"]
+            writer.writerow(row + [_harmless(self.names.get(int(cluster), "")) for _ in named])
         write_text_atomically(Path(path), text.getvalue())
 
 
@@ -75,7 +78,8 @@ def predict(
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        InputError: the run, the samples or the names cannot be used, or ``sort_into`` is in use.
+        InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
+            ``images``, or ``out`` cannot be written.
         DamagedFileError: the model file or the file of names cannot be read.
     """
     images, folder = Path(images), None if sort_into is None else Path(sort_into)
@@ -83,6 +87,9 @@ def predict(
         if is_vector_file(images):
             raise InputError("--sort-into needs images, not embeddings")
         check_unused(folder)
+        refuse_inside(folder, images)
+    if out is not None:
+        require_writable(Path(out))
     model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
@@ -94,6 +101,10 @@ def predict(
     if out is not None:
         found.save(out)
     return found
+
+
+def _harmless(name: str) -> str:
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def check_unused(folder: Path) -> None:

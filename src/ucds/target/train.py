@@ -62,7 +62,7 @@ def train_target(
         warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=2)
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
-    check_run_folder(out, options)
+    check_run_folder(out, Path(images), options)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
     inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
     if isinstance(labels, LabelClient):

@@ -196,7 +196,7 @@ def _seed_of(random_state: Any) -> int:
         if isinstance(random_state, bool):
             raise ValueError
         return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError:
+    except (ValueError, TypeError):
         raise InputError(
             f"random_state must be None, an integer or a numpy RandomState, not {random_state!r}"
         ) from None
@@ -208,5 +208,10 @@ def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None)
     given = np.asarray(sample_domain)
     if given.shape != (len(vectors),):
         raise InputError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
-    names, domain = np.unique(given, return_inverse=True)
+    if any(name != name for name in given.tolist()):  # only NaN differs from itself
+        raise InputError("sample_domain holds NaN: name the domain of every sample")
+    try:
+        names, domain = np.unique(given, return_inverse=True)
+    except TypeError:  # values of several kinds
+        names, domain = np.unique(given.astype(str), return_inverse=True)
     return VectorSamples(vectors, domain.astype(np.int64), tuple(str(name) for name in names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.errors import InputError
+from ucds.errors import InputError, UcdsWarning
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import FloatArray, unit_rows
 from ucds.models import ClusteringModel, ProjectionHead
@@ -22,7 +23,7 @@ from ucds.training.features import frozen_features
 from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
 from ucds.training.prediction import predict
-from ucds.training.prepare import Training
+from ucds.training.prepare import Training, refuse_copies
 from ucds.training.session import Session
 from ucds.training.stage import Stage, StageState, make_sampler
 
@@ -80,9 +81,11 @@ def start_from_clusters(
     Raises:
         InputError: there are fewer samples than clusters or than a batch needs, or a feature is not finite.
     """
-    make_sampler(data.samples, session)
+    if session.settings.tune == "full" or len(data.samples.domain_names) == 1:
+        make_sampler(data.samples, session)  # several frozen domains are clustered whole, without batches
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
+    refuse_copies(data.samples, n_clusters)
     runtime, batch_size = session.runtime, session.settings.prediction_batch_size
     backbone.module.to(runtime.device)
     features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
@@ -101,7 +104,10 @@ def start_from_clusters(
     seen = training.data
     probabilities = predict(training.trained, seen.samples, seen.view, runtime, batch_size)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
-    result = StageResult(stage, [assess(probabilities, 0)], 0, proportions, found.seconds, assignments)
+    evaluation = assess(probabilities, 0)
+    if evaluation.warning is not None and runtime.rank == 0:
+        warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
+    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
 

@@ -245,8 +245,10 @@ def _of_domains(samples: Samples, domains: Sequence[str] | None, path: Path) -> 
     if domains is None:
         return samples
     unknown = sorted(set(domains) - set(samples.domain_names))
-    if unknown:
+    if unknown or not domains:
         known = ", ".join(map(repr, samples.domain_names))
-        raise InputError(f"{path} has no domain {', '.join(map(repr, unknown))}; it has {known}")
+        raise InputError(
+            f"{path} has no domain {', '.join(map(repr, unknown)) or 'of that name'}; it has {known}"
+        )
     chosen = [samples.domain_names.index(name) for name in domains]
     return subset(samples, np.flatnonzero(np.isin(samples.domain, chosen)))

@@ -52,8 +52,9 @@ class RunLog:
             stage: name of the stage at the checkpoint; later stages lose all their curves.
             step: number of steps of this stage at the checkpoint; its curves lose the steps after it.
         """
-        self._file.truncate(position)
-        self._file.seek(position)
+        with writing(self._path):
+            self._file.truncate(position)
+            self._file.seek(position)
         self._purge = {stage: step + 1}
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:

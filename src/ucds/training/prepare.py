@@ -10,6 +10,8 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
+from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
@@ -48,6 +50,20 @@ class TrainedModel(Training):
         return self.stages[-1].proportions
 
 
+def refuse_copies(samples: Samples, n_clusters: int) -> None:
+    """Make sure that there are as many different samples as clusters.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    different = len(set(samples.keys))
+    if different < min(n_clusters, len(samples)):
+        raise InputError(
+            f"only {different} of the {len(samples):,} samples are different: they cannot form {n_clusters} "
+            "clusters"
+        )
+
+
 def prepare(
     session: Session[ModelSettings],
     backbone: Backbone,
@@ -69,8 +85,12 @@ def prepare(
         n_clusters: number of clusters, K.
         side: name of the side; two sides with the same seed start from different random weights.
         cache: folder of frozen features; ``None`` keeps them in memory.
+
+    Raises:
+        InputError: there are fewer different samples than clusters.
     """
     settings, runtime = session.settings, session.runtime
+    refuse_copies(data.samples, n_clusters)
     model = ClusteringModel(
         backbone,
         n_clusters,

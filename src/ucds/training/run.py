@@ -17,6 +17,7 @@ from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Precision, Role
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import UserError
+from ucds.files import refuse_inside, require_space
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, check_model, save_model
 from ucds.training.prepare import TrainedModel
@@ -70,16 +71,19 @@ class TrainedRun:
         return asdict(self) | {"folder": str(self.folder)}
 
 
-def check_run_folder(out: Path, options: RunOptions) -> None:
+def check_run_folder(out: Path, inputs: Path, options: RunOptions) -> None:
     """Make sure, before any work, that a run's folder can be used.
 
     Args:
         out: run folder.
+        inputs: folder or file of the samples.
         options: options of the run.
 
     Raises:
-        InputError: the folder holds something else, or a run that is not to be resumed.
+        InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside
+            the folder of the samples.
     """
+    refuse_inside(out, inputs)
     RunFolder(out).refuse_other_use(resume=options.resume)
 
 
@@ -130,6 +134,7 @@ def train_run(
         RunFolder(out).refuse_other_run(described)
         check_model(out)
         return TrainedRun(out, role, n_clusters, 0.0, resumed_finished=True)
+    require_space(out, _bytes_of_run(inputs, settings), "or choose another --out")
     with open_run(out, described, settings, options, reporter) as session:
         found = train(session)
         if session.runtime.rank == 0:
@@ -137,6 +142,12 @@ def train_run(
             save_model(out, StoredModel(card, found.model, found.proportions))
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     return TrainedRun(out, role, n_clusters, sum(stage.seconds for stage in found.stages))
+
+
+def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:
+    """Estimate what a run writes: its model, and three checkpoints with three copies of what is trained."""
+    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.module.parameters())
+    return weights * (10 if getattr(settings, "tune", "full") == "full" else 1)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import write_text_atomically, writing
+from ucds.files import sweep, write_text_atomically, writing
 from ucds.training.checkpoint import Checkpoint
 from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
 
@@ -69,6 +69,7 @@ class RunFolder:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self.refuse_other_use(resume=resume)
         self._take_lock()
+        sweep(self.path)
         if occupied:
             self.refuse_other_run(identity)
         else:
