@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `hostile_files`
 
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """Say what the slow tests are, before they run for an hour."""
+    if not str(config.getoption("markexpr")).startswith("slow"):
+        return []
+    folder = Path(__file__).parent
+    counts = Counter(str(item.path.relative_to(folder)) for item in items)
+    return [f"{count:4} slow tests in tests/{name}" for name, count in counts.items()]
 
 
 class NetworkUsedError(AssertionError):

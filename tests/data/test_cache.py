@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 import signal
 import tempfile
 import threading
@@ -352,3 +353,18 @@ def test_files_are_given_back(tmp_path):
 
 def test_the_default_folder_is_the_users():
     assert default_cache_dir().name == "ucds"
+
+
+@pytest.mark.filterwarnings("ignore:rows of the cache")
+def test_any_changed_bit_is_found_and_mended(tmp_path):
+    put(open_store(tmp_path), range(6))
+    folder, generator = open_store(tmp_path).path, random.Random(0)
+    for _ in range(200):
+        path = folder / generator.choice(("rows", "rows", "marks"))
+        content = bytearray(path.read_bytes())
+        content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+        store = open_store(tmp_path, capacity=1000)
+        known = store.rows_of([key(i) for i in range(6)])
+        store.find_damaged(known[known >= 0])
+        assert (store.read(put(store, range(6))) == values(range(6))).all()

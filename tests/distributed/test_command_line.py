@@ -40,7 +40,7 @@ def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGTERM)  # to the first process alone, as a service manager would
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert errors.count("stopped, with all work saved") == 1
 

@@ -106,7 +106,7 @@ def test_damage_falls_back_to_the_one_before(run: Path, content: bytes) -> None:
 def test_any_changed_bit_is_found(run: Path) -> None:
     path = run / CHECKPOINT_FILE
     whole, generator = path.read_bytes(), random.Random(0)
-    for place in [*range(90), *(generator.randrange(len(whole)) for _ in range(60))]:
+    for place in [*range(90), *(generator.randrange(len(whole)) for _ in range(110))]:
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with pytest.warns(UcdsWarning, match="the one before it is used"):

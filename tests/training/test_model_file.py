@@ -219,7 +219,7 @@ def test_a_file_with_any_bit_changed_is_refused_or_equal(run: Path) -> None:
     path = run / MODEL_FILE
     whole, before = path.read_bytes(), load_file(path)
     generator = random.Random(0)
-    for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(60))]:
+    for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(160))]:
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from typing import Any, NoReturn
@@ -13,15 +14,38 @@ import typer
 
 from ucds.cli import research, serving, source, target  # noqa: F401  (they add their commands)
 from ucds.cli.app import app
-from ucds.cli.options import say
+from ucds.cli.options import is_first_process, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
 
 _show_library_warning = warnings.showwarning
 _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
 
 
+_LONGEST_PARTING = 15.0
+
+
 def main() -> None:
     """Run the command line; an error that a user can cause is printed as one line, with exit status 2."""
+    try:
+        _run()
+    except SystemExit as end:
+        if end.code and not is_first_process():
+            _outlive(os.getppid())
+        raise
+
+
+def _outlive(first: int) -> None:
+    """Wait until the first process has ended, or for 15 seconds.
+
+    Fabric looks every five seconds whether another process has failed, and then kills the first one, even if
+    that one is about to say the same and to end by itself.
+    """
+    deadline = time.monotonic() + _LONGEST_PARTING
+    while os.getppid() == first and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _run() -> NoReturn:
     warnings.showwarning = _show_warning
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)

@@ -223,5 +223,6 @@ def say_warning(message: str) -> None:
 
 
 def is_first_process() -> bool:
+    """Return whether this is the first of several processes, the one that speaks to the user."""
     """Return whether this is the first, or the only, process of a run."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
