@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -204,15 +209,89 @@ def test_without_a_reachable_ledger_nothing_is_answered(vectors: Service) -> Non
         assert client.get("/healthz").status_code == 200
 
 
-def test_open_until_the_first_key_is_made(ledger: Ledger) -> None:
-    with running(FakeLabeller(), ledger, open_without_keys=True) as service:
+def test_only_a_service_without_a_ledger_answers_everybody(ledger: Ledger) -> None:
+    with running(FakeLabeller()) as service:
         answer = post(service, [vector(3)])
         assert answer.json()["budget"] == {"limit": None, "used": 0, "remaining": None}
-        key = ledger.add_key("first", 10)
-        refused(post(service, [vector(3)]), 401, "no-key")
-        assert post(service, [vector(3)], key=key).status_code == 200
-        ledger.revoke_key("first")
-        refused(post(service, [vector(3)]), 401, "no-key")  # it never opens again
+        assert answer.json()["receipt"] is None
+        assert "ratelimit" not in answer.headers
+    with running(FakeLabeller(), ledger) as service:
+        refused(post(service, [vector(3)]), 401, "no-key")  # though there is no key at all
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced", "wound back"])
+def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, what: str) -> None:
+    assert vectors.ledger is not None
+    path = Path(str(vectors.ledger.url.database))
+    assert post(vectors, [vector(1)]).status_code == 200
+    if what == "deleted":
+        path.unlink()
+    elif what == "replaced":
+        shutil.copy(path, path.with_name("copy"))
+        path.with_name("copy").replace(path)
+    else:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("DELETE FROM audit WHERE number = 2")
+            database.execute("UPDATE head SET entries = 1")
+    with vectors.client() as client:
+        refused(client.get("/readyz"), 503, "ledger-away")
+        assert client.get("/healthz").status_code == 200
+    refused(post(vectors, [vector(2)]), 503, "ledger-away")
+
+
+def test_readiness_is_a_write_that_is_on_disk(vectors: Service) -> None:
+    assert vectors.ledger is not None
+    with (
+        closing(sqlite3.connect(str(vectors.ledger.url.database), timeout=0)) as other,
+        vectors.client() as client,
+    ):
+        assert client.get("/readyz").status_code == 200
+        before = vectors.ledger.read_head()
+        time.sleep(1.1)
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write now
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.get, "/readyz")
+            time.sleep(0.5)
+            assert not waiting.done()
+            other.rollback()
+            assert waiting.result().status_code == 200
+    assert vectors.ledger.read_head() == before
+
+
+def test_wrong_keys_are_counted_and_slowed(ledger: Ledger) -> None:
+    key = ledger.add_key("anna", 10)
+    with running(FakeLabeller(), ledger, Limits(failure_seconds=1.0)) as service:
+        for _ in range(6):
+            refused(post(service, [vector(1)], key="ucds_wrong"), 401, "unknown-key")
+        begun = time.monotonic()
+        refused(post(service, [vector(1)], key="ucds_wrong"), 401, "unknown-key")
+        assert time.monotonic() - begun >= 1.0
+        assert post(service, [vector(1)], key=key).status_code == 200
+        text = httpx.get(f"{service.url}/metrics").text
+    assert 'ucds_failed_authentications_total{reason="unknown-key"} 7.0' in text
+
+
+def test_a_key_whose_time_is_over_is_refused(vectors: Service) -> None:
+    assert vectors.ledger is not None
+    vectors.ledger.change_key("anna", expires=datetime.now(UTC) - timedelta(seconds=1))
+    refused(post(vectors, [vector(1)]), 403, "expired-key")
+    vectors.ledger.change_key("anna", expires=datetime.now(UTC) + timedelta(days=1))
+    assert post(vectors, [vector(1)]).status_code == 200
+
+
+def test_a_key_is_told_its_balance_and_its_limits(vectors: Service) -> None:
+    assert vectors.ledger is not None
+    key = vectors.ledger.add_key("berta", 1000, rate=0.01)
+    answer = post(vectors, [vector(1, i) for i in range(7)], key=key)
+    assert answer.headers["ratelimit-policy"] == '"budget";q=1000, "rate";q=1;w=10'
+    assert re.fullmatch(r'"budget";r=0993, "rate";r=0;t=(6..|700)', answer.headers["ratelimit"])
+    with vectors.client(key=key) as client:
+        info = client.get("/v1/info")
+        assert ServiceInfo.model_validate(info.json()).budget == Budget(limit=1000, used=7, remaining=993)
+        assert info.headers["ratelimit"] == '"budget";r=0993'
+        over = client.post("/v1/labels", content=npy([vector(3)]), headers=NPY)
+    refused(over, 429, "over-rate")
+    assert over.headers["ratelimit"].startswith('"budget";r=0993, "rate";r=0;t=')
 
 
 def test_concurrent_requests_get_what_each_would_get_alone(ledger: Ledger) -> None:

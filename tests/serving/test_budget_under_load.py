@@ -12,7 +12,9 @@ import pytest
 from postgres import postgresql
 from serving_kit import NPY, FakeLabeller, K, npy, running, vector
 
+from ucds.errors import InputError
 from ucds.serving.ledger import Ledger
+from ucds.serving.verification import verify
 
 CLIENTS, BUDGET = 64, 1000
 
@@ -83,5 +85,36 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str) -> None:
     assert book.charge(record, "m", [content], {content: 2}).budget.used == 1
     assert book.known(record, "m", [content]) == {content: 2}
     book.revoke_key("anna")
+    secret = book.add_key("anna", 3)
+    book.rotate_key("anna")
+    book.change_key("anna", budget=4)
+    assert book.find_key(secret) is not None
     assert book.verify().faults == ()
+    book.check_writable()
+    for statement in ("UPDATE keys SET rate = 9", "UPDATE answers SET label = 1", "DELETE FROM secrets"):
+        with book.transaction(writes=True) as connection:
+            connection.exec_driver_sql(statement)
+            assert verify(connection, []).faults
+            connection.rollback()
     book.close()
+
+
+def test_postgresql_shares_rates_between_replicas(postgres_url: str) -> None:
+    books = [Ledger(postgres_url) for _ in range(2)]
+    one, other = (book.make_rates() for book in books)
+    assert one.admit(77, 2.0) is None  # 20 saved, 1 spent
+    assert 0 <= other.pay(77, 2.0, 15) <= 19
+    assert other.admit(77, 2.0) is None
+    assert one.pay(77, 2.0, 20) < 0
+    for limiter in (one, other):
+        wait = limiter.admit(77, 2.0)
+        assert wait is not None
+        assert 1 <= wait <= 9
+    assert one.admit(78, 2.0) is None
+    for book in books:
+        book.close()
+
+
+def test_postgresql_without_a_ledger_is_refused_where_none_is_to_be_made() -> None:
+    with postgresql() as url, pytest.raises(InputError, match="holds no ledger"):
+        Ledger(url, create=False)

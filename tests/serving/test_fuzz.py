@@ -67,7 +67,7 @@ def fuzz(service: Service, count: int) -> Counter[int]:
 def test_every_answer_is_as_described(ledger: Ledger, accepts: str, needs_key: bool, count: int) -> None:
     labeller = FakeImageLabeller() if accepts == "images" else FakeLabeller()
     key = ledger.add_key("fuzz", 10**6) if needs_key else None
-    limits = Limits(max_batch=5, max_queue=64, body_seconds=60, waste_seconds=1e6)
+    limits = Limits(max_batch=5, max_queue=64, body_seconds=60, waste_seconds=1e6, failure_seconds=0)
     with running(labeller, ledger if needs_key else None, limits) as service:
         service.key = key
         statuses = fuzz(service, count)

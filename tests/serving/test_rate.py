@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ucds.serving.rate import RateLimiter
+from ucds.labels.wire import Budget
+from ucds.serving.rate import RateLimiter, limit_headers
 
 
 class Clock:
@@ -14,7 +15,7 @@ class Clock:
 
 def test_a_key_saves_up_spends_and_pays_its_debt() -> None:
     clock = Clock()
-    limiter = RateLimiter(burst=10, clock=clock)
+    limiter = RateLimiter(clock)
     assert limiter.admit(1, 2.0) is None  # 20 saved, 1 spent
     limiter.pay(1, 2.0, 39)  # 20 in debt
     assert limiter.admit(1, 2.0) == 11  # 21 tokens at 2 a second
@@ -29,6 +30,12 @@ def test_a_key_saves_up_spends_and_pays_its_debt() -> None:
     assert limiter.admit(1, 2.0) == 1
 
 
-def test_no_rate_is_no_bound() -> None:
-    limiter = RateLimiter(clock=Clock())
-    assert all(limiter.admit(1, None) is None for _ in range(1000))
+def test_headers_name_budget_and_rate() -> None:
+    budget = Budget(limit=5000, used=2, remaining=4998)
+    assert limit_headers(budget, None, None) == {
+        "RateLimit-Policy": '"budget";q=5000',
+        "RateLimit": '"budget";r=4998',
+    }
+    assert limit_headers(budget, 2.5, 7.9)["RateLimit"] == '"budget";r=4998, "rate";r=07;t=7'
+    assert limit_headers(budget, 2.5, -30.0)["RateLimit"] == '"budget";r=4998, "rate";r=00;t=22'
+    assert limit_headers(Budget(limit=None, used=0, remaining=None), None, None) == {}

@@ -28,13 +28,15 @@ def ask(url: str) -> list[int]:
 
 def test_a_run_folder_is_served_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     run, notices = make_run(tmp_path / "mine"), list[str]()
-    start = partial(serve, run, Address(port=0), limits=Limits(max_batch=7), notice=notices.append)
+    limits = Limits(max_batch=7)
+    start = partial(serve, run, Address(port=0), limits=limits, open_to_all=True, notice=notices.append)
     with in_thread(lambda ready, stop: start(accelerator="cpu", ready=ready, stop=stop)) as url:
         info = httpx.get(f"{url}/v1/info").json()
         assert (info["model"], info["n_clusters"], info["width"]) == ("mine", K, WIDTH)
         assert info["max_batch"] == 7
         assert len(ask(url)) == 2
-    assert notices == ["there are no keys: everybody on this machine is answered, unmetered"]
+    assert notices == ["warning: everybody who can reach the service is answered, without a key or a limit"]
+    assert sorted(path.name for path in run.iterdir()) == ["model.safetensors"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/v1/info")
 
@@ -59,13 +61,15 @@ def test_the_package_offers_it() -> None:
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "mine")
     theirs = make_run(tmp_path / "theirs", role="target")
+    nowhere = Address("no such host.invalid", 0)
     refusals: list[tuple[type[UserError], str, dict[str, Any]]] = [
         (InputError, "not a run folder", {"run": tmp_path / "nothing"}),
         (InputError, "role 'target'", {"run": theirs}),
-        (InputError, "no active key", {"run": run, "address": Address("0.0.0.0", 0)}),
-        (InputError, "no address", {"run": run, "address": Address("no such host.invalid", 0)}),
+        (InputError, "there is no ledger", {"run": run}),
+        (InputError, "leave out --open, or the ledger", {"run": run, "ledger": "x", "open_to_all": True}),
+        (InputError, "no address", {"run": run, "address": nowhere, "open_to_all": True}),
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
-        (InputError, "no network", {"run": run, "metrics_from": ("everywhere",)}),
+        (InputError, "no network", {"run": run, "metrics_from": ("everywhere",), "open_to_all": True}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
         (DamagedFileError, "cannot be opened", {"run": run, "ledger": run / "model.safetensors"}),
     ]
@@ -80,5 +84,5 @@ def test_a_refusal_leaves_no_thread_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match="cannot listen"):
-            serve(run, Address(port=port), accelerator="cpu")
+            serve(run, Address(port=port), accelerator="cpu", open_to_all=True)
     wait_until(lambda: set(threading.enumerate()) <= before, seconds=10)

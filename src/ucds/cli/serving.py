@@ -1,36 +1,15 @@
-"""The provider's service: who may ask, how much, and what was answered."""
+"""The provider's label service."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ucds.choices import Accelerator
 from ucds.cli import options
 from ucds.cli.app import app
-
-if TYPE_CHECKING:
-    from ucds.serving.ledger import Ledger
-
-keys = typer.Typer(help="Who may ask the label service, and how much.", no_args_is_help=True)
-ledger = typer.Typer(help="What the label service answered, and to whom.", no_args_is_help=True)
-app.add_typer(keys, name="keys", rich_help_panel=options.PROVIDER)
-app.add_typer(ledger, name="ledger", rich_help_panel=options.PROVIDER)
-
-LedgerOption = Annotated[
-    str,
-    typer.Option(
-        "--ledger",
-        envvar="UCDS_LEDGER",
-        help="Run folder that is served, a SQLite file, or postgresql://USER@HOST/NAME.",
-    ),
-]
-NameArgument = Annotated[str, typer.Argument(help="Name of the key's owner.")]
 
 
 @app.command("serve", rich_help_panel=options.PROVIDER)
@@ -60,6 +39,20 @@ def serve_command(
             show_default="RUN/signing-key.pem",
         ),
     ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            envvar="UCDS_CHECKPOINTS",
+            help="Folder, file or https address for signed checkpoints of the ledger.",
+            show_default="none",
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="Entries of the ledger between two checkpoints.")
+    ] = 1000,
+    open_to_all: Annotated[
+        bool, typer.Option("--open", help="Answer everybody, without keys, limits or a ledger.")
+    ] = False,
     max_batch: Annotated[int, typer.Option(min=1, help="Most samples in one request.")] = 256,
     max_image_mb: Annotated[float, typer.Option(min=0.001, help="Largest image file.")] = 16,
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 33.5,
@@ -113,7 +106,10 @@ def serve_command(
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
-    """Answer over HTTP with one integer a sample, to those who hold a key."""
+    """Answer over HTTP with one integer a sample, to those who hold a key.
+
+    `ucds keys add` makes the ledger and the first key.
+    """
     from ucds.data.decode import COMMON_FORMATS
     from ucds.serving.metrics import LOOPBACK
     from ucds.serving.serve import serve
@@ -143,6 +139,9 @@ def serve_command(
         Address(host, port, tls_cert, tls_key),
         ledger=ledger,
         signing_key=signing_key,
+        checkpoints=checkpoints,
+        checkpoint_every=checkpoint_every,
+        open_to_all=open_to_all,
         limits=limits,
         model_batch=model_batch,
         metrics_from=metrics_from or LOOPBACK,
@@ -152,91 +151,3 @@ def serve_command(
         notice=options.say_warning if quiet else options.say,
         ready=lambda url: print(f"listening on {url}", flush=True),
     )
-
-
-@keys.command("add")
-def add_key(
-    name: NameArgument,
-    budget: Annotated[int, typer.Option(min=0, help="Distinct samples that may be labelled.")],
-    ledger: LedgerOption,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Samples a second.", show_default="no bound")
-    ] = None,
-) -> None:
-    """Make a key. It is printed once; the ledger keeps only its hash."""
-    with _open_ledger(ledger, create=True) as book:
-        print(book.add_key(name, budget, rate), flush=True)
-    options.say(f"this is the key of {name!r}; it cannot be shown again")
-
-
-@keys.command("revoke")
-def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
-    """Refuse a key from the next request on."""
-    with _open_ledger(ledger) as book:
-        book.revoke_key(name)
-    options.say(f"key {name!r} is revoked")
-
-
-@keys.command("list")
-@ledger.command("show")
-def show_ledger(
-    ledger: LedgerOption,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
-    """List the keys, revoked ones too, with the budget, use and last use of each."""
-    with _open_ledger(ledger) as book:
-        records = book.list_keys()
-    if as_json:
-        shown = ("name", "used", "rate", "created", "last_used", "revoked")
-        rows = [
-            {name: getattr(record, name) for name in shown}
-            | {"budget": record.limit, "remaining": record.budget.remaining}
-            for record in records
-        ]
-        print(json.dumps(rows, indent=2))
-        return
-    print(f"{'key':<24}{'budget':>12}{'used':>12}{'left':>12}{'rate':>8}  {'last use':<26}state")
-    for record in records:
-        rate = "-" if record.rate is None else f"{record.rate:g}"
-        state = "active" if record.revoked is None else f"revoked {record.revoked}"
-        print(
-            f"{record.name:<24}{record.limit:>12,}{record.used:>12,}{record.budget.remaining:>12,}{rate:>8}"
-            f"  {(record.last_used or '-')[:19]:<26}{state}"
-        )
-
-
-@ledger.command("verify")
-def verify_ledger(
-    ledger: LedgerOption,
-    anchor: Annotated[
-        str | None,
-        typer.Option(help="Head printed earlier, NUMBER:HASH: the log must contain it.", show_default=False),
-    ] = None,
-) -> None:
-    """Check the audit log and all that was charged; exit status 2 if something was changed.
-
-    Prints the log's head. A head that you keep elsewhere shows later whether
-    anything before it was removed or changed.
-    """
-    from ucds.serving.audit import Head
-
-    expected = Head.parse(anchor) if anchor else None
-    with _open_ledger(ledger) as book:
-        verdict = book.verify(expected)
-    for fault in verdict.faults:
-        options.say(f"fault: {fault}")
-    if verdict.faults:
-        raise typer.Exit(2)
-    options.say(f"{verdict.head.entries:,} entries, all as they were written")
-    print(verdict.head)
-
-
-@contextmanager
-def _open_ledger(place: str, *, create: bool = False) -> Iterator[Ledger]:
-    from ucds.serving.ledger import Ledger
-
-    book = Ledger(place, create=create)
-    try:
-        yield book
-    finally:
-        book.close()

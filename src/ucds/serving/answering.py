@@ -4,78 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
-from ucds.errors import UserError
 from ucds.labels.wire import NPY_TYPE, Accepts, Budget, LabelAnswer, Receipt, ServiceInfo
+from ucds.serving.accounts import Accounts, AccountsOptions
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
 from ucds.serving.front import note_key
+from ucds.serving.keys import KeyRecord
 from ucds.serving.labeller import Labeller, Rows
-from ucds.serving.ledger import Charge, KeyRecord, KeyRevoked, Ledger, OverBudget
 from ucds.serving.metrics import Metrics
 from ucds.serving.problems import Refusal
-from ucds.serving.rate import RateLimiter
+from ucds.serving.rate import limit_headers
 from ucds.serving.settings import Limits
 from ucds.serving.shares import Owner, Price, Share
-from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_body, read_images
 
-logger = logging.getLogger("ucds.serving")
-Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Samples = list[bytes] | npt.NDArray[np.float32]
 
 MULTIPART = "multipart/form-data"
 UNMETERED = Budget(limit=None, used=0, remaining=None)
-_REVOKED = "The key was revoked by its owner."
 
 
 class Answering:
     """The model, its queue, the ledger and the bounds on requests; `create_app` explains the arguments."""
 
-    def __init__(
-        self,
-        labeller: Labeller,
-        ledger: Ledger | None,
-        limits: Limits,
-        *,
-        signer: Signer | None = None,
-        open_without_keys: bool,
-    ) -> None:
-        self.labeller, self.ledger, self.limits, self._signer = labeller, ledger, limits, signer
+    def __init__(self, labeller: Labeller, accounts: AccountsOptions | None, limits: Limits) -> None:
+        self.labeller, self.limits = labeller, limits
         self.accepts: Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
         self.batcher = Batcher(labeller, limits.max_wait_seconds)
         self.queue = Share(limits.max_queue, limits.for_one(limits.max_queue, limits.max_batch), "samples")
         self.metrics = Metrics(self.batcher, self.queue)
-        self._open = open_without_keys
+        self.accounts: Accounts | None = None
+        if accounts is not None:
+            self.accounts = Accounts(accounts, self.metrics, limits.failure_seconds)
         self._price = Price(limits.waste_seconds)
         self._decoder: ImageDecoder | None = None
         if self.accepts == "images":
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._price)
-        self._rates = RateLimiter()
         most_bytes = limits.for_one(limits.max_body_bytes, limits.max_request_bytes)
         self._bytes = Share(limits.max_body_bytes, most_bytes, "bytes")
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
-        # One writer: the other charges of this process wait here, and not for the database's lock.
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
 
     def close(self) -> None:
         """Answer what was accepted, and stop all threads."""
         self.batcher.close()
         if self._decoder is not None:
             self._decoder.close()
-        self._readers.shutdown()
-        self._writer.shutdown()
+        if self.accounts is not None:
+            self.accounts.close()
 
     def info(self, key: KeyRecord | None) -> ServiceInfo:
         """Return what a client must know to ask, and the budget of its key."""
@@ -90,33 +74,28 @@ class Answering:
             max_image_bytes=limits.max_image_bytes,
             max_image_pixels=limits.max_image_pixels,
             max_request_bytes=limits.max_request_bytes,
-            signer=None if self._signer is None else self._signer.public,
+            signer=None if self.accounts is None else self.accounts.signer,
             budget=None if key is None else key.budget,
         )
 
-    async def identify(self, shown: HTTPAuthorizationCredentials | None) -> KeyRecord | None:
+    async def identify(
+        self, request: Request, shown: HTTPAuthorizationCredentials | None
+    ) -> KeyRecord | None:
         """Return the record of the key that a client shows; ``None`` where everybody is answered.
 
         Raises:
-            Refusal: the key is missing or unknown (401), or revoked (403).
+            Refusal: the key is missing or unknown (401), or revoked or over (403).
         """
-        if self.ledger is None:
+        if self.accounts is None:
             return None
-        record = None
-        if shown is not None:
-            record = await self._ask(self._readers, self.ledger.find_key, shown.credentials)
-        if record is None:
-            if self._open and not await self._ask(self._readers, self.ledger.has_keys):
-                return None
-            if shown is None:
-                raise Refusal("no-key", "Send your key in the header 'Authorization: Bearer KEY'.")
-            raise Refusal("unknown-key", "This service does not know the key; check it with its owner.")
-        if record.revoked is not None:
-            raise Refusal("revoked-key", _REVOKED)
-        return record
+        key = await self.accounts.identify(request, None if shown is None else shown.credentials)
+        note_key(request, key.name)
+        return key
 
-    async def answer(self, request: Request, shown: HTTPAuthorizationCredentials | None) -> LabelAnswer:
-        """Label the samples of a request.
+    async def answer(
+        self, request: Request, shown: HTTPAuthorizationCredentials | None
+    ) -> tuple[LabelAnswer, dict[str, str]]:
+        """Label the samples of a request; return the answer, and its headers that tell of the key's limits.
 
         Args:
             request: request with the samples as its body.
@@ -125,42 +104,30 @@ class Answering:
         Raises:
             Refusal: the request gets no labels; nothing is charged.
         """
-        key = await self.identify(shown)
+        key = await self.identify(request, shown)
         address = "" if request.client is None else request.client.host
         owner: Owner = address if key is None else key.number
-        note_key(request, None if key is None else key.name)
-        seconds = None if key is None else self._rates.admit(key.number, key.rate)
-        if seconds is not None:
-            raise Refusal("over-rate", "The key asks faster than it may; wait.", retry_after=seconds)
+        if self.accounts is not None and key is not None:
+            await self.accounts.admit(key)
         with self._places.entry(owner) as take_places, self._bytes.entry(owner) as take_bytes:
             take_places(1)
             await asyncio.sleep(self._price.wait(owner))
             samples = await self._receive(request, take_bytes)
-            if key is not None:
-                self._rates.pay(key.number, key.rate, len(samples) - 1)
-            contents = await asyncio.to_thread(content_keys, samples)
-            settled = self._settle(owner, key, samples, contents)
-            labels, budget, receipt = await _unless_client_leaves(request, settled)
-        self.metrics.answered.inc(len(contents))
-        return LabelAnswer(
-            labels=[labels[content] for content in contents],
-            n_clusters=self.labeller.n_clusters,
-            model=self.labeller.name,
-            model_digest=self.labeller.digest,
-            budget=budget,
-            receipt=receipt,
-        )
+            settled = self._settle(owner, key, samples, request.state.request_id)
+            answer, headers = await _unless_client_leaves(request, settled)
+        self.metrics.answered.inc(len(answer.labels))
+        return answer, headers
 
     async def check_ready(self) -> None:
         """Make sure that the service can answer now.
 
         Raises:
-            Refusal: the model or the ledger does not answer (503).
+            Refusal: the model does not answer, or the ledger does not take a write (503).
         """
         if not self.batcher.alive:
             raise Refusal("busy", "The model does not answer.", retry_after=5)
-        if self.ledger is not None:
-            await self._ask(self._readers, self.ledger.has_keys)
+        if self.accounts is not None:
+            await self.accounts.check_ready()
 
     async def _receive(self, request: Request, take: Callable[[int], None]) -> Samples:
         found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -180,32 +147,30 @@ class Answering:
         return await asyncio.to_thread(decode_embeddings, data, self.labeller.row_shape[0], self.limits)
 
     async def _settle(
-        self, owner: Owner, key: KeyRecord | None, samples: Samples, contents: list[bytes]
-    ) -> tuple[dict[bytes, int], Budget, Receipt | None]:
+        self, owner: Owner, key: KeyRecord | None, samples: Samples, request: str
+    ) -> tuple[LabelAnswer, dict[str, str]]:
         """Look up, compute, charge and sign."""
-        if key is None or self.ledger is None:
-            return await self._compute(owner, samples, contents, {}), UNMETERED, None
-        try:
-            model = self.labeller.digest
-            known = await self._ask(self._readers, self.ledger.known, key, model, contents)
-            labels = known | await self._compute(owner, samples, contents, known)
-            charge = await self._ask(self._writer, self.ledger.charge, key, model, contents, labels)
-        except OverBudget as error:
-            raise Refusal("over-budget", str(error)) from None
-        except KeyRevoked:
-            raise Refusal("revoked-key", _REVOKED) from None
-        return charge.labels, charge.budget, self._sign(charge)
+        contents, model = await asyncio.to_thread(content_keys, samples), self.labeller.digest
+        if key is None or self.accounts is None:
+            labels = await self._compute(owner, samples, contents, {})
+            return self._compose(labels, contents, UNMETERED, None), {}
+        tokens = await self.accounts.pay(key, len(samples))
+        known = await self.accounts.find_known(key, model, contents)
+        labels = known | await self._compute(owner, samples, contents, known)
+        charge, receipt = await self.accounts.charge(key, model, contents, labels, request)
+        answer = self._compose(charge.labels, contents, charge.budget, receipt)
+        return answer, limit_headers(charge.budget, key.rate, tokens)
 
-    def _sign(self, charge: Charge) -> Receipt | None:
-        if self._signer is None:
-            return None
-        return self._signer.sign(
-            Receipt,
-            entry=charge.entry.entries,
-            entry_hash=charge.entry.hash,
-            time=charge.time,
+    def _compose(
+        self, labels: dict[bytes, int], contents: list[bytes], budget: Budget, receipt: Receipt | None
+    ) -> LabelAnswer:
+        return LabelAnswer(
+            labels=[labels[content] for content in contents],
+            n_clusters=self.labeller.n_clusters,
+            model=self.labeller.name,
             model_digest=self.labeller.digest,
-            answers_digest=charge.digest,
+            budget=budget,
+            receipt=receipt,
         )
 
     async def _compute(
@@ -238,17 +203,6 @@ class Answering:
         except Refusal as refusal:
             self.metrics.unusable.inc(len(refusal.invalid or ()))
             raise
-
-    async def _ask(
-        self, pool: ThreadPoolExecutor, function: Callable[[*Arguments], Result], *arguments: *Arguments
-    ) -> Result:
-        """Call a function of the ledger in a thread of a pool."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
-        except UserError as error:
-            logger.error("the ledger does not answer: %s", error)
-            detail = "The ledger cannot be reached, so nothing can be answered; come again."
-            raise Refusal("ledger-away", detail, retry_after=5) from None
 
 
 async def _unless_client_leaves(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

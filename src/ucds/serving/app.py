@@ -11,13 +11,16 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from ucds.labels import wire
+from ucds.serving.accounts import AccountsOptions
 from ucds.serving.answering import MULTIPART, Answering, render_answer
+from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.front import FrontDoor
 from ucds.serving.labeller import Labeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
 from ucds.serving.pages import render_page
 from ucds.serving.problems import Refusal, install_handlers, problem_schemas
+from ucds.serving.rate import limit_headers
 from ucds.serving.settings import Limits
 from ucds.serving.signing import Signer
 
@@ -35,7 +38,7 @@ def create_app(
     limits: Limits | None = None,
     *,
     signer: Signer | None = None,
-    open_without_keys: bool = False,
+    checkpoints: CheckpointWriter | None = None,
     metrics_from: tuple[str, ...] = LOOPBACK,
     hosts: tuple[str, ...] = (),
 ) -> FastAPI:
@@ -46,7 +49,8 @@ def create_app(
         ledger: ledger of keys and answers; without one everybody is answered, unmetered.
         limits: limits of a request and of the service; the defaults if ``None``.
         signer: signs a receipt for each answer; no receipts are given if ``None``.
-        open_without_keys: whether everybody is answered as long as the ledger never held a key.
+        checkpoints: writes checkpoints of the ledger's log, and is closed with the application; ``None``
+            without checkpoints.
         metrics_from: networks that may read the metrics.
         hosts: names by which the service may be asked; any name if empty.
 
@@ -54,9 +58,8 @@ def create_app(
         InputError: one of the networks is not a network.
     """
     networks = Networks(metrics_from)
-    answering = Answering(
-        labeller, ledger, limits or Limits(), signer=signer, open_without_keys=open_without_keys
-    )
+    accounts = None if ledger is None else AccountsOptions(ledger, signer, checkpoints)
+    answering = Answering(labeller, accounts, limits or Limits())
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
@@ -71,7 +74,7 @@ def create_app(
     )
     description = app.openapi()  # FastAPI keeps it
     description["components"]["schemas"] |= problems["$defs"]
-    if ledger is None or open_without_keys:
+    if ledger is None:
         _declare_open(description)
     return app
 
@@ -94,15 +97,18 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
 
         A sample counts against the budget the first time it is asked; asking again is free.
         """
-        answer = await answering.answer(request, shown)
-        return Response(render_answer(answer), media_type="application/json")
+        answer, headers = await answering.answer(request, shown)
+        return Response(render_answer(answer), media_type="application/json", headers=headers)
 
-    refusals = problem_schemas(*_ALWAYS, 401, 403, 503)
+    refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 
     @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
-    async def info(shown: _Shown) -> wire.ServiceInfo:
+    async def info(request: Request, response: Response, shown: _Shown) -> wire.ServiceInfo:
         """The model's name, the number of clusters, the limits of a request, and the budget of the key."""
-        return answering.info(await answering.identify(shown))
+        key = await answering.identify(request, shown)
+        if key is not None:
+            response.headers.update(limit_headers(key.budget, key.rate, None))
+        return answering.info(key)
 
 
 def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:
@@ -115,7 +121,7 @@ def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> No
 
     @get("/readyz", responses=problem_schemas(*_ALWAYS, 503), summary="Whether it can answer now")
     async def readyz() -> str:
-        """`ready` when the model runs and the ledger can be reached."""
+        """`ready` when the model runs and the ledger takes a write."""
         await answering.check_ready()
         return "ready\n"
 

@@ -1,20 +1,27 @@
-"""The audit log: the hash of each entry covers its words and the hash of the entry before it."""
+"""The audit log: the hash of each entry covers its words and the hash of the entry before it.
+
+Every row of the tables `keys` and `secrets` follows from the log. `changes_of` says how: who writes an entry
+makes these changes, and who checks the log makes them again in memory and compares.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Table, select
 
 from ucds.errors import InputError
-from ucds.labels.receipts import answers_digest
 from ucds.serving import tables
+
+Kind = Literal[
+    "key-added", "key-rotated", "key-changed", "key-revoked", "answered", "signer-set", "ledger-migrated"
+]
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Head:
         Raises:
             InputError: the text is not of that form.
         """
-        found = re.fullmatch(r"([0-9]+):([0-9a-fA-F]{64})", text.strip())
+        found = re.fullmatch(r"([0-9]{1,18}):([0-9a-fA-F]{64})", text.strip())
         if found is None:
             raise InputError(
                 f"{text!r} is not a head of a log: expected NUMBER:HASH, as `ledger verify` prints it"
@@ -48,16 +55,58 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result of a check of the log.
+class Change:
+    """A change of one row of a table.
 
     Attributes:
-        head: end of the log, as its record says.
-        faults: one sentence for each fault; none when all is well.
+        table: table of the row.
+        key: primary key of the row.
+        values: values of some columns; of all others for a new row.
+        is_new: whether the row is new.
     """
 
-    head: Head
-    faults: tuple[str, ...]
+    table: Table
+    key: int | str
+    values: dict[str, Any]
+    is_new: bool = False
+
+
+def changes_of(kind: str, time: str, body: Body) -> Iterator[Change]:
+    """Yield the changes of rows that an entry stands for.
+
+    Raises:
+        ValueError: the kind of the entry is unknown.
+        KeyError: a field of the body is missing.
+    """
+    match kind:
+        case "key-added":
+            given = {name: body[name] for name in ("name", "budget", "rate", "expires")}
+            fresh = {"created": time, "revoked": None, "used": 0, "last_used": None}
+            yield Change(tables.keys, body["key"], given | fresh, is_new=True)
+            if body["secret"] is not None:  # in format 1 the log did not hold it
+                yield _new_secret(time, body)
+        case "key-rotated":
+            for old, end in body["ending"].items():
+                yield Change(tables.secrets, old, {"expires": end})
+            yield _new_secret(time, body)
+        case "key-changed":
+            yield Change(tables.keys, body["key"], dict(body["changes"]))
+        case "key-revoked":
+            yield Change(tables.keys, body["key"], {"revoked": time})
+        case "answered":
+            yield Change(tables.keys, body["key"], {"used": body["used"], "last_used": time})
+        case "ledger-migrated":
+            for old in body["secrets"]:
+                yield _new_secret(old["created"], old)
+        case "signer-set":
+            pass
+        case _:
+            raise ValueError(kind)
+
+
+def _new_secret(time: str, body: Body) -> Change:
+    values = {"key_id": body["key"], "tail": body["tail"], "created": time, "expires": None}
+    return Change(tables.secrets, body["secret"], values, is_new=True)
 
 
 def entry_hash(previous: str, number: int, time: str, kind: str, body: str) -> str:
@@ -66,89 +115,37 @@ def entry_hash(previous: str, number: int, time: str, kind: str, body: str) -> s
     return hashlib.sha256(words.encode()).hexdigest()
 
 
+def read_head(connection: Connection) -> Head:
+    """Read the head of the log."""
+    row = connection.execute(select(tables.head)).one()
+    return Head(row.entries, row.hash)
+
+
 def lock_head(connection: Connection) -> Head:
     """Take the head of the log, and with it the right to write, until the transaction ends."""
     row = connection.execute(select(tables.head).with_for_update()).one()
     return Head(row.entries, row.hash)
 
 
-def append(connection: Connection, head: Head, time: str, kind: str, body: Mapping[str, Any]) -> Head:
-    """Add an entry after the head that `lock_head` returned, and return the new head."""
+def append(connection: Connection, head: Head, time: str, kind: Kind, body: Body) -> Head:
+    """Add an entry after the head that `lock_head` returned, make its changes, and return the new head."""
     number, words = head.entries + 1, json.dumps(body, sort_keys=True)
     digest = entry_hash(head.hash, number, time, kind, words)
     row = {"number": number, "time": time, "kind": kind, "body": words, "hash": digest}
     connection.execute(tables.audit.insert().values(row))
     connection.execute(tables.head.update().values(entries=number, hash=digest))
+    for change in changes_of(kind, time, body):
+        (primary,) = change.table.primary_key
+        if change.is_new:
+            connection.execute(change.table.insert().values({primary.name: change.key} | change.values))
+        else:
+            connection.execute(change.table.update().where(primary == change.key).values(change.values))
     return Head(number, digest)
 
 
-def verify(connection: Connection, anchor: Head | None = None) -> Verdict:
-    """Read the whole log, and compare it with its head, the answers and the keys.
-
-    Args:
-        connection: connection in a transaction, so that all tables are seen at one moment.
-        anchor: head that was written down earlier.
-    """
-    row = connection.execute(select(tables.head)).one_or_none()
-    if row is None:
-        return Verdict(Head(0, tables.GENESIS), ("the head of the log is missing",))
-    head = Head(row.entries, row.hash)
-    checker = _Checker(connection, anchor)
-    return Verdict(head, (*checker.check_chain(head), *checker.check_keys()))
-
-
-class _Checker:
-    """Reads the log once, and adds up what the other tables must agree with."""
-
-    def __init__(self, connection: Connection, anchor: Head | None) -> None:
-        self._connection, self._anchor = connection, anchor
-        self._charged: Counter[str] = Counter()
-        self._budgets: dict[str, int] = {}
-        self._revoked: set[str] = set()
-
-    def check_chain(self, head: Head) -> Iterator[str]:
-        last, previous, anchor = 0, tables.GENESIS, self._anchor
-        for row in self._connection.execute(select(tables.audit).order_by(tables.audit.c.number)):
-            if row.number != last + 1:
-                yield f"entries {last + 1} to {row.number - 1} are missing"
-                return
-            if row.hash != entry_hash(previous, row.number, row.time, row.kind, row.body):
-                yield f"entry {row.number} was changed, or one before it"
-                return
-            last, previous = row.number, row.hash
-            if anchor is not None and last == anchor.entries and previous != anchor.hash:
-                yield f"entry {last} is not the one that was written down"
-            yield from self._check_entry(last, row.kind, json.loads(row.body))
-        if Head(last, previous) != head:
-            yield f"the log ends with entry {last}, but its head says {head.entries}"
-        if anchor is not None and anchor.entries > last:
-            yield f"the log ends with entry {last}, but it had {anchor.entries} once"
-
-    def _check_entry(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[str]:
-        if kind == "key-added":
-            self._budgets[body["name"]] = body["budget"]
-        elif kind == "key-revoked":
-            self._revoked.add(body["name"])
-        elif kind == "answered" and body["charged"]:
-            self._charged[body["name"]] += body["charged"]
-            table = tables.answers.c
-            rows = self._connection.execute(select(table.content, table.label).filter_by(entry=number))
-            found = [(bytes(content), label) for content, label in rows]
-            if len(found) != body["charged"] or answers_digest(found) != body["digest"]:
-                yield f"the answers of entry {number} were changed"
-
-    def check_keys(self) -> Iterator[str]:
-        table = tables.answers.c
-        counted = select(table.key_id, func.count().label("samples")).group_by(table.key_id)
-        answered = {row.key_id: row.samples for row in self._connection.execute(counted)}
-        names = set()
-        for row in self._connection.execute(select(tables.keys)):
-            names.add(row.name)
-            charged = self._charged[row.name]
-            if row.used != charged or answered.get(row.id, 0) != charged:
-                yield f"key {row.name!r} was charged {charged} by the log, but {row.used} by its record"
-            told = (self._budgets.get(row.name), row.name in self._revoked)
-            if told != (row.budget, row.revoked is not None):
-                yield f"key {row.name!r} has another budget or state than the log says"
-        for name in sorted(self._budgets.keys() - names):
-            yield f"key {name!r} is in the log, but its record is gone"
+def current_signer(connection: Connection) -> str | None:
+    """Return the public key that signs the receipts of this ledger, or ``None`` before the first one."""
+    log = tables.audit.c
+    newest = select(log.body).filter_by(kind="signer-set").order_by(log.number.desc()).limit(1)
+    body = connection.execute(newest).scalar()
+    return None if body is None else str(json.loads(body)["signer"])

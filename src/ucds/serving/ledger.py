@@ -7,65 +7,47 @@ nothing is charged; after a crash later, the answers are kept and free when aske
 
 from __future__ import annotations
 
-import hashlib
-import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget
-from ucds.serving import audit, tables
-from ucds.serving.audit import Head, Verdict
+from ucds.serving import audit, credentials, database, keys, migration, tables
+from ucds.serving.audit import Head
+from ucds.serving.book import Book
+from ucds.serving.keys import KeyRecord
+from ucds.serving.rate import RateLimiter, Rates, SharedRateLimiter
+from ucds.serving.verification import Claim, Verdict, verify
 
-KEY_PREFIX = "ucds_"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+GRACE = timedelta(hours=24)
 _MOST_ASKED = 10_000  # contents in one statement: SQLite takes 32,766 values, PostgreSQL 65,535
 
 
 class OverBudget(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A request asks for more samples than are left; no label of it is given."""
+    """A request asks for more samples than are left; no label of it is given.
 
-
-class KeyRevoked(Exception):  # noqa: N818
-    """The key was revoked."""
-
-
-@dataclass(frozen=True)
-class KeyRecord:
-    """The ledger's record of one key; the key itself is not in the ledger.
-
-    Attributes:
-        number: number of the key in the ledger.
-        name: name of its holder.
-        limit: distinct samples that may be labelled.
-        rate: samples a second; ``None`` without bound.
-        created: time when it was made, ISO 8601 in UTC.
-        revoked: time when it was revoked; ``None`` while it is valid.
-        used: distinct samples labelled so far.
-        last_used: time of its last answer; ``None`` before the first.
+    Args:
+        budget: budget of the key.
+        new: samples of the request that were not asked before.
     """
 
-    number: int
-    name: str
-    limit: int
-    rate: float | None
-    created: str
-    revoked: str | None
-    used: int
-    last_used: str | None
+    def __init__(self, budget: Budget, new: int) -> None:
+        super().__init__(
+            f"The request holds {new:,} samples not asked before, but the key's budget has "
+            f"{budget.remaining:,} left; nothing was charged."
+        )
+        self.budget = budget
 
-    @property
-    def budget(self) -> Budget:
-        """Budget as the client is told."""
-        return Budget(limit=self.limit, used=self.used, remaining=max(0, self.limit - self.used))
+
+class KeyEnded(Exception):  # noqa: N818
+    """The key was revoked, or its time is over."""
 
 
 @dataclass(frozen=True)
@@ -87,98 +69,124 @@ class Charge:
     digest: str
 
 
-class Ledger:
-    """The ledger of one service or of several replicas.
+class Ledger(Book):
+    """The ledger of one service or of several replicas; see :class:`Book` for its place and its errors."""
 
-    Every method raises ServiceUnavailableError when the database does not answer or does not take the
-    transaction, NoSpaceError when its disk is full, and DamagedFileError when its file is damaged.
-
-    Args:
-        place: run folder, SQLite file, or database address.
-        create: whether a SQLite file is made when there is none.
-
-    Raises:
-        InputError: the place cannot be used, or there is no ledger and none is to be made.
-        DamagedFileError: the file is not a ledger.
-        NoSpaceError: the file cannot be written.
-        ServiceUnavailableError: the database cannot be reached.
-    """
-
-    def __init__(self, place: str | Path, *, create: bool = True) -> None:
-        self.url = tables.parse_place(place)
-        self._engine = tables.open_engine(self.url, create=create)
-
-    def close(self) -> None:
-        """Close the connections to the database."""
-        self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self, *, writes: bool = False) -> Iterator[Connection]:
-        try:
-            with self._engine.execution_options(**{tables.WRITES: writes}).begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise tables.explain(error, "the ledger cannot be used") from error
-
-    def add_key(self, name: str, budget: int, rate: float | None = None) -> str:
-        """Make a key and return it, this once; the ledger keeps its hash alone.
+    def add_key(
+        self, name: str, budget: int, rate: float | None = None, *, expires: datetime | None = None
+    ) -> str:
+        """Make a key and return its secret, this once; the ledger keeps its hash alone.
 
         Args:
             name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
             budget: distinct samples that may be labelled.
             rate: samples a second; ``None`` without bound.
+            expires: end of the key; ``None`` if it does not end by itself.
 
         Raises:
             InputError: the name is taken or unusable, or a number is out of range.
         """
-        if not _NAME.fullmatch(name):
-            raise InputError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
-        if not 0 <= budget < 2**62:
-            raise InputError(f"a budget is a number of samples, not {budget}")
-        if rate is not None and not 0 < rate < float("inf"):
-            raise InputError(f"a rate is a positive number of samples a second, not {rate}")
-        key, time = KEY_PREFIX + secrets.token_urlsafe(32), _now()
-        with self._transaction(writes=True) as connection:
-            head = audit.lock_head(connection)
-            if _find(connection, name=name) is not None:
-                raise InputError(
-                    f"there is a key of the name {name!r} already: choose another, also if revoked"
-                )
-            row = {"name": name, "hash": _hash(key), "budget": budget, "rate": rate, "created": time}
-            connection.execute(tables.keys.insert().values(**row, used=0))
-            audit.append(connection, head, time, "key-added", {"name": name, "budget": budget, "rate": rate})
-        return key
+        keys.check_terms(name, budget, rate)
+        secret = credentials.make_secret()
+        with self.writing() as writing:
+            if keys.is_taken(writing.connection, name):
+                raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
+            number = (writing.connection.execute(select(func.max(tables.keys.c.id))).scalar() or 0) + 1
+            terms = {
+                "name": name,
+                "budget": budget,
+                "rate": rate,
+                "expires": expires and keys.as_text(expires),
+            }
+            writing.append("key-added", key=number, **terms, **_shown(secret))
+        return secret
+
+    def rotate_key(self, name: str, grace: timedelta = GRACE) -> str:
+        """Give a key a new secret and return it; its last one stays valid for some time.
+
+        Args:
+            name: name of the key.
+            grace: time for which the secret that the new one replaces stays valid. A secret that was replaced
+                before ends at once.
+
+        Raises:
+            InputError: there is no key of that name, or it is revoked.
+        """
+        secret = credentials.make_secret()
+        with self.writing() as writing:
+            key = keys.find_named(writing.connection, name)
+            end = keys.as_text(datetime.now(UTC) + max(grace, timedelta(0)))
+            ending = {
+                old: end if already is None else writing.time
+                for old, already in keys.valid_secrets(writing.connection, key.number).items()
+            }
+            writing.append("key-rotated", key=key.number, ending=ending, **_shown(secret))
+        return secret
+
+    def change_key(self, name: str, **changes: Any) -> None:
+        """Change the terms of a key from the next request on.
+
+        Args:
+            name: name of the key.
+            **changes: new terms: ``budget``, ``rate`` and ``expires``, as `add_key` takes them.
+
+        Raises:
+            InputError: there is no key of that name, or it is revoked; or a number is out of range.
+        """
+        with self.writing() as writing:
+            key = keys.find_named(writing.connection, name)
+            keys.check_terms(name, changes.get("budget", key.limit), changes.get("rate", key.rate))
+            if changes.get("expires") is not None:
+                changes["expires"] = keys.as_text(changes["expires"])
+            writing.append("key-changed", key=key.number, changes=changes)
 
     def revoke_key(self, name: str) -> None:
-        """Make a key worthless from the next request on.
+        """Make a key worthless from the next request on; its name may be used again.
 
         Raises:
             InputError: there is no key of that name, or it is revoked already.
         """
-        with self._transaction(writes=True) as connection:
-            head, time = audit.lock_head(connection), _now()
-            record = _find(connection, name=name)
-            if record is None:
-                raise InputError(f"there is no key of the name {name!r}")
-            if record.revoked is not None:
-                raise InputError(f"the key {name!r} was revoked already, at {record.revoked}")
-            connection.execute(tables.keys.update().filter_by(name=name).values(revoked=time))
-            audit.append(connection, head, time, "key-revoked", {"name": name})
+        with self.writing() as writing:
+            writing.append("key-revoked", key=keys.find_named(writing.connection, name).number)
 
     def list_keys(self) -> list[KeyRecord]:
         """Return all keys, revoked ones too, in the order in which they were made."""
-        with self._transaction() as connection:
-            return _find_all(connection)
+        with self.transaction() as connection:
+            return keys.list_all(connection)
 
-    def find_key(self, key: str) -> KeyRecord | None:
-        """Return the record of a key that a client shows, or ``None`` if there is no such key."""
-        with self._transaction() as connection:
-            return _find(connection, hash=_hash(key))
+    def find_key(self, secret: str) -> KeyRecord | None:
+        """Return the record of the key whose secret a client shows, or ``None`` if there is no such key."""
+        if credentials.is_mistyped(secret):
+            return None
+        with self.transaction() as connection:
+            return keys.find_by_secret(connection, secret)
 
-    def has_keys(self) -> bool:
-        """Return whether any key was ever made."""
-        with self._transaction() as connection:
-            return connection.execute(tables.keys.select().limit(1)).first() is not None
+    def make_rates(self) -> Rates:
+        """Make the token buckets of the keys: shared by all replicas where the database is PostgreSQL."""
+        is_shared = self.url.get_backend_name() == "postgresql"
+        return SharedRateLimiter(self.transaction) if is_shared else RateLimiter()
+
+    def set_signer(self, public: str, *, replace: bool = False) -> None:
+        """Record the public key that signs receipts from now on, if it is not recorded yet.
+
+        Args:
+            public: public key in hexadecimal digits.
+            replace: whether it may replace another one.
+
+        Raises:
+            InputError: another key signs the receipts of this ledger.
+        """
+        with self.writing() as writing:
+            present = audit.current_signer(writing.connection)
+            if present == public:
+                return
+            if present is not None and not replace:
+                raise InputError(
+                    f"the receipts of this ledger are signed with the key {present[:16]}.., not with "
+                    f"{public[:16]}..: give its file as --signing-key, or change it with "
+                    "`ucds ledger sign-with`"
+                )
+            writing.append("signer-set", signer=public)
 
     def known(self, key: KeyRecord, model: str, contents: Sequence[bytes]) -> dict[bytes, int]:
         """Return the answers that this key was given before; they are free.
@@ -186,13 +194,18 @@ class Ledger:
         Raises:
             OverBudget: the other samples are more than the budget has left.
         """
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             found = _known(connection, key.number, model, contents)
-            _check_budget(_find(connection, id=key.number) or key, len(set(contents)) - len(found))
+            _check_budget(keys.find(connection, key.number) or key, len(set(contents)) - len(found))
         return found
 
     def charge(
-        self, key: KeyRecord, model: str, contents: Sequence[bytes], computed: Mapping[bytes, int]
+        self,
+        key: KeyRecord,
+        model: str,
+        contents: Sequence[bytes],
+        computed: Mapping[bytes, int],
+        request: str | None = None,
     ) -> Charge:
         """Charge for the answers that are new, and record that all of them are given.
 
@@ -203,6 +216,7 @@ class Ledger:
             model: digest of the model that answered.
             contents: content keys of the request's samples.
             computed: label of each content that was not known before.
+            request: id of the request, for the log.
 
         Returns:
             The charge. A content that another request asked for meanwhile has the label which that request
@@ -210,52 +224,68 @@ class Ledger:
 
         Raises:
             OverBudget: the new samples are more than the budget has left.
-            KeyRevoked: the key was revoked meanwhile.
+            KeyEnded: the key was revoked meanwhile, or its time is over.
         """
-        with self._transaction(writes=True) as connection:
-            head, time = audit.lock_head(connection), _now()
-            record = _find(connection, id=key.number)
-            if record is None or record.revoked is not None:
-                raise KeyRevoked
-            labels = _known(connection, key.number, model, contents)
+        with self.writing() as writing:
+            record = keys.find(writing.connection, key.number)
+            if record is None or not record.is_active:
+                raise KeyEnded
+            labels = _known(writing.connection, key.number, model, contents)
             new = {content: computed[content] for content in dict.fromkeys(contents) if content not in labels}
             _check_budget(record, len(new))
             if new:
-                shared = {"key_id": key.number, "model": model, "entry": head.entries + 1}
+                shared = {"key_id": key.number, "model": model, "entry": writing.head.entries + 1}
                 rows = [{"content": content, "label": label} | shared for content, label in new.items()]
-                connection.execute(tables.answers.insert(), rows)
-            record = replace(record, used=record.used + len(new))
-            changed = tables.keys.update().filter_by(id=key.number)
-            connection.execute(changed.values(used=record.used, last_used=time))
+                writing.connection.execute(tables.answers.insert(), rows)
             labels |= new
-            given = answers_digest(labels.items())
-            body = {"name": record.name, "model": model, "asked": len(contents), "given": given}
-            body |= {"charged": len(new), "digest": answers_digest(new.items())}
-            entry = audit.append(connection, head, time, "answered", body)
-        return Charge(labels, record.budget, entry, time, given)
+            given, used = answers_digest(labels.items()), record.used + len(new)
+            counts = {"asked": len(contents), "charged": len(new), "used": used}
+            digests = {"digest": answers_digest(new.items()), "given": given}
+            writing.append("answered", key=key.number, model=model, request=request, **counts, **digests)
+        budget = Budget(limit=record.limit, used=used, remaining=max(0, record.limit - used))
+        return Charge(labels, budget, writing.head, writing.time, given)
 
-    def verify(self, anchor: Head | None = None) -> Verdict:
+    def verify(self, anchor: Head | None = None, claims: Sequence[Claim] = ()) -> Verdict:
         """Check the whole audit log, and the tables against it.
 
         Args:
             anchor: head that an earlier check returned; the log must contain it.
+            claims: statements of receipts and checkpoints about the log.
         """
-        with self._transaction() as connection:
+        anchors = [] if anchor is None else [Claim("the anchor", anchor)]
+        with self.transaction() as connection:
             if connection.dialect.name == "postgresql":  # all statements see the same moment
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            return audit.verify(connection, anchor)
+            return verify(connection, [*anchors, *claims])
 
 
-def _find(connection: Connection, **wanted: object) -> KeyRecord | None:
-    return next(iter(_find_all(connection, **wanted)), None)
+def migrate(place: str | Path) -> None:
+    """Bring a ledger of an older format to the present one, in one transaction.
+
+    Raises:
+        InputError: there is no ledger, or it has the present format.
+        DamagedFileError: the ledger does not agree with its own log; nothing was changed.
+        UserError: the database cannot be used; `Ledger` names the kinds.
+    """
+    url = database.parse_place(place)
+    engine = database.connect(url, create=False)
+    try:
+        with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+            migration.migrate(connection, keys.now())
+            faults = verify(connection, []).faults
+            if faults:
+                raise DamagedFileError(
+                    f"the ledger does not agree with its log, so it stays as it is: {faults[0]}"
+                )
+    except SQLAlchemyError as error:
+        raise database.explain(error, "the ledger cannot be migrated") from error
+    finally:
+        engine.dispose()
 
 
-def _find_all(connection: Connection, **wanted: object) -> list[KeyRecord]:
-    """Read the records of keys with the wanted columns, in the order in which the keys were made."""
-    table = tables.keys.c
-    columns = (table.id, table.name, table.budget, table.rate, table.created, table.revoked, table.used)
-    rows = connection.execute(select(*columns, table.last_used).filter_by(**wanted).order_by(table.id))
-    return [KeyRecord(*row) for row in rows]
+def _shown(secret: str) -> dict[str, str]:
+    """Return what the log holds of a secret."""
+    return {"secret": credentials.hash_secret(secret), "tail": secret[-4:]}
 
 
 def _known(connection: Connection, key: int, model: str, contents: Sequence[bytes]) -> dict[bytes, int]:
@@ -270,16 +300,4 @@ def _known(connection: Connection, key: int, model: str, contents: Sequence[byte
 
 def _check_budget(key: KeyRecord, new: int) -> None:
     if new > 0 and key.used + new > key.limit:
-        raise OverBudget(
-            f"The request holds {new:,} samples not asked before, but the key's budget has "
-            f"{key.budget.remaining:,} left; nothing was charged."
-        )
-
-
-def _hash(key: str) -> str:
-    # The key is 256 random bits, so a slow hash would protect nothing.
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+        raise OverBudget(key.budget, new)

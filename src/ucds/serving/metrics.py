@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.errors import InputError
 from ucds.serving.batcher import Batcher
+from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.shares import Share
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -31,6 +32,8 @@ class Metrics:
         self.answered = counter("ucds_samples_answered", "Samples answered")
         self.computed = counter("ucds_samples_computed", "Samples the model saw")
         self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
+        wrong = "Requests without a valid key, by the kind of the refusal"
+        self._failures = counter("ucds_failed_authentications", wrong, ["reason"])
         queued = gauge("ucds_samples_queued", "Samples accepted and not yet answered")
         queued.set_function(lambda: queue.held)
         gauge("ucds_model_batches", "Batches the model ran").set_function(lambda: batcher.batches)
@@ -42,6 +45,17 @@ class Metrics:
         known = path if path in _PATHS else "other"  # a client must not be able to make new series
         self._requests.labels(known, str(status)).inc()
         self._seconds.labels(known).observe(seconds)
+
+    def count_failure(self, reason: str) -> None:
+        """Count a request without a valid key."""
+        self._failures.labels(reason).inc()
+
+    def watch_checkpoints(self, writer: CheckpointWriter) -> None:
+        """Show how many tries to write a checkpoint failed."""
+        gauge = Gauge(
+            "ucds_checkpoint_failures", "Failed tries to write a checkpoint", registry=self._registry
+        )
+        gauge.set_function(lambda: writer.failures)
 
     def render(self) -> bytes:
         """Return all figures in Prometheus' text format."""

@@ -16,6 +16,7 @@ TITLES = {
     "no-key": (401, "A key is needed"),
     "unknown-key": (401, "The key is unknown"),
     "revoked-key": (403, "The key is revoked"),
+    "expired-key": (403, "The key has expired"),
     "not-for-you": (403, "Not for this address"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
@@ -31,10 +32,11 @@ TITLES = {
     "over-rate": (429, "Too many requests"),
     "over-share": (429, "Too many requests at a time"),
     "over-waste": (429, "Too many unusable images"),
+    "too-many-failures": (429, "Too many wrong keys"),
     "fault": (500, "The service failed"),
     "busy": (503, "The service is busy"),
     "stopping": (503, "The service is stopping"),
-    "ledger-away": (503, "The ledger cannot be reached"),
+    "ledger-away": (503, "The ledger cannot be used"),
 }
 TYPE_PREFIX = "urn:ucds:problem:"
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from ucds.choices import Accelerator
+from ucds.errors import InputError
 from ucds.serving.app import create_app
+from ucds.serving.checkpoints import EVERY, CheckpointWriter, parse_place
+from ucds.serving.database import LEDGER_FILE
 from ucds.serving.front import LOOPBACK_HOSTS, writing_access_log
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
-from ucds.serving.server import Address, check_exposure, run_server
+from ucds.serving.server import Address, describe_exposure, run_server
 from ucds.serving.settings import Limits
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 
@@ -23,6 +27,9 @@ def serve(
     *,
     ledger: str | Path | None = None,
     signing_key: str | Path | None = None,
+    checkpoints: str | Path | None = None,
+    checkpoint_every: int = EVERY,
+    open_to_all: bool = False,
     limits: Limits | None = None,
     model_batch: int | None = None,
     metrics_from: Sequence[str] = LOOPBACK,
@@ -41,6 +48,10 @@ def serve(
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
         signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
             ``signing-key.pem`` in the run folder if ``None``.
+        checkpoints: folder, file, or http or https address for signed checkpoints of the ledger's log; none
+            are written if ``None``.
+        checkpoint_every: number of entries of the log between two checkpoints.
+        open_to_all: whether everybody is answered, without key, limit or ledger.
         limits: limits of a request and of the service; the defaults if ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
         metrics_from: networks that may read ``/metrics``.
@@ -53,28 +64,46 @@ def serve(
         stop: event that ends the service, set by another thread; signals reach the main thread alone.
 
     Raises:
-        InputError: the run, the address or the ledger cannot be used, or other machines can reach the
-            service and there is no active key.
+        InputError: the run, the address, the ledger or the place of checkpoints cannot be used; there is no
+            ledger, or it was wound back; or it is to be open to all and there is a ledger.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
-        ServiceUnavailableError: the ledger's database cannot be reached.
+        ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
     """
     address, limits = address or Address(), limits or Limits()
     labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
-    book = Ledger(ledger or Path(run))
-    try:
-        for sentence in check_exposure(address, book):
+    if open_to_all:
+        _refuse_ledger(Path(run), ledger)
+    with ExitStack() as stack:
+        book = writer = signer = None
+        if not open_to_all:
+            book = Ledger(ledger or Path(run), create=False)
+            stack.callback(book.close)
+            signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
+            book.set_signer(signer.public)
+            if checkpoints is not None:
+                writer = CheckpointWriter(book, signer, parse_place(checkpoints), checkpoint_every)
+                stack.callback(writer.close)
+        for sentence in describe_exposure(address, book):
             notice(sentence)
         app = create_app(
             labeller,
             book,
             limits,
-            signer=Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE)),
-            open_without_keys=address.is_loopback,
+            signer=signer,
+            checkpoints=writer,
             metrics_from=tuple(metrics_from),
             hosts=tuple(hosts) or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
         )
         with writing_access_log(access_log):
             run_server(app, address, limits, ready, stop)
-    finally:
-        book.close()
+
+
+def _refuse_ledger(run: Path, ledger: str | Path | None) -> None:
+    """Make sure that nobody opens a service to all whose keys were meant to guard it."""
+    found = ledger or (run / LEDGER_FILE if (run / LEDGER_FILE).exists() else None)
+    if found is not None:
+        raise InputError(
+            f"an open service answers everybody and has no ledger, but here is one, {found}: leave out "
+            "--open, or the ledger"
+        )

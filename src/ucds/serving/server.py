@@ -89,26 +89,21 @@ class Address:
         return f"{scheme}://{host}:{bound.getsockname()[1]}"
 
 
-def check_exposure(address: Address, ledger: Ledger) -> list[str]:
+def describe_exposure(address: Address, ledger: Ledger | None) -> list[str]:
     """Return what the provider should know before the service starts, one sentence each.
 
-    Raises:
-        InputError: other machines can reach the service, and there is no active key.
+    Args:
+        address: address of the service.
+        ledger: ledger of the service; ``None`` if it is open to all.
     """
-    keys = ledger.list_keys()
-    active = [key for key in keys if key.revoked is None]
-    if address.is_loopback:
-        if not keys:
-            return ["there are no keys: everybody on this machine is answered, unmetered"]
-        return [] if active else ["warning: all keys are revoked: nobody will be answered"]
-    if not active:
-        raise InputError(
-            f"{address.host} can be reached from outside, and there is no active key: "
-            "make one with `ucds keys add`, or listen on 127.0.0.1"
-        )
-    if address.certificate is None:
-        return ["warning: no TLS: keys and images can be read on the way; use --tls-cert and --tls-key"]
-    return []
+    said = []
+    if ledger is None:
+        said.append("warning: everybody who can reach the service is answered, without a key or a limit")
+    elif not any(key.is_active for key in ledger.list_keys()):
+        said.append("warning: there is no active key, so nobody is answered: make one with `ucds keys add`")
+    if not address.is_loopback and address.certificate is None:
+        said.append("warning: no TLS: keys and images can be read on the way; use --tls-cert and --tls-key")
+    return said
 
 
 def run_server(

@@ -8,6 +8,7 @@ from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError
 
 MIB = 2**20
+_MAY_BE_ZERO = ("max_wait_seconds", "failure_seconds", "decode_workers")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Limits:
         keep_alive_seconds: time after which an idle connection is closed.
         shutdown_seconds: time for requests in work when the service is asked to stop.
         max_wait_seconds: longest time that a batch of the model waits to be filled.
+        failure_seconds: longest delay of the answer to a wrong key; 0 delays nothing.
 
     Raises:
         InputError: a limit is not positive, or no request could ever be answered.
@@ -61,6 +63,7 @@ class Limits:
     keep_alive_seconds: float = 30.0
     shutdown_seconds: float = 10.0
     max_wait_seconds: float = 0.005
+    failure_seconds: float = 2.0
 
     def for_one(self, total: int, least: int = 1) -> int:
         """Return how much of an amount one client may hold, and at least so much that it can ask at all."""
@@ -71,7 +74,7 @@ class Limits:
         for name, value in vars(self).items():
             if name == "formats":
                 continue
-            if value < 0 or (value == 0 and name not in ("max_wait_seconds", "decode_workers")):
+            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
                 raise InputError(f"{name} must be positive, not {value}")
         unknown = sorted(set(self.formats) - set(FORMATS))
         if unknown or not self.formats:

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
-from ucds.labels.wire import Signed
+from ucds.labels.wire import Receipt, Signed
+from ucds.serving.ledger import Charge
 
 SIGNING_KEY_FILE = "signing-key.pem"
 _UNSIGNED = "0" * 128
@@ -61,6 +62,22 @@ class Signer:
         if not isinstance(key, Ed25519PrivateKey):
             raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
         return cls(key)
+
+    def receipt(self, charge: Charge, model: str) -> Receipt:
+        """Return the receipt for a charge.
+
+        Args:
+            charge: charge that is on disk.
+            model: digest of the model that answered.
+        """
+        return self.sign(
+            Receipt,
+            entry=charge.entry.entries,
+            entry_hash=charge.entry.hash,
+            time=charge.time,
+            model_digest=model,
+            answers_digest=charge.digest,
+        )
 
     def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
         """Return a signed statement.

@@ -1,0 +1,34 @@
+"""Verify a client's receipts and a provider's checkpoints, without a line of this package.
+
+    python verify_receipts.py PUBLIC_KEY FILE ...
+
+PUBLIC_KEY is the provider's, in hexadecimal digits. A FILE holds receipts that `ucds query` kept, or
+checkpoints that `ucds serve` wrote: one JSON object a line.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+provider = Ed25519PublicKey.from_public_bytes(bytes.fromhex(sys.argv[1]))
+chain: dict[int, tuple[str, str]] = {}  # number of an entry: its hash, and where that was said
+for file in sys.argv[2:]:
+    for number, line in enumerate(Path(file).read_text().splitlines(), 1):
+        kept = json.loads(line)
+        said = kept.get("receipt", kept)  # a receipt stands beside its labels, a checkpoint alone
+        signature = bytes.fromhex(said.pop("signature"))
+        # Signed are all other fields, sorted by name. A wrong signature raises InvalidSignature.
+        provider.verify(signature, json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+        if "labels" in kept:
+            answers = sorted((bytes.fromhex(content), label) for content, label in kept["labels"].items())
+            packed = b"".join(content + label.to_bytes(8, "big") for content, label in answers)
+            if hashlib.sha256(packed).hexdigest() != said["answers_digest"]:
+                sys.exit(f"{file}, line {number}: other labels than those that were signed")
+        entry, digest = said.get("entry", said.get("entries")), said.get("entry_hash", said.get("hash"))
+        known, where = chain.setdefault(entry, (digest, f"{file}, line {number}"))
+        if known != digest:
+            sys.exit(f"{file}, line {number}: entry {entry} had another hash in {where}: two different logs")
+print(f"{len(chain)} entries of the log, signed by the provider; no two contradict each other")

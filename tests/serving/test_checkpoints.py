@@ -1,0 +1,157 @@
+"""Checkpoints are written where and when the operator says, and hold what the log held."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from serving_kit import wait_until
+
+from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError
+from ucds.labels.receipts import is_authentic
+from ucds.serving.audit import Head
+from ucds.serving.checkpoints import Checkpoint, CheckpointWriter, parse_place, read_checkpoints
+from ucds.serving.evidence import claims_of_checkpoints
+from ucds.serving.ledger import Ledger
+from ucds.serving.signing import Signer
+
+
+@pytest.fixture
+def signer(ledger: Ledger, tmp_path: Path) -> Signer:
+    made = Signer.open(tmp_path / "key.pem")
+    ledger.set_signer(made.public)
+    return made
+
+
+def grow(ledger: Ledger, writer: CheckpointWriter, count: int) -> None:
+    """Add entries, as charges would."""
+    for _ in range(count):
+        ledger.add_key(f"key{ledger.read_head().entries}", 1)
+        writer.note(ledger.read_head().entries)
+
+
+def check(ledger: Ledger, path: Path, entries: list[int]) -> None:
+    found = read_checkpoints(path)
+    assert [checkpoint.entries for checkpoint in found] == entries
+    assert all(is_authentic(checkpoint) for checkpoint in found)
+    assert all(ledger.holds(Head(checkpoint.entries, checkpoint.hash)) for checkpoint in found)
+    claims, faults = claims_of_checkpoints(path)
+    assert faults == []
+    assert ledger.verify(claims=claims).faults == ()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_at_the_start_every_so_many_entries_and_at_the_end(
+    ledger: Ledger, signer: Signer, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "checkpoints"
+    if kind == "folder":
+        path.mkdir()
+    writer = CheckpointWriter(ledger, signer, parse_place(path), every=3)
+    grow(ledger, writer, 2)
+    check(ledger, path, [1])
+    grow(ledger, writer, 1)
+    wait_until(lambda: len(read_checkpoints(path)) == 2)
+    grow(ledger, writer, 1)
+    writer.close()
+    check(ledger, path, [1, 4, 5])
+    CheckpointWriter(ledger, signer, parse_place(path)).close()  # nothing is new
+    check(ledger, path, [1, 4, 5])
+
+
+@contextmanager
+def http_place(status: int = 201) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A server that takes files by PUT, and those it took."""
+    taken: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            taken[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/bucket", taken
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_address_takes_each_under_its_own_name(ledger: Ledger, signer: Signer) -> None:
+    with http_place() as (url, taken):
+        writer = CheckpointWriter(ledger, signer, parse_place(url), every=2)
+        grow(ledger, writer, 2)
+        wait_until(lambda: len(taken) == 2)
+        writer.close()
+    assert list(taken) == ["/bucket/000000000001.json", "/bucket/000000000003.json"]
+    assert all(is_authentic(Checkpoint.model_validate_json(content)) for content in taken.values())
+
+
+def test_a_place_that_fails_later_is_tried_again_and_costs_no_answer(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    writer = CheckpointWriter(ledger, signer, parse_place(folder), every=1)
+    away = folder.rename(tmp_path / "away")
+    folder.write_text("a file in its place")
+    grow(ledger, writer, 1)
+    wait_until(lambda: writer.failures == 1)
+    folder.unlink()
+    away.rename(folder)
+    grow(ledger, writer, 1)
+    wait_until(lambda: len(read_checkpoints(folder)) == 2)
+    writer.close()
+    check(ledger, folder, [1, 3])
+
+
+def test_places_that_cannot_be_used_are_refused_at_the_start(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="no folder"):
+        parse_place(tmp_path / "no" / "such")
+    (tmp_path / "notes").write_text("my notes, without an end")
+    (tmp_path / "table").write_text('{"entries": 1}\n')
+    with pytest.raises(DamagedFileError, match="not a file of checkpoints"):
+        CheckpointWriter(ledger, signer, parse_place(tmp_path / "table"))
+    with pytest.raises(DamagedFileError, match="not a file of checkpoints"):
+        CheckpointWriter(ledger, signer, parse_place(tmp_path / "notes"))
+    assert (tmp_path / "notes").read_text() == "my notes, without an end"
+    with http_place(403) as (url, _), pytest.raises(ServiceUnavailableError, match="answers 403"):
+        CheckpointWriter(ledger, signer, parse_place(url))
+    with pytest.raises(ServiceUnavailableError, match=r"127.0.0.1:1 cannot be reached") as caught:
+        CheckpointWriter(ledger, signer, parse_place("http://name:secret@127.0.0.1:1/"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_service_does_not_start_on_a_ledger_that_was_wound_back(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
+    writer = CheckpointWriter(ledger, signer, parse_place(tmp_path / "checkpoints"))
+    grow(ledger, writer, 3)
+    writer.close()
+    restored = Ledger(tmp_path / "older.sqlite")
+    restored.set_signer(signer.public)
+    with pytest.raises(InputError, match="does not hold entry 4 of the checkpoint"):
+        CheckpointWriter(restored, signer, parse_place(tmp_path / "checkpoints"))
+    restored.close()
+
+
+def test_a_checkpoint_that_was_changed_is_found(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints"
+    CheckpointWriter(ledger, signer, parse_place(path)).close()
+    text = path.read_text()
+    path.write_text(text.replace('"entries":1', '"entries":2'))
+    claims, faults = claims_of_checkpoints(path)
+    assert claims == []
+    assert "wrong signature" in faults[0]
