@@ -12,8 +12,8 @@ Tune = Literal["full", "head"]
 Method = Literal["pcd", "consensus"]
 """The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
 METHODS: tuple[Method, ...] = get_args(Method)
-Transfer = Literal["guarded", "own", "consensus", "transferred"]
-"""Use of a provider's labels: ``"guarded"`` lets the guard decide among the other three."""
-Space = Literal["features", "principal", "wide", "middle", "near"]
+Transfer = Literal["guarded", "own", "hint", "opinion", "adopted"]
+"""Use of a provider's labels: ``"guarded"`` lets the guard decide among the other four."""
+Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""

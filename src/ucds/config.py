@@ -136,35 +136,42 @@ class ConsensusSettings(TrainingSettings):
 
     tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
 
+    space_width: int = Field(64, ge=1, description="principal axes of a space")
+    whitening: float = Field(
+        0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
+    )
+    starts: int | None = Field(
+        None,
+        ge=1,
+        description="k-means starts a space and number of clusters; by the number of samples if unset",
+    )
+
     # Source
     domain_centring: bool = _only("source", True, description="each source domain's own mean is subtracted")
-    domain_transport: bool = _only(
-        "source", True, description="source samples are assigned by transport, domain by domain"
+    query_centring: bool = _only(
+        "source", True, description="a folder that is labelled offline is seen from its own mean"
     )
     proportion_relaxation: float = _only(
         "source", 0.1, gt=0, description="cost of leaving equal cluster sizes"
     )
-    source_starts: int = _only("source", 10, ge=1, description="k-means starts, which vote")
+    transport_rounds: int = _only(
+        "source",
+        3,
+        ge=0,
+        description="rounds of plans and prototypes; 0 keeps the matched clusters",
+    )
 
     # Target
     spaces: tuple[Space, ...] = _only(
         "target", SPACES, min_length=1, strict=False, description="spaces in which the target is clustered"
     )
-    space_width: int = _only("target", 64, ge=1, description="principal axes of a space")
-    whitening: float = _only(
-        "target", 0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
-    )
     neighbours: int = _only("target", 10, ge=1, description="neighbours to average a sample with, at most")
     diffusion_rounds: int = _only("target", 3, ge=0, description="rounds of averaging over neighbours")
-    space_partitions: int = _only("target", 20, ge=1, description="k-means partitions a space")
     transfer: Transfer = _only("target", "guarded", description="use of the provider's labels")
-    trusted_agreement: float = _only(
-        "target", 0.85, ge=0, le=1, description="relative agreement from which labels may be coordinates"
+    prototype_decay: float = _only(
+        "target", 1e-4, ge=0, description="weight decay of the prototypes fitted on a frozen backbone"
     )
-    least_agreement: float = _only(
-        "target", 0.3, ge=0, le=1, description="relative agreement from which labels have a vote"
-    )
-    fitting_epochs: int = Field(30, ge=1, description="epochs of the model on the clustering found")
+    fitting_epochs: int = Field(30, ge=1, description="epochs of the whole encoder on the clustering found")
 
 
 SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}

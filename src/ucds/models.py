@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -198,6 +199,22 @@ class ClusteringModel(nn.Module):
         model.encoder.bottleneck = self.encoder.bottleneck
         model.prototypes = self.prototypes
         return model.train(self.training)
+
+    def recentred(self, mean: Tensor) -> ClusteringModel:
+        """Return a copy that subtracts another mean from the backbone's features.
+
+        A model that was built from a :class:`ProjectionHead` sees samples from a mean that is a part of the
+        bottleneck's bias. Samples of a domain that the model has not seen are compared better from their own
+        mean.
+
+        Args:
+            mean: ``(width,)`` mean of the backbone's features, after their normalisation.
+        """
+        model = copy.deepcopy(self)
+        linear: nn.Linear = model.encoder.bottleneck.linear  # type: ignore[assignment]
+        with torch.no_grad():
+            linear.bias.copy_(-(linear.weight @ mean.to(linear.weight)))
+        return model
 
     def count_parameters(self) -> int:
         """Count the parameters, frozen ones included."""

@@ -33,6 +33,7 @@ from ucds.source.fit import fit_source
 from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
+from ucds.training.inference import recentre
 from ucds.training.prediction import predict
 from ucds.training.prepare import TrainedModel, Training, prepare
 from ucds.training.progress import Reporter
@@ -277,7 +278,7 @@ class Pipeline:
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
             learned = replace(self.extended(None, found, session), training=replace(found, data=queries))
-            answers = self._predict(learned.training) if self._ask is None else self._ask(found, backbone)
+            answers = self._answer(learned.training) if self._ask is None else self._ask(found, backbone)
             self._sources.learned[key] = LearnedSource(learned, answers)
         return self._sources.learned[key]
 
@@ -287,6 +288,12 @@ class Pipeline:
         runtime, backbone = self.options.runtime(), make_backbone()
         backbone.module.to(runtime.device)
         return frozen_features(backbone, data, runtime, self.options.cache, batch_size=FEATURE_BATCH)
+
+    def _answer(self, training: Training | TrainedModel) -> NDArray[np.int64]:
+        """Label the target's samples as ``ucds label`` does."""
+        if isinstance(training, TrainedModel) and training.recentres:
+            training = replace(training, trained=recentre(training.trained, training.data))
+        return self._predict(training)
 
     def _predict(self, training: Training | TrainedModel) -> NDArray[np.int64]:
         runtime, data = self.options.runtime(), training.data

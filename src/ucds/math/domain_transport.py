@@ -1,9 +1,11 @@
-"""Clusters several domains with shared prototypes by transport: whole domains at a time, no training.
+"""Clusters several domains with shared prototypes: each domain by itself, then all of them by transport.
 
-This is the paper's Eq. 1 with three differences. A plan covers a whole domain, so that its marginals are
-those of the domain and not of a batch. Each domain's own mean is subtracted, which removes most of what
-tells domains apart. And the proportions may differ from the wanted ones at a cost (semi-relaxed transport),
-so that no learned ``B`` is needed.
+A domain is clustered best by itself, because what tells domains apart does not disturb there. The clusters
+of the domains are then matched with each other, and transport plans correct the prototypes that they share.
+A plan is the paper's Eq. 1 with three differences. It covers a whole domain, so that its marginals are those
+of the domain and not of a batch. Each domain's own mean is subtracted, which removes most of what tells
+domains apart. And the proportions may differ from the wanted ones at a cost (semi-relaxed transport), so
+that no learned ``B`` is needed.
 """
 
 from __future__ import annotations
@@ -13,19 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from ucds.math.ot import semi_relaxed_transport
-from ucds.math.partitions import consensus
-from ucds.math.spaces import FloatArray, centre, principal_axes, unit_rows
+from ucds.math.partitions import Partition
+from ucds.math.spaces import FloatArray, centre, make_spaces, principal_axes, unit_rows
+from ucds.math.vote import vote
 
-SETTLING = (0.01, 0.01, 0.01)
-"""Epsilon of the last rounds of plans and prototypes: the paper's."""
+EPSILON = 0.01
+"""Entropic regularisation of the plans: the paper's."""
 
-ANNEALING = (0.1, 0.1, 0.05, 0.05, 0.02, 0.02, *SETTLING)
-"""Epsilon of one round of plans and prototypes after the other."""
+_MATCHING_ROUNDS = 20  # at most; matching usually ends after three to five
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class DomainClusters:
     """Prototypes that several domains share, and the projection under which samples are compared with them.
 
     Attributes:
-        axes: ``(d, w)`` principal axes of the centred features.
+        axes: ``(d, w)`` principal axes of the centred features, each divided by a power of its scale.
         mean: ``(d,)`` mean of the domains' means, to be subtracted from a sample of an unknown domain.
         prototypes: ``(w, K)`` unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain, by the plans.
@@ -52,43 +54,48 @@ def cluster_domains(
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    width: int = 256,
+    width: int = 64,
+    whitening: float = 0.5,
     relaxation: float = 0.1,
-    starts: int = 10,
+    rounds: int = 3,
+    starts: int | None = None,
     centred: bool = True,
-    transported: bool = True,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
-    k-means over all of them gives a start; then plans and prototypes are computed in turn, with a falling
-    epsilon. Every domain has the same weight. The consensus of several starts gives the prototypes for a few
-    last rounds: the start with the best objective is not reliably the one that finds the groups.
+    Every domain has the same weight.
 
     Args:
         domains: features ``(n_d, d)`` of each domain.
         n_clusters: number of clusters, K.
-        rng: generator of the starts.
+        rng: generator of the starts of k-means.
         width: number of principal axes to project on.
+        whitening: 0 keeps the variances along the axes, 1 makes them equal.
         relaxation: cost of leaving equal cluster sizes.
-        starts: number of starts of k-means.
+        rounds: number of rounds of plans and prototypes after the matching.
+        starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
+            the number of samples.
         centred: whether each domain's own mean is subtracted, or the common one from all.
-        transported: whether plans are computed, or k-means alone decides.
     """
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
     directions = [
         centre(vectors, own if centred else mean) for vectors, own in zip(domains, means, strict=True)
     ]
-    axes, _ = principal_axes(np.concatenate(directions), width)
+    axes, scales = principal_axes(np.concatenate(directions), width)
+    axes = np.asarray(axes / scales**whitening * scales[0] ** whitening, dtype=np.float32)
     samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
-    found = [_one_start(samples, n_clusters, rng, relaxation, transported) for _ in range(starts)]
-    prototypes, plans = found[0]
-    if starts > 1:
-        votes = [torch.cat(one).argmax(1).numpy() for _, one in found]
-        agreed = one_hot(torch.from_numpy(consensus(votes, n_clusters, rng)), n_clusters)
-        parts = torch.split(agreed, [len(vectors) for vectors in samples])
-        prototypes = _move(samples, [part / len(part) for part in parts])
-        prototypes, plans = _alternate(samples, prototypes, SETTLING, relaxation, moving=transported)
+    # Step 2: each domain by itself.
+    partitions = [
+        vote(
+            make_spaces(vectors, n_clusters, width=width, whitening=whitening), n_clusters, rng, starts=starts
+        ).partition
+        for vectors in domains
+    ]
+    # Step 3: the same clusters in all domains.
+    prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
+    # Step 4: transport.
+    prototypes, plans = _alternate(samples, prototypes, rounds, relaxation)
     return DomainClusters(
         axes=axes,
         mean=mean,
@@ -98,41 +105,65 @@ def cluster_domains(
     )
 
 
-def _one_start(
-    samples: list[Tensor],
-    n_clusters: int,
-    rng: np.random.Generator,
-    relaxation: float,
-    transported: bool,
-) -> tuple[Tensor, list[Tensor]]:
-    """Prototypes ``(K, w)`` and plans of every domain, from one start of k-means."""
-    pooled = torch.cat(samples).numpy()
-    kmeans = KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31))).fit(pooled)
-    prototypes = torch.from_numpy(unit_rows(kmeans.cluster_centers_))
-    return _alternate(samples, prototypes, ANNEALING, relaxation, moving=transported)
+def match_domains(means: Sequence[Tensor]) -> Tensor:
+    """Match the clusters of several domains one to one, and average the clusters that are matched.
+
+    The clusters of every domain are matched with shared prototypes (the Hungarian method on cosines), which
+    are then moved to the mean of their clusters, in turn until nothing changes. Each domain in turn gives
+    the start; the result with the largest mean cosine is kept.
+
+    Args:
+        means: ``(K, w)`` unit vectors of the clusters of each domain.
+
+    Returns:
+        ``(K, w)`` shared prototypes, unit vectors.
+
+    Source:
+        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
+    """
+    return max((_matched(means, start) for start in means), key=lambda found: found[0])[1]
+
+
+def _matched(means: Sequence[Tensor], prototypes: Tensor) -> tuple[float, Tensor]:
+    """Return mean cosine and prototypes of the matching that starts from given prototypes."""
+    cosine = 0.0
+    for _ in range(_MATCHING_ROUNDS):
+        orders = [linear_sum_assignment(prototypes @ own.T, maximize=True)[1] for own in means]
+        aligned = torch.stack([own[order] for own, order in zip(means, orders, strict=True)])
+        before, prototypes = prototypes, normalize(aligned.sum(0), dim=1)
+        cosine = float((aligned * prototypes).sum(-1).mean())
+        if torch.allclose(before, prototypes):
+            break
+    return cosine, prototypes
+
+
+def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
+    """Directions ``(K, w)`` of the means of the clusters; that of a cluster without members is 0."""
+    members = one_hot(torch.from_numpy(partition), n_clusters).to(vectors.dtype)
+    return normalize(members.T @ vectors, dim=1)
 
 
 def _alternate(
-    samples: list[Tensor], prototypes: Tensor, epsilons: Sequence[float], relaxation: float, *, moving: bool
+    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Prototypes and plans after a round for each epsilon; prototypes that stay need the last round only."""
+    """Compute plans and prototypes in turn; without a round, the plans alone."""
     uniform = torch.full((len(prototypes),), 1 / len(prototypes))
     potentials: list[Tensor | None] = [None] * len(samples)
     plans: list[Tensor] = []
-    for epsilon in epsilons if moving else epsilons[-1:]:
+    for _ in range(max(rounds, 1)):
         plans = []
         for d, vectors in enumerate(samples):
             solution = semi_relaxed_transport(
                 1 - vectors @ prototypes.T,
                 uniform,
-                epsilon=epsilon,
+                epsilon=EPSILON,
                 relaxation=relaxation,
                 initial_potential=potentials[d],
                 max_iterations=50,
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
-        if moving:
+        if rounds:
             prototypes = _move(samples, plans)
     return prototypes, plans
 

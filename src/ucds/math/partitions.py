@@ -1,92 +1,138 @@
-"""Partitions of one set of samples: k-means in several spaces, and what they agree on."""
+"""Partitions of one set of samples: k-means in several spaces, and what they agree on.
+
+A consensus looks at the *co-association* of two samples: the share of the votes that put both into one
+cluster. It is an inner product of two rows of a memberships matrix, so that the ``(n, n)`` matrix of all of
+them is formed for a bounded number of samples only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.utils.extmath import randomized_svd
 
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import FloatArray
 
 Partition = NDArray[np.int64]
 """``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
 
-# Starts of k-means in the consensus, whose space has few dimensions: all cost less than one partition more.
-_CONSENSUS_STARTS = 50
+Memberships: TypeAlias = sparse.csr_array
+"""``(n, m)`` rows of unit length; the inner product of two rows is the co-association of the two samples."""
+
+REPRESENTATIVES = 3000
+"""Samples at most whose pairs are compared one by one. The time and memory of that grow with the square."""
 
 
 def kmeans_partitions(
-    spaces: Iterable[FloatArray], n_clusters: int, starts: int, rng: np.random.Generator
+    spaces: Iterable[FloatArray], sizes: Sequence[int], starts: int, rng: np.random.Generator
 ) -> list[Partition]:
-    """Cluster the samples by k-means in every space, from several starts.
+    """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
+
+    Of more than :data:`REPRESENTATIVES` samples, each run sees that many, drawn anew, and every other sample
+    gets the nearest centre.
 
     Args:
         spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
-        n_clusters: the paper's ``K``.
-        starts: number of partitions per space.
+        sizes: numbers of clusters.
+        starts: number of partitions for each space and size.
         rng: generator of the starts.
     """
-    return [
-        KMeans(n_clusters, n_init=1, random_state=int(rng.integers(2**31)))
-        .fit_predict(space)
-        .astype(np.int64)
-        for space in spaces
-        for _ in range(starts)
-    ]
+    found = []
+    for space in spaces:
+        for size in sizes:
+            for _ in range(starts):
+                kmeans = KMeans(size, n_init=1, random_state=int(rng.integers(2**31)))
+                seen = _representatives(len(space), rng)
+                found.append(kmeans.fit(space[seen]).predict(space).astype(np.int64))
+    return found
 
 
-def consensus(partitions: Sequence[Partition], n_clusters: int, rng: np.random.Generator) -> Partition:
-    """Find the partition on which others agree best (spectral consensus).
+def memberships(partitions: Sequence[Partition]) -> Memberships:
+    """Write partitions, of any numbers of clusters, as one matrix of memberships in which all count alike."""
+    joined = sparse.hstack([_one_hot(partition) for partition in partitions], format="csr")
+    return sparse.csr_array(joined * np.float32(1 / np.sqrt(len(partitions))))
 
-    Samples that most partitions put together are put together: k-means on the leading eigenvectors of
-    the co-association matrix, in which every cluster of every partition counts alike whatever its size.
-    The matrix, ``(n, n)``, is never formed.
+
+def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
+    """Join memberships so that co-associations are averaged.
 
     Args:
-        partitions: ``(n,)`` each, with any number of clusters; a partition that is listed m times has m
-            votes.
+        votes: ``(n, m)`` memberships.
+        others: ``(n, l)`` memberships of the same samples.
+        weight: share of ``others`` in the average, 0 to 1.
+    """
+    parts = [votes * np.float32(np.sqrt(1 - weight)), others * np.float32(np.sqrt(weight))]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def consensus(
+    votes: Memberships,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    representatives: int = REPRESENTATIVES,
+    refinements: int = 30,
+) -> Partition:
+    """Find the partition on which votes agree best.
+
+    Average linkage joins the samples with the largest mean co-association until ``n_clusters`` groups are
+    left. Then every sample moves to the group with which its mean co-association is largest, until no sample
+    moves. The first step finds groups of unequal sizes and hardly depends on chance when there are many
+    votes; the second corrects single samples, and reaches those that are no representatives.
+
+    Args:
+        votes: ``(n, m)`` memberships.
         n_clusters: the paper's ``K``.
-        rng: generator of k-means' starts.
+        rng: generator of the choice of representatives; not used if all samples are representatives.
+        representatives: number of samples at most that average linkage joins.
+        refinements: number of rounds at most in which samples move; usually three to ten are enough.
+
+    Source:
+        A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
     """
-    memberships = sparse.hstack([_one_hot(partition) for partition in partitions], format="csr")
-    sizes = np.asarray(memberships.sum(0)).ravel()
-    memberships = memberships @ sparse.diags_array(1 / np.sqrt(np.maximum(sizes, 1)))
-    # Random projections lose nothing here: with many votes, what follows the leading directions is small.
-    left, scales, _ = randomized_svd(
-        memberships, n_clusters, n_oversamples=n_clusters, random_state=int(rng.integers(2**31))
-    )
-    kmeans = KMeans(n_clusters, n_init=_CONSENSUS_STARTS, random_state=int(rng.integers(2**31)))
-    return np.asarray(kmeans.fit_predict(unit_rows(left * scales**2)), dtype=np.int64)
+    seen = _representatives(votes.shape[0], rng, representatives)
+    rows = votes[seen]
+    distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
+    np.fill_diagonal(distances, 0)
+    tree = linkage(squareform(distances, checks=False), "average")
+    groups = fcluster(tree, n_clusters, "maxclust").astype(np.int64) - 1
+    partition: Partition = groups
+    if len(seen) < votes.shape[0]:
+        partition = affinities(votes, groups, n_clusters, seen).argmax(1)
+    for _ in range(refinements):
+        moved = affinities(votes, partition, n_clusters).argmax(1)
+        if np.array_equal(moved, partition):
+            break
+        partition = moved
+    return partition
 
 
-def vote_shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
-    """Compute the share of the partitions that put a sample into each cluster of an agreed one.
+def affinities(
+    votes: Memberships, partition: Partition, n_clusters: int, rows: NDArray[np.int64] | None = None
+) -> FloatArray:
+    """Compute the mean co-association ``(n, K)`` of every sample with the members of every cluster.
 
     Args:
-        partitions: at least one; the clusters of each are matched to the agreed one's first.
-        agreed: ``(n,)`` partition, usually their consensus.
-        n_clusters: number of clusters of the agreed partition.
-
-    Returns:
-        ``(n, K)`` shares; rows sum to 1. A cluster that matches none votes for nothing, and a sample that
-        loses all its votes in this way keeps the agreed cluster.
+        votes: ``(n, m)`` memberships.
+        partition: cluster of each sample, or of those in ``rows``.
+        n_clusters: the paper's ``K``; a cluster without members has 0.
+        rows: positions of the samples that ``partition`` is about; all, in order, if ``None``.
     """
-    votes = np.zeros((len(agreed), n_clusters), np.float32)
-    for partition in partitions:
-        voted = np.full(int(partition.max()) + 1, -1)
-        for cluster, partner in match(partition, agreed).items():
-            voted[cluster] = partner
-        valid = np.flatnonzero(voted[partition] >= 0)
-        votes[valid, voted[partition[valid]]] += 1
-    lost = votes.sum(1) == 0
-    votes[lost, agreed[lost]] = 1
-    return np.asarray(votes / votes.sum(1, keepdims=True), dtype=np.float32)
+    members = sparse.csr_array(
+        (np.ones(len(partition), np.float32), (partition, np.arange(len(partition)))),
+        shape=(n_clusters, len(partition)),
+    )
+    sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
+    sums = (members @ (votes if rows is None else votes[rows])).toarray()
+    return np.asarray(votes @ np.ascontiguousarray(sums.T) / sizes, dtype=np.float32)
 
 
 def match(partition: Partition, other: Partition) -> dict[int, int]:
@@ -119,6 +165,11 @@ def share_unmatched(partition: Partition, other: Partition) -> float:
     f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
     pairs = linear_sum_assignment(f1, maximize=True)
     return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)
+
+
+def _representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> NDArray[np.int64]:
+    """Draw positions of samples, ascending: all if there are no more than ``most``."""
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 
 
 def _one_hot(partition: Partition) -> sparse.csr_array:

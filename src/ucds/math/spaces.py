@@ -10,6 +10,8 @@ No single step is best for every data set, so :func:`make_spaces` gives several 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -20,7 +22,6 @@ from ucds.choices import SPACES, Space
 FloatArray = NDArray[np.float32]
 
 _MOST_FEATURES = 256  # further principal components of a centred space carry next to nothing
-_SHARES = {"wide": 1.0, "middle": 0.5, "near": 0.25}
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:
@@ -105,32 +106,44 @@ def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
     return sparse.csr_array(sparse.diags_array(1 / mutual.sum(1)) @ mutual, dtype=np.float32)
 
 
-def diffuse(vectors: FloatArray, count: int, rounds: int) -> FloatArray:
-    """Average every sample with its mutual neighbours, which are found anew in each round.
+def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int) -> FloatArray:
+    """Average every sample with its neighbours, several times.
 
     Args:
         vectors: ``(n, d)`` unit vectors.
-        count: number of neighbours of a sample.
+        graph: ``(n, n)`` row-stochastic matrix from :func:`mutual_neighbours`.
         rounds: number of rounds.
 
     Returns:
         ``(n, d)`` unit vectors.
     """
     for _ in range(rounds):
-        vectors = unit_rows(mutual_neighbours(vectors, count) @ vectors)
+        vectors = unit_rows(graph @ vectors)
     return vectors
 
 
-def neighbours_within(n_samples: int, n_clusters: int, most: int, share: float = 0.5) -> int:
-    """Estimate how many nearest neighbours of a sample belong to its own cluster.
+def neighbours_within(n_samples: int, n_clusters: int, most: int) -> int:
+    """Estimate how many nearest neighbours of a sample belong to its own cluster: half an average cluster.
 
     Args:
         n_samples: the paper's ``N``.
         n_clusters: the paper's ``K``.
         most: upper bound of the result.
-        share: share of a cluster of average size that counts as near.
     """
-    return int(np.clip(share * n_samples / n_clusters, 1, most))
+    return int(np.clip(n_samples / n_clusters / 2, 1, most))
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Several representations of the samples of one domain.
+
+    Attributes:
+        vectors: ``(n, w)`` unit vectors by name of the space, see :func:`make_spaces`.
+        graph: ``(n, n)`` row-stochastic matrix that averages over mutual neighbours.
+    """
+
+    vectors: dict[Space, FloatArray]
+    graph: sparse.csr_array
 
 
 def make_spaces(
@@ -142,37 +155,30 @@ def make_spaces(
     whitening: float = 0.5,
     neighbours: int = 10,
     rounds: int = 3,
-) -> dict[str, FloatArray]:
+) -> Spaces:
     """Build the spaces whose clusterings are to be compared.
 
     Args:
         vectors: ``(n, d)`` features of one domain.
         n_clusters: the paper's ``K``; with n it bounds the neighbourhoods.
         names: names of the spaces. "features": centred, on the unit sphere. "principal": whitened
-            principal axes of "features". "wide", "middle", "near": "principal" diffused over as many
-            neighbours as a whole, a half, a quarter of an average cluster has.
+            principal axes of "features". "diffused-features", "diffused-principal": each of the two, with
+            every sample averaged with its mutual nearest neighbours in "principal".
         width: number of principal axes.
         whitening: 0 keeps the variances along them, 1 makes them equal.
         neighbours: largest number of neighbours.
-        rounds: number of rounds of diffusion.
-
-    Returns:
-        ``(n, w)`` unit vectors by name of the space.
+        rounds: number of rounds of averaging.
     """
     centred = centre(vectors)
     shifted = centred - centred.mean(0)
     axes, scales = principal_axes(shifted, max(width, _MOST_FEATURES))
-    principal = _project(shifted, axes[:, :width], scales[:width], whitening)
-    spaces: dict[str, FloatArray] = {}
-    diffused: dict[int, FloatArray] = {}  # large clusters reach the bound in several spaces
+    plain = {
+        "features": _project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
+        "principal": _project(shifted, axes[:, :width], scales[:width], whitening),
+    }
+    graph = mutual_neighbours(plain["principal"], neighbours_within(len(vectors), n_clusters, neighbours))
+    spaces: dict[Space, FloatArray] = {}
     for name in names:
-        if name == "features":
-            spaces[name] = _project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0)
-        elif name == "principal":
-            spaces[name] = principal
-        else:
-            count = neighbours_within(len(vectors), n_clusters, neighbours, _SHARES[name])
-            if count not in diffused:
-                diffused[count] = diffuse(principal, count, rounds)
-            spaces[name] = diffused[count]
-    return spaces
+        base = plain[name.removeprefix("diffused-")]
+        spaces[name] = diffuse(base, graph, rounds) if name.startswith("diffused-") else base
+    return Spaces(spaces, graph)

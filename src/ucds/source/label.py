@@ -23,6 +23,9 @@ def label(
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
+    The samples are taken as one domain. A model of the method ``consensus`` sees them from their own mean,
+    if there are at least :data:`ucds.training.inference.FEWEST_TO_CENTRE` of them.
+
     Args:
         run: folder of a finished source run; its name signs the labels.
         images: folder of images, or ``.npy`` or ``.npz`` file of embeddings.
@@ -39,7 +42,7 @@ def label(
         require_writable(Path(out))
     model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
-    hard = model.probabilities(data).argmax(1)
+    hard = model.outputs(data, recentred=True)[1].argmax(1)
     samples, name = data.samples, model.stored.card.name
     labels = ClusterLabels(samples.ids, hard, model.n_clusters, name, marks_of(samples.keys))
     if out is not None:

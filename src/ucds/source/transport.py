@@ -1,8 +1,9 @@
-"""The provider's part of the consensus method: one transport of each whole domain in place of training."""
+"""The provider's part of the consensus method: domains clustered one by one, matched and transported."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,9 @@ def fit_source_by_transport(
 ) -> TrainedModel:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
-    The model subtracts the mean of the domains' means from a query, as the domain of a query is not known.
-    Subtracting the mean of a batch of queries would gain half a point on Office-31, but an answer would then
-    depend on the other queries. With ``tune = "full"`` the whole encoder is trained to give the assignments.
+    The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
+    known. A folder that is labelled as a whole is better seen from its own mean (``query_centring``). With
+    ``tune = "full"`` the whole encoder is trained to give the assignments.
 
     Arguments and errors are those of :func:`ucds.source.fit.fit_source`.
     """
@@ -46,7 +47,8 @@ def fit_source_by_transport(
     )
     if session.settings.tune == "full":
         fit_assignments(session, "fit-domains", training.trained, training.data, found)
-    return conclude(session, training, data)
+        return conclude(session, training, data)
+    return replace(conclude(session, training, data), recentres=session.settings.query_centring)
 
 
 def _cluster(
@@ -57,11 +59,12 @@ def _cluster(
         [vectors[domain == d] for d in range(len(data.samples.domain_names))],
         n_clusters,
         numpy_generator(session.runtime.seed, STAGE),
-        width=settings.bottleneck_width,
+        width=settings.space_width,
+        whitening=settings.whitening,
         relaxation=settings.proportion_relaxation,
-        starts=settings.source_starts,
+        rounds=settings.transport_rounds,
+        starts=settings.starts,
         centred=settings.domain_centring,
-        transported=settings.domain_transport,
     )
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)

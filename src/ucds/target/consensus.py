@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.backbones import Backbone
@@ -19,17 +21,17 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.partitions import Partition, consensus, kmeans_partitions, vote_shares
+from ucds.math.partitions import Memberships, Partition, blend, consensus, share_unmatched
 from ucds.math.spaces import (
     FloatArray,
+    Spaces,
     centre,
     make_spaces,
-    mutual_neighbours,
-    neighbours_within,
     principal_axes,
     principal_space,
     unit_rows,
 )
+from ucds.math.vote import Stability, resample, vote
 from ucds.target.guard import Evidence, weigh_labels
 from ucds.training.fitting import FeatureClusters, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
@@ -38,6 +40,10 @@ from ucds.training.session import Session
 
 STAGE = "agree"
 TRANSFER_FILE = "transfer.json"
+STABILITY_FILE = "stability.json"
+
+DOUBTFUL = 0.7
+"""Agreement of resampled consensuses below which the client is told to doubt the clusters."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,12 @@ class Agreed:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` share of the votes for each cluster, rows sum to 1. The partition itself has half
-            of all votes.
+        stability: dependence of the partition on chance; its shares are what a model is fitted to.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
     """
 
     partition: Partition
-    shares: FloatArray
+    stability: Stability
     evidence: Evidence | None
 
 
@@ -64,6 +69,7 @@ def agree(
     *,
     labels: Partition | None = None,
     rows: IntArray | None = None,
+    provider_clusters: int | None = None,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
 
@@ -74,6 +80,7 @@ def agree(
         rng: generator of the random draws of k-means and of the vote.
         labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
         rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
+        provider_clusters: number of clusters of the provider; as many as occur if ``None``.
     """
     # Step 1: spaces in which the samples fall into clusters.
     spaces = make_spaces(
@@ -86,33 +93,40 @@ def agree(
         rounds=settings.diffusion_rounds,
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    starts = settings.space_partitions
-    own = [kmeans_partitions([space], n_clusters, starts, rng) for space in spaces.values()]
-    votes = [partition for space in own for partition in space]
-    partition, evidence = consensus(votes, n_clusters, rng), None
+    own = vote(spaces, n_clusters, rng, starts=settings.starts)
+    partition, others, evidence = own.partition, None, None
     if labels is not None:
-        # Step 3: the guard decides how to use the provider's labels.
+        # Step 3: the guard decides how much the provider's labels count.
         rows = np.arange(len(vectors)) if rows is None else rows
-        evidence = weigh_labels(own, partition, labels, rows, settings)
-        principal = spaces.get("principal")
-        if principal is None:
-            principal = principal_space(centre(vectors), settings.space_width, settings.whitening)
+        evidence = weigh_labels(
+            own.spaces,
+            spaces.graph,
+            labels,
+            rows,
+            n_clusters=n_clusters,
+            provider_clusters=provider_clusters or len(np.unique(labels)),
+            transfer=settings.transfer,
+        )
+        if evidence.weight > 0:
+            # Step 4: the labels vote, averaged over neighbours and with their weight.
+            others = _smooth(vectors, spaces, labels, rows, settings)
+            partition = consensus(blend(own.memberships, others, evidence.weight), n_clusters, rng)
+            evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
+    # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
+    votes = [one for space in own.spaces for one in space]
+    weight = 0.0 if evidence is None else evidence.weight
+    return Agreed(partition, resample(votes, others, weight, partition, n_clusters, rng), evidence)
+
+
+def _smooth(
+    vectors: FloatArray, spaces: Spaces, labels: Partition, rows: IntArray, settings: ConsensusSettings
+) -> Memberships:
+    """Average labels over mutual neighbours: ``(n, K')`` memberships."""
+    everywhere = labels
+    if len(rows) < len(vectors):
+        principal = principal_space(centre(vectors), settings.space_width, settings.whitening)
         everywhere = _complete(principal, labels, rows)
-        if evidence.use == "consensus":
-            # Step 4 a: the labels have the votes of one more space.
-            votes += [everywhere] * starts
-        elif evidence.use == "transferred":
-            # Step 4 b: the labels, averaged over mutual neighbours, are further coordinates of every space.
-            count = neighbours_within(len(vectors), n_clusters, settings.neighbours)
-            smooth = mutual_neighbours(principal, count) @ np.eye(int(labels.max()) + 1)[everywhere]
-            widened = (np.hstack([space, unit_rows(smooth)]) for space in spaces.values())
-            votes += kmeans_partitions(widened, n_clusters, starts, rng)
-        if evidence.use != "own":
-            partition = consensus(votes, n_clusters, rng)
-    # Step 5: the model will be fitted to shares of votes. The consensus has half of them: votes against it
-    # then lower the certainty about a sample, but do not outweigh it.
-    shares = vote_shares(votes + [partition] * len(votes), partition, n_clusters)
-    return Agreed(partition, shares, evidence)
+    return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.max()) + 1)[everywhere]))
 
 
 def fit_target_by_consensus(
@@ -123,9 +137,10 @@ def fit_target_by_consensus(
     labels: ClusterLabels | None,
     cache: Path | None,
 ) -> TrainedModel:
-    """Cluster the frozen features of the target, and fit a model to the shares of the votes.
+    """Cluster the frozen features of the target, and fit a model to the shares of the resampled votes.
 
-    The folder of the run, if there is one, gets ``transfer.json``: the use of the labels and its reasons.
+    The folder of the run, if there is one, gets ``stability.json``, the agreement of the resampled votes,
+    and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     training, shares = start_from_clusters(
@@ -149,32 +164,56 @@ def _cluster(
     labels: ClusterLabels | None,
 ) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
-    hard, rows = None, None
+    hard, rows, provider_clusters = None, None, None
     if labels is not None:
-        hard, rows = labels.labels, labels.rows_in(data.samples.ids)
-    agreed = agree(vectors, n_clusters, session.settings, rng, labels=hard, rows=rows)
-    _report(session, agreed.evidence)
+        hard, rows, provider_clusters = labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters
+    agreed = agree(
+        vectors,
+        n_clusters,
+        session.settings,
+        rng,
+        labels=hard,
+        rows=rows,
+        provider_clusters=provider_clusters,
+    )
+    _report(session, agreed)
+    shares = agreed.stability.shares
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), session.settings.bottleneck_width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
     return FeatureClusters(
         axes,
         mean,
-        unit_rows(agreed.shares.T @ projected).T,
-        agreed.shares.mean(0, keepdims=True),
-        agreed.shares,
+        unit_rows(shares.T @ projected).T,
+        shares.mean(0, keepdims=True),
+        shares,
         time.monotonic() - started,
     )
 
 
-def _report(session: Session[ConsensusSettings], evidence: Evidence | None) -> None:
-    runtime = session.runtime
-    if evidence is None or runtime.rank != 0:
+def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
+    """Say and write down how stable the clusters are, and what became of the provider's labels."""
+    runtime, agreement = session.runtime, agreed.stability.agreement
+    if runtime.rank != 0:
         return
-    runtime.reporter.say(evidence.sentence)
-    if runtime.folder is not None:
-        text = json.dumps(evidence.to_dict(), indent=2) + "\n"
-        write_text_atomically(runtime.folder.path / TRANSFER_FILE, text)
+    found = [f"the vote repeated in parts agrees with the clusters to {agreement:.2f} (1 is full agreement)"]
+    if agreement < DOUBTFUL:
+        found.append(
+            "doubt these clusters: they depend on chance; fewer clusters or another encoder may be better"
+        )
+    if agreed.evidence is not None:
+        found.append(agreed.evidence.sentence)
+    for sentence in found:
+        runtime.reporter.say(sentence)
+    if runtime.folder is None:
+        return
+    files: dict[str, dict[str, Any]] = {
+        STABILITY_FILE: {"agreement": agreement, "doubtful": agreement < DOUBTFUL}
+    }
+    if agreed.evidence is not None:
+        files[TRANSFER_FILE] = agreed.evidence.to_dict()
+    for name, values in files.items():
+        write_text_atomically(runtime.folder.path / name, json.dumps(values, indent=2) + "\n")
 
 
 def _complete(space: FloatArray, labels: Partition, rows: IntArray) -> Partition:

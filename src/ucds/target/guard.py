@@ -1,42 +1,55 @@
-"""Decides, without ground truth, how a provider's labels are used in clustering the target.
+"""Decides, without ground truth, how much a provider's labels count in clustering the target.
 
-Two figures decide:
+The labels are one more clustering of the samples, with a weight beside all clusterings of the target's own.
+The weight acts cluster by cluster: where the own clusterings agree, labels of a small weight change nothing;
+where they are divided, whether two groups are one or one group is two, the labels decide.
 
-- The labels' agreement with clusterings of the target's own features in several spaces, in relation to the
-  agreement of these among themselves. Agreement is mutual information adjusted for chance, so that it means
-  the same for a hundred samples and for ten thousand. Labels that agree with nothing are of other groups.
-- The share of the provider's clusters that do not occur in the consensus of these clusterings, in relation
-  to the share that a single clustering has by chance. Labels without new clusters differ from the consensus
-  in single samples only, and about those the target's own features are the better evidence.
+The guard measures two things:
+
+- *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
+  they are in one cluster of an own clustering. Labels of other groups, and wrong labels, are less consistent.
+- *Agreement* of the own clusterings among themselves (mutual information adjusted for chance). The more they
+  agree, the more consistent labels must be to count as much as they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
-from ucds.config import ConsensusSettings
 from ucds.data.samples import IntArray
-from ucds.math.partitions import Partition, share_unmatched
+from ucds.math.partitions import Partition
 
-Use = Literal["own", "consensus", "transferred"]
-"""Use of the provider's labels.
+Use = Literal["own", "hint", "opinion", "adopted"]
+"""Use of the provider's labels, see :data:`WEIGHTS`."""
 
-- ``"own"``: they are not used; the target's own clusterings vote alone.
-- ``"consensus"``: they count as one more clustering in the vote, with as many votes as a space has.
-- ``"transferred"``: averaged over neighbours, they are further coordinates of every space, and clusterings
-  in the spaces that are widened so join the vote.
+WEIGHTS: Mapping[Use, float] = {"own": 0.0, "hint": 0.2, "opinion": 0.35, "adopted": 0.7}
+"""Weight of the labels among all clusterings.
+
+- ``"own"``: the labels are set aside; the target's own clusterings decide alone.
+- ``"hint"``: the labels decide where the own clusterings are about equally divided.
+- ``"opinion"``: the labels decide where the own clusterings are divided two to one.
+- ``"adopted"``: the labels decide; the own clusterings correct samples whose neighbours have other labels.
 """
+
+AGREEMENT_WEIGHT = 0.3
+"""Weight of the own clusterings' agreement against the labels' consistency, in :attr:`Evidence.trust`."""
+
+LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.75, "opinion": 0.70, "hint": 0.65}
+"""Trust from which labels are used so; less than the last sets them aside. ``docs/consensus.md`` says on
+which tasks these values and :data:`AGREEMENT_WEIGHT` were chosen, and on which they were confirmed."""
 
 _SENTENCES: dict[Use, str] = {
     "own": "the provider's labels were not used",
-    "consensus": "the provider's labels counted as one more clustering in the vote",
-    "transferred": "the provider's labels were used as further coordinates of the clustering",
+    "hint": "the provider's labels decided where your own clusterings were equally divided",
+    "opinion": "the provider's labels decided where your own clusterings were divided",
+    "adopted": "the provider's labels were adopted, and corrected by your own clusterings",
 }
 
 
@@ -48,77 +61,115 @@ class Evidence:
         use: use of the labels.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
-        own_groups: share of a clustering's clusters that the consensus of all does not have, on average.
-        provider_groups: share of the provider's clusters that this consensus does not have.
+        own_consistency: share of a sample's neighbours that these clusterings put into its cluster, on
+            average.
+        provider_consistency: share of a sample's neighbours that have its label, on average.
+        provider_clusters: number of clusters of the provider.
         labelled: number of samples that have a label.
         decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
+        regrouped: share of the own consensus' clusters that the labels joined or split; ``None`` if unknown.
     """
 
     use: Use
     own_agreement: float
     provider_agreement: float
-    own_groups: float
-    provider_groups: float
+    own_consistency: float
+    provider_consistency: float
+    provider_clusters: int
     labelled: int
     decided: Transfer
+    regrouped: float | None = None
 
     @property
-    def share(self) -> float:
-        """The provider's agreement in relation to the target's own."""
-        return self.provider_agreement / max(self.own_agreement, 1e-9)
+    def weight(self) -> float:
+        """Weight of the labels among all clusterings, 0 to 1."""
+        return WEIGHTS[self.use]
+
+    @property
+    def consistency(self) -> float:
+        """The provider's consistency in relation to the target's own."""
+        return self.provider_consistency / max(self.own_consistency, 1e-9)
+
+    @property
+    def trust(self) -> float:
+        """Figure that decides: relative consistency, less a share of the own clusterings' agreement."""
+        return self.consistency - AGREEMENT_WEIGHT * self.own_agreement
 
     @property
     def sentence(self) -> str:
         """The use and its reasons in one sentence for the client."""
         what = _SENTENCES[self.use]
+        if self.regrouped is not None:
+            what += f" (they joined or split {self.regrouped:.0%} of your groups)"
         if self.decided != "guarded":
             return f"{what}, because the setting 'transfer' says so"
         return (
-            f"{what}, because they agree with clusterings of your own samples {self.share:.0%} as well as "
-            f"these agree among themselves (adjusted mutual information {self.provider_agreement:.2f} "
-            f"against {self.own_agreement:.2f}) and {self.provider_groups:.0%} of their groups are new to "
-            f"the consensus of these (of a single clustering's groups, {self.own_groups:.0%})"
+            f"{what}, because neighbours have the same label {self.consistency:.0%} as often as they are in "
+            f"one cluster of your own clusterings, which agree among themselves to {self.own_agreement:.2f} "
+            f"(trust {self.trust:.2f}; used from {LEAST_TRUST['hint']:.2f}, adopted from "
+            f"{LEAST_TRUST['adopted']:.2f})"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types, with share and sentence."""
-        return asdict(self) | {"share": self.share, "sentence": self.sentence}
+        """Return the entries as JSON types, with weight, trust and sentence."""
+        return asdict(self) | {"weight": self.weight, "trust": self.trust, "sentence": self.sentence}
 
 
 def weigh_labels(
     own: Sequence[Sequence[Partition]],
-    agreed: Partition,
+    graph: sparse.csr_array,
     labels: Partition,
     rows: IntArray,
-    settings: ConsensusSettings,
+    *,
+    n_clusters: int,
+    provider_clusters: int,
+    transfer: Transfer = "guarded",
 ) -> Evidence:
     """Compare a provider's labels with clusterings of the target's own features, and choose their use.
 
+    Labels of fewer clusters than the target has are set aside: they join groups that the target tells apart.
+
     Args:
-        own: clusterings ``(n,)`` of each space; spaces are compared by the first of each.
-        agreed: ``(n,)`` consensus of all of them.
+        own: clusterings ``(n,)`` of each space; spaces are compared by the first of each, which has K
+            clusters.
+        graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
         labels: ``(m,)`` provider's labels.
         rows: ``(m,)`` positions of the labelled samples.
-        settings: least relative agreement for each use, or the use itself (``transfer``).
+        n_clusters: number of clusters of the target, K.
+        provider_clusters: number of clusters of the provider, whether or not all of them occur.
+        transfer: use of the labels, or ``"guarded"``.
     """
     # With one space only, its clusterings are compared.
     several = [space[0] for space in own] if len(own) > 1 else list(own[0])
     pairs = [(a, b) for i, a in enumerate(several) for b in several[:i]]
-    among = float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
-    unmatched = [share_unmatched(one[rows], agreed[rows]) for space in own for one in space]
     found = Evidence(
         use="own",
-        own_agreement=among,
+        own_agreement=float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0,
         provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
-        own_groups=float(np.mean(unmatched)),
-        provider_groups=share_unmatched(labels, agreed[rows]),
+        own_consistency=float(np.mean([consistency(graph, one[rows], rows) for one in several])),
+        provider_consistency=consistency(graph, labels, rows),
+        provider_clusters=provider_clusters,
         labelled=len(rows),
-        decided=settings.transfer,
+        decided=transfer,
     )
-    if settings.transfer != "guarded":
-        return replace(found, use=settings.transfer)
-    shows_new_groups = found.provider_groups > found.own_groups
-    if shows_new_groups and found.provider_agreement >= settings.trusted_agreement * among:
-        return replace(found, use="transferred")
-    votes = found.provider_agreement >= settings.least_agreement * among
-    return replace(found, use="consensus" if votes else "own")
+    if transfer != "guarded":
+        return replace(found, use=transfer)
+    if provider_clusters < n_clusters:
+        return found
+    return replace(
+        found, use=next((use for use, least in LEAST_TRUST.items() if found.trust >= least), "own")
+    )
+
+
+def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:
+    """Compute the mean share of a sample's neighbours, itself included, that have its label.
+
+    Args:
+        graph: ``(n, n)`` weights of neighbours, with a weight of each sample itself.
+        labels: ``(m,)`` labels.
+        rows: ``(m,)`` positions of the labelled samples; the other samples are no neighbours here.
+    """
+    among = graph[rows][:, rows].tocoo()
+    same = np.where(labels[among.row] == labels[among.col], among.data, 0)
+    weights = np.bincount(among.row, among.data, len(rows))
+    return float(np.mean(np.bincount(among.row, same, len(rows)) / weights))

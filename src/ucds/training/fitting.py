@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
-from ucds.training.prediction import predict
+from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
 from ucds.training.session import Session
 from ucds.training.stage import Stage, StageState, make_sampler
@@ -30,6 +31,9 @@ from ucds.training.stage import Stage, StageState, make_sampler
 LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
 a model is before it is fitted."""
+
+
+_ITERATIONS = 100  # of L-BFGS at most
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,11 @@ class Assignments(StageState):
 def fit_assignments(
     session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, targets: Tensor
 ) -> StageResult:
-    """Train ``model`` in place to give the assignments found for the samples.
+    """Fit ``model`` in place to the assignments found for the samples.
 
-    CutMix (mix-up for vectors) is added when the whole encoder is trained, because the encoder would overfit
-    a few thousand fixed targets.
+    On a frozen backbone the prototypes alone are fitted, see :func:`solve_prototypes`. With ``tune =
+    "full"`` the whole model is trained, and CutMix is added, because the encoder would overfit a few
+    thousand fixed targets.
 
     Args:
         session: the run.
@@ -162,15 +167,67 @@ def fit_assignments(
         data: samples to train on, of one or several domains.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
     """
-    settings, device = session.settings, session.runtime.device
+    device = session.runtime.device
     domain = torch.from_numpy(data.samples.domain)
     means = [targets[domain == d].mean(0) for d in range(len(data.samples.domain_names))]
     state = Assignments(targets.to(device), torch.stack(means).to(device))
-    stage = Stage(session, name, model, data, state, epochs=settings.fitting_epochs)
+    if session.settings.tune == "head":
+        return _fit_prototypes(session, name, model, data, state)
+    stage = Stage(session, name, model, data, state, epochs=session.settings.fitting_epochs)
     for step in stage.steps():
         _, logits = stage.forward(step.inputs)
-        terms = {"assignment": soft_cross_entropy(logits, state.targets[step.index])}
-        if settings.tune == "full":
-            terms["mixing"] = settings.mixing_weight * mixing_loss(stage, step, logits)
-        stage.update(**terms)
+        mixing = session.settings.mixing_weight * mixing_loss(stage, step, logits)
+        stage.update(assignment=soft_cross_entropy(logits, state.targets[step.index]), mixing=mixing)
     return stage.result()
+
+
+def _fit_prototypes(
+    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, state: Assignments
+) -> StageResult:
+    """Fit the prototypes of a model to assignments, as a stage of the run."""
+    known = session.result_of(name)
+    if known is not None:
+        if session.checkpoint is not None:
+            model.load_state_dict(session.checkpoint.model)
+        return known
+    started, runtime, settings = time.monotonic(), session.runtime, session.settings
+    features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
+    found = solve_prototypes(features, state.targets, model.prototypes.detach(), settings.prototype_decay)
+    model.prototypes.data.copy_(runtime.broadcast(found))
+    probabilities = (features @ model.prototypes.detach()).softmax(-1)
+    seconds = time.monotonic() - started
+    result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)
+    session.conclude(result, model.state_dict())
+    return result
+
+
+def solve_prototypes(features: Tensor, targets: Tensor, start: Tensor, decay: float) -> Tensor:
+    """Find the prototypes that predict given assignments best: a convex problem, solved as one.
+
+    The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once,
+    by L-BFGS.
+
+    Args:
+        features: ``(n, d_f)`` bottleneck features.
+        targets: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+        start: ``(d_f, K)`` prototypes to start from.
+        decay: weight of the sum of squares; with 0 there may be no minimum.
+
+    Returns:
+        ``(d_f, K)`` prototypes.
+
+    Source:
+        D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989.
+    """
+    prototypes = start.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = soft_cross_entropy(features @ prototypes, targets) + decay / 2 * prototypes.square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    with torch.enable_grad():
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return prototypes.detach()

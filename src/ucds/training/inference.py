@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
-from ucds.models import ModelOutput
+from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
 from ucds.training.prediction import outputs
 from ucds.training.runtime import Runtime
+
+FEWEST_TO_CENTRE = 32
+"""Samples from which on the mean of a set says more about its domain than the means of other domains do."""
+
+_ROWS = 4096  # features that are read at a time
 
 
 def cluster_probabilities(
@@ -38,6 +46,7 @@ def model_outputs(
     *,
     cache: Path | None = None,
     batch_size: int = 64,
+    recentred: bool = False,
 ) -> ModelOutput:
     """Compute features and logits of every sample.
 
@@ -50,6 +59,8 @@ def model_outputs(
         runtime: device and processes.
         cache: folder of frozen features; ``None`` sends every sample through the backbone.
         batch_size: number of samples computed at a time.
+        recentred: whether the samples, all of one domain, are seen from their own mean, if the model gains
+            from it and there are at least :data:`FEWEST_TO_CENTRE`.
 
     Returns:
         ``(n, d_f)`` features and ``(n, K)`` logits of the samples in order, fp32 on the runtime's device.
@@ -58,8 +69,25 @@ def model_outputs(
         InputError: a feature or a logit is NaN or infinite.
     """
     model, card = stored.model.to(runtime.device), stored.card
-    if card.tune == "head" and card.backbone.input_size is not None and cache is not None:
+    recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
+    if card.tune == "head" and card.backbone.input_size is not None and (recentred or cache is not None):
         backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
         data = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
         model = model.head()
+    if recentred:
+        model = recentre(model, data)
     return outputs(model, data.samples, data.view, runtime, batch_size)
+
+
+def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
+    """Return a copy of a model's head that sees samples from their own mean.
+
+    Args:
+        model: layers above the backbone.
+        data: features of the backbone, all of one domain.
+    """
+    total = torch.zeros(model.spec.width, dtype=torch.float64)
+    for start in range(0, len(data.samples), _ROWS):
+        rows = data.samples.read(np.arange(start, min(start + _ROWS, len(data.samples))))
+        total += normalize(rows.double(), dim=-1).sum(0)
+    return model.recentred(total.float() / len(data.samples))

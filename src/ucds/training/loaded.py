@@ -80,11 +80,18 @@ class Model:
         """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
         return self.outputs(data)[1]
 
-    def outputs(self, data: Dataset) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Compute features ``(n, d_f)`` and probabilities ``(n, K)`` of opened samples, in one pass."""
+    def outputs(
+        self, data: Dataset, *, recentred: bool = False
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Compute features ``(n, d_f)`` and probabilities ``(n, K)`` of opened samples, in one pass.
+
+        Args:
+            data: samples that :meth:`open` returned.
+            recentred: whether the samples are all of one domain, which the model may see from its own mean.
+        """
         # Features of files are worth keeping; what is in memory may never come again.
         cache = self.cache.directory if isinstance(data.samples, ImageSamples) else None
-        features, logits = model_outputs(self.stored, data, self._runtime(), cache=cache)
+        features, logits = model_outputs(self.stored, data, self._runtime(), cache=cache, recentred=recentred)
         return features.cpu().numpy(), logits.softmax(-1).cpu().numpy()
 
     def _runtime(self) -> Runtime:

@@ -43,6 +43,7 @@ class ModelCard:
         stages: names of the stages that the model went through, in order.
         tune: ``"full"`` if the whole encoder was trained, ``"head"`` if its backbone stayed frozen.
         unit_features: whether the backbone's features are brought to unit length.
+        recentres: whether the model labels a set of samples better from the set's own mean.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -57,6 +58,7 @@ class ModelCard:
     stages: tuple[str, ...]
     tune: Tune = "full"
     unit_features: bool = False
+    recentres: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,12 @@ class TrainedModel(Training):
 
     Attributes:
         stages: results of the stages, in order.
+        recentres: whether the model labels a set of samples better from the set's own mean, see
+            :meth:`ucds.models.ClusteringModel.recentred`.
     """
 
     stages: tuple[StageResult, ...]
+    recentres: bool = False
 
     @property
     def proportions(self) -> Tensor:

@@ -236,4 +236,5 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         stages=tuple(stage.name for stage in found.stages),
         tune="full" if found.trained is found.model else "head",
         unit_features=found.model.encoder.unit_features,
+        recentres=found.recentres,
     )

@@ -1,0 +1,136 @@
+"""Clusters the samples of one domain by a vote of k-means partitions in several spaces; for both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.metrics import adjusted_mutual_info_score
+
+from ucds.math.partitions import (
+    Memberships,
+    Partition,
+    blend,
+    consensus,
+    kmeans_partitions,
+    match,
+    memberships,
+)
+from ucds.math.spaces import FloatArray, Spaces
+
+FINENESS = (1.0, 1.25, 1.5, 2.0)
+"""Numbers of clusters of the partitions that vote, as multiples of K.
+
+Partitions into more clusters than are sought split large groups in different places and keep small groups
+whole. What all of them put together depends little on single starts of k-means, most of which are poor when
+K is small."""
+
+_VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
+_FEWEST_STARTS, _MOST_STARTS = 4, 20
+
+_RESAMPLES = 8
+_RESAMPLED = 1000  # representatives of a resampled consensus at most
+
+
+@dataclass(frozen=True)
+class Vote:
+    """Partitions of one domain in several spaces, and what they agree on.
+
+    Attributes:
+        spaces: partitions ``(n,)`` of each space; the first of each has K clusters.
+        memberships: ``(n, m)`` all of these as one matrix.
+        partition: ``(n,)`` consensus, with K clusters.
+    """
+
+    spaces: list[list[Partition]]
+    memberships: Memberships
+    partition: Partition
+
+
+def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: int | None = None) -> Vote:
+    """Cluster the samples in every space, and find the partition on which all clusterings agree best.
+
+    Args:
+        spaces: representations of the samples.
+        n_clusters: number of clusters of the consensus, K.
+        rng: generator of the starts.
+        starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
+            of samples.
+    """
+    found = partitions_by_space(spaces.vectors.values(), n_clusters, rng, starts=starts)
+    joined = memberships([partition for space in found for partition in space])
+    return Vote(found, joined, consensus(joined, n_clusters, rng))
+
+
+def partitions_by_space(
+    vectors: Iterable[FloatArray], n_clusters: int, rng: np.random.Generator, *, starts: int | None = None
+) -> list[list[Partition]]:
+    """Cluster the samples in every space into K clusters and into more, see :func:`vote`."""
+    found = []
+    for space in vectors:
+        n = len(space)
+        most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
+        sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
+        count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
+        found.append(kmeans_partitions([space], sizes, count, rng))
+    return found
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How far a consensus depends on the chance of its votes and samples.
+
+    Attributes:
+        agreement: mean adjusted mutual information of resampled consensuses with the consensus; 1 if chance
+            plays no part.
+        shares: ``(n, K)`` share of the resampled consensuses that put a sample into each cluster, rows sum
+            to 1. A sample of which all are sure has a single 1.
+    """
+
+    agreement: float
+    shares: FloatArray
+
+
+def resample(
+    votes: Sequence[Partition],
+    others: Memberships | None,
+    weight: float,
+    agreed: Partition,
+    n_clusters: int,
+    rng: np.random.Generator,
+) -> Stability:
+    """Find the consensus again from halves of the votes and two thirds of the samples, several times.
+
+    Args:
+        votes: ``(n,)`` partitions that voted.
+        others: ``(n, m)`` memberships that were blended with the votes; ``None`` if there were none.
+        weight: share of ``others`` in the blend.
+        agreed: ``(n,)`` consensus of all votes.
+        n_clusters: number of clusters, K.
+        rng: generator of the resampling.
+    """
+    found = []
+    for _ in range(_RESAMPLES):
+        half = rng.choice(len(votes), -(-len(votes) // 2), replace=False)
+        joined = memberships([votes[i] for i in half])
+        if others is not None:
+            joined = blend(joined, others, weight)
+        seen = max(n_clusters, min(_RESAMPLED, 2 * len(agreed) // 3))
+        found.append(consensus(joined, n_clusters, rng, representatives=seen, refinements=3))
+    agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
+    return Stability(agreement, _shares([agreed, *found], agreed, n_clusters))
+
+
+def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
+    """Share of partitions that put a sample into each cluster of an agreed one, once clusters are matched.
+
+    A cluster without a counterpart counts for the agreed cluster of its samples.
+    """
+    counts = np.zeros((len(agreed), n_clusters), np.float32)
+    samples = np.arange(len(agreed))
+    for partition in partitions:
+        partners = match(partition, agreed)
+        renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
+        counts[samples, np.where(renamed < 0, agreed, renamed)] += 1
+    return counts / np.float32(len(partitions))
