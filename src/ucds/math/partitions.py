@@ -93,7 +93,7 @@ def consensus(
         n_clusters: the paper's ``K``.
         rng: generator of the choice of representatives; not used if all samples are representatives.
         representatives: number of samples at most that average linkage joins.
-        refinements: number of rounds at most in which samples move; usually three to ten are enough.
+        refinements: number of rounds of :func:`refine` at most; usually three to ten are enough.
 
     Source:
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
@@ -107,12 +107,37 @@ def consensus(
     partition: Partition = groups
     if len(seen) < votes.shape[0]:
         partition = affinities(votes, groups, n_clusters, seen).argmax(1)
-    for _ in range(refinements):
+    return refine(votes, partition, n_clusters, refinements)
+
+
+def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:
+    """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
+
+    Args:
+        votes: ``(n, m)`` memberships.
+        partition: ``(n,)`` partition to start from.
+        n_clusters: the paper's ``K``.
+        rounds: number of rounds at most.
+    """
+    for _ in range(rounds):
         moved = affinities(votes, partition, n_clusters).argmax(1)
         if np.array_equal(moved, partition):
             break
         partition = moved
     return partition
+
+
+def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int) -> float:
+    """Compute the mean co-association of the samples with the members of their own cluster."""
+    return float(affinities(votes, partition, n_clusters)[np.arange(len(partition)), partition].mean())
+
+
+def inertia(vectors: FloatArray, partition: Partition, n_clusters: int) -> float:
+    """Compute the sum of squared distances of ``(n, d)`` vectors from the means of their clusters."""
+    sums = np.zeros((n_clusters, vectors.shape[1]))
+    np.add.at(sums, partition, vectors)
+    sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
+    return float((vectors.astype(np.float64) ** 2).sum() - ((sums**2).sum(1) / sizes).sum())
 
 
 def affinities(

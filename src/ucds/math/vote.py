@@ -13,9 +13,12 @@ from ucds.math.partitions import (
     Partition,
     blend,
     consensus,
+    inertia,
     kmeans_partitions,
     match,
+    mean_coassociation,
     memberships,
+    refine,
 )
 from ucds.math.spaces import FloatArray, Spaces
 
@@ -29,6 +32,8 @@ K is small."""
 _VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
 _FEWEST_STARTS, _MOST_STARTS = 4, 20
 
+_RESTARTS = 6
+_TIGHTNESS = 3.0  # weight of the inertia; docs/consensus.md says on which tasks it was chosen
 _RESAMPLES = 8
 _RESAMPLED = 1000  # representatives of a resampled consensus at most
 
@@ -49,7 +54,11 @@ class Vote:
 
 
 def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: int | None = None) -> Vote:
-    """Cluster the samples in every space, and find the partition on which all clusterings agree best.
+    """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
+
+    Votes may have two consensuses of nearly equal merit. Therefore there are several candidates, the
+    consensus of all partitions and those of random halves of them, and the one with the largest ratio of
+    co-association to the cube of its inertia is taken.
 
     Args:
         spaces: representations of the samples.
@@ -58,9 +67,28 @@ def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: i
         starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
             of samples.
     """
-    found = partitions_by_space(spaces.vectors.values(), n_clusters, rng, starts=starts)
+    vectors = list(spaces.vectors.values())
+    found = partitions_by_space(vectors, n_clusters, rng, starts=starts)
     joined = memberships([partition for space in found for partition in space])
-    return Vote(found, joined, consensus(joined, n_clusters, rng))
+    candidates = [
+        consensus(joined, n_clusters, rng),
+        *(_consensus_of_half(found, joined, n_clusters, rng) for _ in range(_RESTARTS)),
+    ]
+    agreement = np.array([mean_coassociation(joined, one, n_clusters) for one in candidates])
+    spread = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
+    looseness = (np.maximum(spread, 1e-12) / np.maximum(spread.min(0), 1e-12)).mean(1)
+    best = int((agreement / looseness**_TIGHTNESS).argmax())
+    return Vote(found, joined, candidates[best])
+
+
+def _consensus_of_half(
+    found: list[list[Partition]], joined: Memberships, n_clusters: int, rng: np.random.Generator
+) -> Partition:
+    """Find the consensus of half of the partitions, and refine it by all of them."""
+    votes = [partition for space in found for partition in space]
+    half = memberships([votes[i] for i in rng.choice(len(votes), -(-len(votes) // 2), replace=False)])
+    seen = max(n_clusters, min(_RESAMPLED, 2 * joined.shape[0] // 3))
+    return refine(joined, consensus(half, n_clusters, rng, representatives=seen, refinements=2), n_clusters)
 
 
 def partitions_by_space(
