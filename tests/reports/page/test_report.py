@@ -86,6 +86,30 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     assert {"disc/0.png", "disc/copy.png"} <= {data["ids"][i] for i in data["twins"]}
     evidence = json.loads((client / "transfer.json").read_text())
     assert f"{evidence['own_agreement']:.3f}" in text
+    assert f"{evidence['trust']:.3f}" in text
+    stability = json.loads((client / "stability.json").read_text())
+    assert f"it agrees with these clusters to {stability['agreement']:.2f}" in text
+    assert ("The clusters depend on chance" in text) == stability["doubtful"]
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_clusters_that_depend_on_chance_are_warned_of(client: Path, tmp_path: Path, doubtful: bool) -> None:
+    shutil.copytree(client, tmp_path / "run")
+    (tmp_path / "run" / "stability.json").write_text(json.dumps({"agreement": 0.41, "doubtful": doubtful}))
+    done = ucds.report(tmp_path / "run", accelerator="cpu")
+    assert any("agrees with these clusters to 0.41" in sentence for sentence in done.summary)
+    assert any("depend on chance" in sentence for sentence in done.warnings) == doubtful
+
+
+def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -> None:
+    names = json.loads((client / "transfer.json").read_text()).keys() - {
+        "sentence",
+        "use",
+        "weight",
+        "labelled",
+    }
+    page = page_file.read_text()
+    assert not [name for name in names if f'<th scope="row">{name.replace("_", " ")}</th>' in page]
 
 
 def test_with_class_folders_the_scores_are_those_of_evaluate(
@@ -129,7 +153,7 @@ def test_embeddings_have_a_report_without_pictures(
     tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "x.npy", blobs({"t": 60})["t"])
-    brief = ["--set", "fitting_epochs=2", "--set", "space_partitions=2", "--accelerator", "cpu"]
+    brief = ["--set", "fitting_epochs=2", "--set", "starts=2", "--accelerator", "cpu"]
     assert run("train-target", tmp_path / "x.npy", "--clusters", 4, "--out", tmp_path / "run", *brief) == 0
     assert f"open {tmp_path}/run/report.html in a browser" in capsys.readouterr().err
     page = (tmp_path / "run" / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""What a run folder holds beside the model: where its samples lay, its labels, their use, and its log."""
+"""What a run folder holds beside the model: where its samples lay, labels and their use, stability, log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.consensus import TRANSFER_FILE
+from ucds.target.consensus import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.run_folder import LABELS_FILE
 
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
@@ -25,12 +25,15 @@ class RunRecord:
         described: description of the run: method, settings, seed, digest of the data.
         labels: labels that a provider gave.
         transfer: use of these labels, with the evidence.
+        stability: agreement of the vote repeated in parts, and whether it is so low that the clusters are
+            in doubt.
         curves: losses and evaluations in the course of training.
     """
 
     described: dict[str, Any]
     labels: ClusterLabels | None
     transfer: dict[str, Any] | None
+    stability: dict[str, Any] | None
     curves: Curves
 
     @property
@@ -59,6 +62,7 @@ def read_record(run: Path) -> RunRecord:
         _read_json(run / "run.json") or {},
         ClusterLabels.load(labels) if labels.exists() else None,
         _read_json(run / TRANSFER_FILE),
+        _read_json(run / STABILITY_FILE),
         _read_curves(run / "log.jsonl"),
     )
 

@@ -167,12 +167,15 @@ def _cards(findings: Findings) -> list[dict[str, Any]]:
 _FIGURES = {
     "own_agreement": "agreement of your own clusterings among themselves",
     "provider_agreement": "agreement of the provider's labels with these",
-    "share": "the second in relation to the first",
-    "own_groups": "share of a clustering's groups that are new to the consensus",
-    "provider_groups": "share of the provider's groups that are new to it",
-    "labelled": "samples with a label",
+    "own_consistency": "share of a sample's neighbours that your clusterings put into its cluster",
+    "provider_consistency": "share of a sample's neighbours that have its label",
+    "trust": "trust in the labels, by which their use is decided",
     "use": "use of the labels",
+    "weight": "weight of the labels among all clusterings",
     "decided": "decided by",
+    "regrouped": "share of your groups that the labels joined or split",
+    "provider_clusters": "clusters of the provider",
+    "labelled": "samples with a label",
 }
 
 
@@ -187,6 +190,8 @@ def _transfer(record: RunRecord) -> dict[str, Any] | None:
 
 
 def _figure(value: Any) -> str:
+    if value is None:
+        return "none"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

@@ -94,7 +94,7 @@ def report(
     if isinstance(data.samples, ImageSamples):
         what, skipped = "images", len(data.samples.skipped)
     summary = summarise(findings, record, what)
-    warnings = warn(findings, skipped, what, trained_on)
+    warnings = warn(findings, record, skipped, what, trained_on)
     page = render(
         findings,
         record,

@@ -30,6 +30,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         f"{total:,} {what} in {len(filled)} clusters. "
         f"The largest has {filled.max():,}, the smallest {filled.min():,}.",
         _certainty(findings, what),
+        *_stability(record),
         *_labels(findings, record, what),
     ]
     if len(findings.outliers):
@@ -46,11 +47,12 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     return lines
 
 
-def warn(findings: Findings, skipped: int, what: str, trained_on: bool) -> list[str]:
+def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained_on: bool) -> list[str]:
     """List what a reader should know before trusting the clusters.
 
     Args:
         findings: facts about the samples.
+        record: contents of the run folder.
         skipped: number of files that could not be used.
         what: plural noun for the samples.
         trained_on: whether these are the samples that the model was trained on.
@@ -62,6 +64,11 @@ def warn(findings: Findings, skipped: int, what: str, trained_on: bool) -> list[
         warnings.append(
             f"The model is doubtful about {doubtful:.0%} of the {what}: the clusters may not be real groups. "
             "Another number of clusters, or a better encoder, may help."
+        )
+    if record.stability is not None and record.stability.get("doubtful"):
+        warnings.append(
+            "The clusters depend on chance: repeating the vote of clusterings in parts gives other clusters. "
+            "Fewer clusters, or another encoder, may help."
         )
     if total < SAMPLES_TO_TELL * k:
         warnings.append(
@@ -85,6 +92,16 @@ def _certainty(findings: Findings, what: str) -> str:
         f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
         f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}."
     )
+
+
+def _stability(record: RunRecord) -> Sequence[str]:
+    if record.stability is None:
+        return []
+    agreement = float(record.stability.get("agreement", 0.0))
+    return [
+        "When the vote of clusterings is repeated in parts, it agrees with these clusters to "
+        f"{agreement:.2f} (1 is full agreement, 0 is chance)."
+    ]
 
 
 def _labels(findings: Findings, record: RunRecord, what: str) -> Sequence[str]:
