@@ -1,9 +1,8 @@
-"""Tests of the semi-relaxed transport and of the clustering of whole domains that it is for."""
+"""Tests of the semi-relaxed transport, and of the clustering and matching of whole domains."""
 
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from ucds.math.domain_transport import DomainClusters, cluster_domains
+from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
 from ucds.math.ot import TransportPlan, semi_relaxed_transport, sinkhorn
 from ucds.math.partitions import match
 from ucds.math.spaces import FloatArray, centre, unit_rows
@@ -110,25 +109,36 @@ def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[list[FloatArray], li
 
 
 def run(domains: list[FloatArray], n_clusters: int = K, seed: int = 0, **settings: object) -> DomainClusters:
-    return cluster_domains(domains, n_clusters, np.random.default_rng(seed), **settings)  # type: ignore[arg-type]
+    given = {"starts": 2} | settings
+    return cluster_domains(domains, n_clusters, np.random.default_rng(seed), **given)  # type: ignore[arg-type]
 
 
 def rand_index(clusters: DomainClusters, truths: list[np.ndarray]) -> float:
     return float(adjusted_rand_score(np.concatenate(truths), clusters.assignments.argmax(1)))
 
 
-@pytest.mark.parametrize("transported", [True, False])
-def test_domains_seen_from_their_own_mean_share_their_clusters(transported: bool) -> None:
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_domains_seen_from_their_own_mean_share_their_clusters(rounds: int) -> None:
     domains, truths = shifted([[20] * K, [15] * K])
-    assert rand_index(run(domains, transported=transported), truths) == 1
-    assert rand_index(run(domains, transported=transported, centred=False), truths) < 0.7
+    assert rand_index(run(domains, rounds=rounds), truths) == 1
+
+
+def test_without_centring_the_widest_axis_tells_domains_apart() -> None:
+    domains, _ = shifted([[20] * K, [15] * K])
+    for centred, apart in ((True, False), (False, True)):
+        axis = run(domains, rounds=0, starts=1, centred=centred).axes[:, 0]
+        one, other = ((unit_rows(vectors) @ axis).round(2) for vectors in domains)
+        assert bool(one.max() < other.min() or other.max() < one.min()) == apart
 
 
 def test_what_it_gives_fits_together() -> None:
     domains, _ = shifted([[20] * K, [15] * K, [9] * K])
     found = run(domains, width=5)
     assert found.axes.shape == (8, 5)
-    np.testing.assert_allclose(found.axes.T @ found.axes, np.eye(5), atol=1e-5)
+    gram = found.axes.T @ found.axes
+    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-5)  # axes, of lengths that fall
+    assert gram[0, 0] == pytest.approx(1, rel=1e-5)
+    assert (np.diff(np.diag(gram)) > 0).all()
     np.testing.assert_allclose(np.linalg.norm(found.prototypes, axis=0), np.ones(K), rtol=1e-5)
     np.testing.assert_allclose(found.mean, np.mean([unit_rows(d).mean(0) for d in domains], 0), atol=1e-6)
     np.testing.assert_allclose(found.assignments.sum(1), np.ones(176), rtol=1e-5)
@@ -154,26 +164,45 @@ def test_the_generator_decides_and_names_of_domains_do_not() -> None:
     assert rand_index(swapped, truths[::-1]) == 1
 
 
-def test_starts_that_vote_depend_less_on_the_generator() -> None:
-    noise = [np.random.default_rng(seed).normal(size=(60, 6)).astype(np.float32) for seed in (0, 1)]
-
-    def agreement(starts: int) -> float:
-        found = [run(noise, 12, seed, starts=starts).assignments.argmax(1) for seed in range(5)]
-        return float(np.mean([adjusted_rand_score(a, b) for a, b in combinations(found, 2)]))
-
-    assert agreement(1) + 0.1 < agreement(20)
-
-
-@pytest.mark.parametrize("transported", [True, False])
-def test_prototypes_are_those_of_what_the_starts_agree_on(transported: bool) -> None:
-    domains, truths = shifted([[20] * K, [15] * K, [9] * K])
-    found = run(domains, starts=3, transported=transported)
-    directions = [centre(d) @ found.axes for d in domains]
-    truth, weight = (
-        np.concatenate(truths),
-        np.repeat([1 / len(d) for d in domains], [len(d) for d in domains]),
+def directions(groups: int, width: int, seed: int = 0) -> Tensor:
+    return torch.nn.functional.normalize(
+        torch.randn(groups, width, generator=torch.Generator().manual_seed(seed)), dim=1
     )
-    means = [weight[truth == k] @ unit_rows(np.concatenate(directions))[truth == k] for k in range(K)]
-    names = match(truth, found.assignments.argmax(1))
-    order = [names[k] for k in range(K)]
-    np.testing.assert_allclose(found.prototypes.T[order], unit_rows(np.stack(means)), atol=0.01)
+
+
+def test_clusters_of_domains_are_matched_whatever_their_order() -> None:
+    generator = torch.Generator().manual_seed(3)
+    shared = directions(6, 5)
+    orders = [torch.randperm(6, generator=generator) for _ in range(4)]
+    found = match_domains([shared[order] for order in orders])
+    torch.testing.assert_close(found, shared[orders[0]])  # in the order of the first of equal results
+
+
+def test_matched_clusters_are_averaged_and_the_best_start_wins() -> None:
+    shared, draw = directions(6, 12), torch.Generator().manual_seed(4)
+    means = []
+    for noise in (2.0, 0.05, 0.05, 0.05):  # the first domain is a bad start
+        moved = shared + noise * torch.randn(6, 12, generator=draw) / math.sqrt(12)
+        means.append(torch.nn.functional.normalize(moved, dim=1)[torch.randperm(6, generator=draw)])
+    found = match_domains(means)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(6))
+    names = (shared @ found.T).argmax(1)
+    assert sorted(names.tolist()) == list(range(6))
+    three = [own[(shared @ own.T).argmax(1)] for own in means[1:]]
+    rest = means[0][[int((means[0] @ found[name]).argmax()) for name in names]]
+    if len({tuple(row) for row in rest.tolist()}) == 6:  # its best partners are one to one
+        by_hand = torch.nn.functional.normalize(rest + sum(three), dim=1)
+        torch.testing.assert_close(found[names], by_hand, atol=1e-4, rtol=0)
+    assert float((shared * found[names]).sum(1).min()) > 0.8
+
+
+def test_without_a_round_the_means_of_the_matched_clusters_are_kept() -> None:
+    domains, truths = shifted([[20] * K, [15] * K, [9] * K])
+    found = run(domains, rounds=0)
+    projected = [unit_rows(centre(d) @ found.axes) for d in domains]
+    means = [[s[t == k].mean(0) for k in range(K)] for s, t in zip(projected, truths, strict=True)]
+    by_hand = unit_rows(sum(unit_rows(np.stack(own)) for own in means))
+    names = match(np.concatenate(truths), found.assignments.argmax(1))
+    np.testing.assert_allclose(found.prototypes.T[[names[k] for k in range(K)]], by_hand, atol=1e-5)
+    moved = run(domains, rounds=1)
+    assert np.abs(moved.prototypes - found.prototypes).max() > 1e-6

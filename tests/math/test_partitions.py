@@ -1,21 +1,32 @@
-"""Tests of partitions: k-means in several spaces, their consensus, and votes."""
+"""Tests of partitions: k-means in several spaces, co-association, and the partition that votes agree on."""
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.math.partitions import (
+    Memberships,
     Partition,
+    affinities,
+    blend,
     consensus,
+    inertia,
     kmeans_partitions,
     match,
+    mean_coassociation,
+    memberships,
+    refine,
     share_unmatched,
-    vote_shares,
 )
+from ucds.math.spaces import unit_rows
 
 N, K = 120, 4
 TRUTH = np.arange(N) % K
@@ -37,85 +48,159 @@ def noisy(share: float, seed: int) -> Partition:
 NOISY = [noisy(0.2, seed) for seed in range(7)]
 
 
-def test_kmeans_gives_so_many_partitions_a_space_and_finds_blobs() -> None:
+def together(partitions: list[Partition]) -> np.ndarray:
+    """The share of partitions that put two samples into one cluster, counted one by one."""
+    return np.mean([partition[:, None] == partition for partition in partitions], axis=0)
+
+
+def dense(votes: Memberships) -> np.ndarray:
+    return np.asarray((votes @ votes.T).toarray())
+
+
+def agreed(partitions: list[Partition], n_clusters: int = K, seed: int = 0, **given: int) -> Partition:
+    return consensus(memberships(partitions), n_clusters, rng(seed), **given)
+
+
+def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
     blob = (10 * np.eye(K)[TRUTH] + 0.1 * rng().normal(size=(N, K))).astype(np.float32)
     other = blob[:, :2]  # in which two of the groups are one
-    found = kmeans_partitions([blob, other], K, 5, rng())
-    assert len(found) == 10
+    found = kmeans_partitions([blob, other], [K, 6], 3, rng())
+    assert [len(np.unique(partition)) for partition in found] == [4, 4, 4, 6, 6, 6] * 2
     assert {partition.dtype for partition in found} == {np.dtype(np.int64)}
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:5]) == 1
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[5:]) < 1
+    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:3]) == 1
+    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[6:9]) < 1
 
 
 def test_the_starts_are_the_generators() -> None:
     noise = rng(5).normal(size=(60, 3)).astype(np.float32)
-    one, again, other = (kmeans_partitions([noise], 5, 3, rng(seed)) for seed in (0, 0, 1))
+    one, again, other = (kmeans_partitions([noise], [5], 3, rng(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
     assert not np.array_equal(one[0], one[1])
 
 
+def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
+    blob = (10 * np.eye(2)[np.arange(3100) % 2] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
+    (found,) = kmeans_partitions([blob], [2], 1, rng())
+    assert adjusted_rand_score(np.arange(3100) % 2, found) == 1
+
+
+def test_co_association_is_the_share_of_partitions_that_put_two_samples_together() -> None:
+    finer = [TRUTH + K * (np.arange(N) % 3), 10 * NOISY[0]]
+    votes = memberships([*NOISY, *finer])
+    np.testing.assert_allclose(dense(votes), together([*NOISY, *finer]), atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.7, 1.0])
+def test_blending_averages_co_associations(weight: float) -> None:
+    blended = dense(blend(memberships(NOISY[:4]), memberships(NOISY[4:]), weight))
+    expected = (1 - weight) * together(NOISY[:4]) + weight * together(NOISY[4:])
+    np.testing.assert_allclose(blended, expected, atol=1e-6)
+
+
+def test_affinities_are_means_over_members() -> None:
+    votes, table = memberships(NOISY), together(NOISY)
+    expected = np.stack([table[:, k == TRUTH].mean(1) for k in range(K)], 1)
+    np.testing.assert_allclose(affinities(votes, TRUTH, K), expected, atol=1e-5)
+    rows = np.flatnonzero(TRUTH != 2)  # a cluster without members
+    expected = np.stack(
+        [table[:, rows[TRUTH[rows] == k]].mean(1) if k != 2 else np.zeros(N) for k in range(K)], 1
+    )
+    np.testing.assert_allclose(affinities(votes, TRUTH[rows], K, rows), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("votes", [1, 6])
-def test_the_consensus_of_one_mind_is_that_mind(votes: int) -> None:
-    renamed = [rng(seed).permutation(K)[TRUTH] for seed in range(votes)]
-    found = consensus(renamed, K, rng())
+def test_the_consensus_of_equal_partitions_is_that_partition_whatever_its_names(votes: int) -> None:
+    found = agreed([rng(seed).permutation(K)[TRUTH] for seed in range(votes)])
     assert found.dtype == np.int64
     assert adjusted_rand_score(TRUTH, found) == 1
+    assert set(found) == set(range(K))
 
 
-def test_the_consensus_is_better_than_any_voice() -> None:
+def test_the_consensus_is_better_than_any_voter() -> None:
     assert max(adjusted_rand_score(TRUTH, partition) for partition in NOISY) < 0.8
-    assert adjusted_rand_score(TRUTH, consensus(NOISY, K, rng())) > 0.98
+    assert adjusted_rand_score(TRUTH, agreed(NOISY)) > 0.95
 
 
-def test_names_and_order_of_samples_mean_nothing() -> None:
-    found = consensus(NOISY, K, rng())
+def test_groups_are_those_of_average_linkage_on_the_whole_matrix() -> None:
+    votes = sparse.csr_array(unit_rows(rng(1).random((N, 9)).astype(np.float32)))  # no two pairs are alike
+    table = dense(votes).astype(np.float64)
+    np.fill_diagonal(table, 1)
+    tree = linkage(squareform(1 - table, checks=False), "average")
+    for n_clusters in (2, 5, 30):
+        expected = fcluster(tree, n_clusters, "maxclust")
+        found = consensus(votes, n_clusters, rng(), refinements=0)
+        assert adjusted_rand_score(expected, found) == 1
+
+
+def test_refinement_never_lowers_the_mean_co_association() -> None:
+    """Samples are counted with the group they are in: the sum over groups of pairs, over the group's size."""
+    draw = rng(2)
+    partitions = [draw.integers(5, size=N) for _ in range(9)] + NOISY[:3]
+    table = together(partitions)
+
+    def objective(partition: Partition) -> float:
+        groups = [partition == k for k in np.unique(partition)]
+        return float(sum(table[np.ix_(group, group)].sum() / group.sum() for group in groups))
+
+    found = [agreed(partitions, refinements=rounds) for rounds in range(6)]
+    values = [objective(partition) for partition in found]
+    assert values[0] < values[-1]
+    assert all(later >= earlier - 1e-4 for earlier, later in pairwise(values))
+    final = agreed(partitions)
+    np.testing.assert_array_equal(affinities(memberships(partitions), final, K).argmax(1), final)
+
+
+def test_refinement_stops_where_no_sample_moves() -> None:
+    votes, wrong = memberships([TRUTH, 3 - TRUTH]), TRUTH.copy()
+    wrong[:3] = 3
+    np.testing.assert_array_equal(refine(votes, wrong, K), TRUTH)
+    np.testing.assert_array_equal(refine(votes, wrong, K, rounds=0), wrong)
+
+
+def test_mean_co_association_is_that_of_members_of_one_cluster() -> None:
+    same = (NOISY[0][:, None] == NOISY[0]) / np.bincount(NOISY[0])[NOISY[0]]
+    expected = (together(NOISY) * same).sum(1).mean()
+    assert mean_coassociation(memberships(NOISY), NOISY[0], K) == pytest.approx(expected, abs=1e-5)
+
+
+def test_inertia_is_the_distance_from_the_means() -> None:
+    vectors = (3 + rng(1).normal(size=(N, 5))).astype(np.float32)
+    expected = sum(((vectors[k == TRUTH] - vectors[k == TRUTH].mean(0)) ** 2).sum() for k in range(K))
+    assert inertia(vectors, TRUTH, K) == pytest.approx(expected, rel=1e-5)
+    assert inertia(vectors, TRUTH, K + 3) == pytest.approx(expected, rel=1e-5)  # clusters without members
+    found = KMeans(K, n_init=1, random_state=0).fit(vectors)
+    assert inertia(vectors, found.labels_.astype(np.int64), K) == pytest.approx(found.inertia_, rel=1e-4)
+
+
+def test_names_and_order_mean_nothing() -> None:
+    found = agreed(NOISY)
     renamed = [rng(10 + i).permutation(K)[partition] for i, partition in enumerate(NOISY)]
-    assert adjusted_rand_score(found, consensus(renamed, K, rng())) == 1
+    assert adjusted_rand_score(found, agreed(renamed)) == 1
     order = rng(3).permutation(N)
-    moved = consensus([partition[order] for partition in NOISY], K, rng())
+    moved = agreed([partition[order] for partition in NOISY])
     assert adjusted_rand_score(found[order], moved) == 1
-    assert adjusted_rand_score(found, consensus(NOISY[::-1], K, rng(8))) == 1
+    assert adjusted_rand_score(found, agreed(NOISY[::-1], seed=8)) == 1
 
 
 def test_a_partition_listed_so_often_has_so_many_votes() -> None:
     other = (np.arange(N) // K) % K  # says nothing about the truth
-    assert adjusted_rand_score(TRUTH, consensus([TRUTH, other, TRUTH, TRUTH], K, rng())) == 1
-    assert adjusted_rand_score(other, consensus([TRUTH, other, other, other], K, rng())) == 1
-    twice = consensus([*NOISY, *NOISY], K, rng())
-    assert adjusted_rand_score(consensus(NOISY, K, rng()), twice) == 1
+    assert adjusted_rand_score(TRUTH, agreed([TRUTH, other, TRUTH, TRUTH])) == 1
+    assert adjusted_rand_score(other, agreed([TRUTH, other, other, other])) == 1
+    assert adjusted_rand_score(agreed(NOISY), agreed([*NOISY, *NOISY])) == 1
 
 
-def test_partitions_of_two_cross_to_one_of_four() -> None:
-    assert adjusted_rand_score(TRUTH, consensus([TRUTH // 2, TRUTH % 2], K, rng())) == 1
-
-
-def test_finer_partitions_and_unused_names_take_part() -> None:
+def test_partitions_of_two_cross_to_one_of_four_and_finer_ones_take_part() -> None:
+    assert adjusted_rand_score(TRUTH, agreed([TRUTH // 2, TRUTH % 2])) == 1
     finer = 10 + TRUTH + K * (np.arange(N) % 3)
-    assert adjusted_rand_score(TRUTH, consensus([finer, TRUTH, TRUTH], K, rng())) == 1
+    assert adjusted_rand_score(TRUTH, agreed([finer, TRUTH, TRUTH])) == 1
 
 
-def test_votes_are_one_hot_when_all_agree() -> None:
-    renamed = [rng(seed).permutation(K)[TRUTH] for seed in range(4)]
-    np.testing.assert_array_equal(vote_shares(renamed, TRUTH, K), np.eye(K)[TRUTH])
-
-
-def test_shares_sum_to_one_and_follow_the_votes() -> None:
-    shares = vote_shares(NOISY, TRUTH, K)
-    np.testing.assert_allclose(shares.sum(1), 1, atol=1e-6)
-    assert ((shares > 0) & (shares < 1)).any()
-    np.testing.assert_allclose(shares * 7, np.round(shares * 7), atol=1e-5)
-    other = TRUTH.copy()
-    other[0] = 1
-    np.testing.assert_allclose(vote_shares([TRUTH, other, other, other], TRUTH, K)[0], [0.25, 0.75, 0, 0])
-
-
-def test_a_cluster_without_partner_votes_for_nothing() -> None:
-    agreed, split = np.array([0, 0, 1, 1, 1]), np.array([5, 5, 2, 2, 0])
-    assert match(split, agreed) == {5: 0, 2: 1}
-    np.testing.assert_array_equal(vote_shares([split], agreed, 2), np.eye(2)[agreed])  # the last vote is lost
-    lone = np.array([0, 0, 0, 1, 1])
-    np.testing.assert_allclose(vote_shares([split, lone], agreed, 2)[[2, 4]], [[0.5, 0.5], [0, 1]])
+def test_more_samples_than_representatives_give_the_same_groups() -> None:
+    for seed in range(3):
+        assert adjusted_rand_score(TRUTH, agreed(NOISY, seed=seed, representatives=40)) > 0.98
+        renamed = [rng(i).permutation(K)[TRUTH] for i in range(3)]
+        assert adjusted_rand_score(TRUTH, agreed(renamed, seed=seed, representatives=20)) == 1
 
 
 def test_pairs_are_the_best_of_all_matchings() -> None:

@@ -109,44 +109,46 @@ def test_equal_samples_and_few_samples_have_their_own_place(n: int) -> None:
 def test_far_groups_never_mix() -> None:
     one, other = (normal(20, 3, seed) * 0.05 + 4 * np.eye(3)[seed] for seed in (0, 1))
     one, other = (unit_rows(group.astype(np.float32)) for group in (one, other))
-    together = diffuse(np.concatenate([one, other]), 8, 4)
-    np.testing.assert_allclose(together[:20], diffuse(one, 8, 4), atol=1e-5)
-    np.testing.assert_allclose(together[20:], diffuse(other, 8, 4), atol=1e-5)
+    both = np.concatenate([one, other])
+    together = diffuse(both, mutual_neighbours(both, 8), 4)
+    np.testing.assert_allclose(together[:20], diffuse(one, mutual_neighbours(one, 8), 4), atol=1e-5)
+    np.testing.assert_allclose(together[20:], diffuse(other, mutual_neighbours(other, 8), 4), atol=1e-5)
     assert together[:20].var(0).sum() < 0.7 * one.var(0).sum()
 
 
 def test_no_round_changes_nothing() -> None:
     vectors = unit_rows(normal(10, 3))
-    np.testing.assert_array_equal(diffuse(vectors, 3, 0), vectors)
+    np.testing.assert_array_equal(diffuse(vectors, mutual_neighbours(vectors, 3), 0), vectors)
 
 
 @pytest.mark.parametrize(
-    ("samples", "clusters", "most", "share", "expected"),
-    [(100, 10, 50, 0.5, 5), (100, 10, 50, 1.0, 10), (100, 10, 3, 0.5, 3), (10, 10, 9, 0.5, 1)],
+    ("samples", "clusters", "most", "expected"),
+    [(100, 10, 50, 5), (119, 10, 50, 5), (100, 10, 3, 3), (10, 10, 9, 1), (5, 10, 9, 1)],
 )
-def test_neighbourhoods_are_a_share_of_a_cluster(
-    samples: int, clusters: int, most: int, share: float, expected: int
+def test_a_neighbourhood_is_half_a_cluster_within_bounds(
+    samples: int, clusters: int, most: int, expected: int
 ) -> None:
-    assert neighbours_within(samples, clusters, most, share) == expected
+    assert neighbours_within(samples, clusters, most) == expected
 
 
 def test_spaces_are_what_their_names_say() -> None:
     vectors = normal(90, 6) + 2
-    spaces = make_spaces(vectors, 9, width=4, whitening=0.5, neighbours=8, rounds=2)
-    assert tuple(spaces) == SPACES
-    principal = principal_space(centre(vectors), 4, 0.5)
-    np.testing.assert_array_equal(spaces["principal"], principal)
-    for name, count in (("wide", 8), ("middle", 5), ("near", 2)):
-        np.testing.assert_array_equal(spaces[name], diffuse(principal, count, 2))
-    np.testing.assert_array_equal(spaces["features"], principal_space(centre(vectors), 256, 0.0))
-    assert list(make_spaces(vectors, 9, names=("near", "features"))) == ["near", "features"]
+    found = make_spaces(vectors, 9, width=4, whitening=0.5, neighbours=8, rounds=2)
+    assert tuple(found.vectors) == SPACES
+    principal, features = principal_space(centre(vectors), 4, 0.5), principal_space(centre(vectors), 256, 0.0)
+    graph = mutual_neighbours(principal, 5)
+    np.testing.assert_array_equal(found.graph.toarray(), graph.toarray())
+    for name, plain in (("principal", principal), ("features", features)):
+        np.testing.assert_array_equal(found.vectors[name], plain)  # type: ignore[index]
+        np.testing.assert_array_equal(found.vectors[f"diffused-{name}"], diffuse(plain, graph, 2))  # type: ignore[index]
+    chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
+    assert list(chosen.vectors) == ["diffused-features", "principal"]
 
 
 def test_the_order_and_length_of_samples_do_not_matter() -> None:
     vectors, rng = normal(60, 5) + 1, np.random.default_rng(1)
     order, lengths = rng.permutation(60), rng.uniform(1, 9, size=(60, 1)).astype(np.float32)
-    # After some rounds samples coincide, and which of them are nearest is a matter of rounding.
-    spaces, again = (make_spaces(x, 4, rounds=1) for x in (vectors, (lengths * vectors)[order]))
+    spaces, again = (make_spaces(x, 4).vectors for x in (vectors, (lengths * vectors)[order]))
     for name in spaces:
         np.testing.assert_allclose(again[name], spaces[name][order], atol=1e-4, err_msg=name)
 
@@ -157,7 +159,7 @@ def test_the_order_and_length_of_samples_do_not_matter() -> None:
     ids=["one constant", "constants", "zeros", "one feature", "two samples"],
 )
 def test_degenerate_features_give_finite_spaces(vectors: FloatArray) -> None:
-    for name, space in make_spaces(vectors.astype(np.float32), 2).items():
+    for name, space in make_spaces(vectors.astype(np.float32), 2).vectors.items():
         assert len(space) == len(vectors), name
         assert space.shape[1] >= 1, name
         assert np.isfinite(space).all(), name
