@@ -123,7 +123,7 @@ def test_the_method_is_no_setting(method: Method, where: str, tmp_path: Path) ->
     [
         ("pcd", "source", "label_smoothing=0.2", "label_smoothing"),
         ("pcd", "target", "source_epochs=3", "source_epochs"),
-        ("consensus", "source", "spaces=['near']", "spaces"),
+        ("consensus", "source", "spaces=['features']", "spaces"),
         ("consensus", "target", "domain_centring=false", "domain_centring"),
     ],
 )
@@ -159,8 +159,9 @@ def test_every_setting_changes_the_hash() -> None:
     others: dict[str, Any] = {
         "nesterov": False,
         "domain_centring": False,
-        "domain_transport": False,
-        "spaces": ("near",),
+        "query_centring": False,
+        "starts": 5,
+        "spaces": ("features",),
         "transfer": "own",
     }
     for kind, tune in ((PCDSettings, "head"), (ConsensusSettings, "full")):
@@ -236,12 +237,12 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
-    (tmp_path / "m.toml").write_text('spaces = ["near", "features"]\n')
+    (tmp_path / "m.toml").write_text('spaces = ["principal", "features"]\n')
     settings = read_settings("consensus", "target", tmp_path / "m.toml")
     assert isinstance(settings, ConsensusSettings)
-    assert settings.spaces == ("near", "features")
-    assert settings == given("spaces=['near', 'features']", method="consensus")
-    assert settings.hash != given("spaces=['features', 'near']", method="consensus").hash
+    assert settings.spaces == ("principal", "features")
+    assert settings == given("spaces=['principal', 'features']", method="consensus")
+    assert settings.hash != given("spaces=['features', 'principal']", method="consensus").hash
     assert ConsensusSettings().spaces == SPACES
 
 
@@ -250,12 +251,14 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
     [
         "spaces=[]",
         "spaces=['far']",
-        "spaces='near'",
-        "transfer='maybe'",
+        "spaces='features'",
+        "transfer='consensus'",
         "whitening=1.5",
         "proportion_relaxation=0",
         "neighbours=0",
-        "trusted_agreement=1.1",
+        "prototype_decay=-0.1",
+        "starts=0",
+        "transport_rounds=-1",
         "fitting_epochs=0",
     ],
 )
@@ -273,7 +276,7 @@ def test_the_list_of_settings_tells_name_default_side_and_meaning(method: Method
     assert all(entry["meaning"] for entry in listed)
     assert {e["name"]: e["default"] for e in listed} == SETTINGS[method]().model_dump(mode="json")
     sides = {entry["name"]: entry["side"] for entry in listed}
-    own = {"pcd": "source_epochs", "consensus": "source_starts"}[method]
+    own = {"pcd": "source_epochs", "consensus": "transport_rounds"}[method]
     assert (sides[own], sides["batch_size"]) == ("source", "both")
 
 
@@ -290,7 +293,7 @@ def test_a_side_sees_its_own_settings_and_the_common_ones() -> None:
     ("changed", "others"),
     [
         (PCDSettings(label_smoothing=0.3, clustering_epochs=2), PCDSettings()),
-        (ConsensusSettings(spaces=("near",), transfer="own"), ConsensusSettings()),
+        (ConsensusSettings(spaces=("features",), transfer="own"), ConsensusSettings()),
     ],
 )
 def test_sources_alike_have_equal_settings_whatever_the_target_does(

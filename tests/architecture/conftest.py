@@ -16,7 +16,7 @@ import pytest
 
 EVERY = ["--accelerator", "cpu", "--set", "bottleneck_width=8", "--set", "batch_size=16"]
 QUICK = {
-    "consensus": ["--method", "consensus", *EVERY, "--set", "fitting_epochs=2"],
+    "consensus": ["--method", "consensus", *EVERY, "--set", "starts=1"],
     "pcd-source": ["--method", "pcd", *EVERY, "--set", "source_epochs=2"],
     "pcd": ["--method", "pcd", *EVERY, "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"],
 }

@@ -24,8 +24,7 @@ from ucds.training.model_file import load_model
 
 N, K = 48, 4
 TRUTH = np.arange(N) % K
-SHORT_SOURCE = ("--set", "fitting_epochs=3", "--accelerator", "cpu")
-SHORT = (*SHORT_SOURCE, "--set", "space_partitions=4")
+SHORT = ("--set", "fitting_epochs=3", "--set", "starts=1", "--accelerator", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def found_by(run: Path, data: Path) -> np.ndarray:
 def test_consensus_is_the_method_by_default(vectors: Path, tmp_path: Path) -> None:
     source, target, labels = tmp_path / "source", tmp_path / "target", tmp_path / "labels.json"
     data = ("train-source", vectors / "source.npz", "--clusters", K)
-    run_successfully(*data, "--out", source, *SHORT_SOURCE)
+    run_successfully(*data, "--out", source, *SHORT)
     card = load_model(source).card
     assert (card.stages, card.tune, card.unit_features) == (("cluster-domains",), "head", True)
     assert card.domains == ("east", "west")
@@ -70,7 +69,7 @@ def test_consensus_is_the_method_by_default(vectors: Path, tmp_path: Path) -> No
     card = load_model(target, role="target").card
     assert (card.stages, card.tune) == (("agree", "fit-target"), "head")
     told = json.loads((target / "transfer.json").read_text())
-    assert told["use"] == "consensus"
+    assert told["use"] == "adopted"
     assert told["sentence"] in done.err.splitlines()
     assert "%" in told["sentence"]
     assert score(found_by(target, vectors / "target.npy"), TRUTH).accuracy == 1
@@ -122,15 +121,18 @@ def test_method_and_tune_are_what_is_said(
 
 
 def test_a_file_of_settings_serves_both_sides_and_single_settings_win(vectors: Path, tmp_path: Path) -> None:
-    (tmp_path / "both.toml").write_text("source_starts = 3\nspace_partitions = 4\nfitting_epochs = 9\n")
+    (tmp_path / "both.toml").write_text(
+        "transport_rounds = 2\nneighbours = 4\nstarts = 2\nfitting_epochs = 9\n"
+    )
     more = ("--clusters", K, "--config", tmp_path / "both.toml", "--set", "fitting_epochs=2")
     run_successfully("train-source", vectors / "source.npz", "--out", tmp_path / "source", *more)
     run_successfully("train-target", vectors / "target.npy", "--out", tmp_path / "target", *more)
     source, target = (described(tmp_path / side)["settings"] for side in ("source", "target"))
-    assert (source["source_starts"], target["space_partitions"]) == (3, 4)
+    assert (source["transport_rounds"], target["neighbours"]) == (2, 4)
     assert source["fitting_epochs"] == target["fitting_epochs"] == 2
-    assert "space_partitions" not in source
-    assert "source_starts" not in target
+    assert source["starts"] == target["starts"] == 2
+    assert "neighbours" not in source
+    assert "transport_rounds" not in target
 
 
 def test_the_setting_that_lays_down_the_transfer_is_told(vectors: Path, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> No
     """SIGKILL while the model is fitted; the resumed run ends with the same bits."""
 
     def arguments(out: str) -> list[str]:
-        settings = ("--set", "fitting_epochs=40", "--set", "space_partitions=2", "--set", "batch_size=8")
+        settings = ("--set", "fitting_epochs=40", "--set", "starts=2", "--set", "batch_size=8")
         more = ("--labels", str(vectors / "labels.json"), "--out", str(tmp_path / out))
         run = ("train-target", str(vectors / "target.npy"), *more, *settings)
         return [*run, "--accelerator", "cpu"]

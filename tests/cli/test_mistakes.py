@@ -122,8 +122,8 @@ SETTINGS = {
     "setting of a wrong type": (source("--set", "batch_size=many"), "batch_size: input should be"),
     "setting out of range": (source(*PCD, "--set", "epsilon=0"), "epsilon: input should be greater"),
     "setting of the other method, consensus": (
-        source(*PCD, "--set", "source_starts=3"),
-        "'source_starts' is a setting of method 'consensus'",
+        source(*PCD, "--set", "transport_rounds=3"),
+        "'transport_rounds' is a setting of method 'consensus'",
     ),
     "setting of the other method, pcd": (
         target("--set", "epsilon=0.1"),
@@ -134,8 +134,8 @@ SETTINGS = {
         "'refinement_epochs' is a setting of the other side, not of the source",
     ),
     "setting of the provider for the client": (
-        target("--set", "source_starts=3"),
-        "'source_starts' is a setting of the other side, not of the target",
+        target("--set", "transport_rounds=3"),
+        "'transport_rounds' is a setting of the other side, not of the target",
     ),
     "method as a setting": (source("--set", "method=pcd"), "choose it with --method"),
     "tune given twice": (

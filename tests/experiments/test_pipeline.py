@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.
 PCD = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
-CONSENSUS = ConsensusSettings(bottleneck_width=16)
+CONSENSUS = ConsensusSettings(starts=1, bottleneck_width=16)
 OPTIONS = TaskOptions((PCD, CONSENSUS), seed=0, accelerator="cpu")
 Blobs = Callable[..., dict[str, Any]]
 
@@ -60,15 +60,11 @@ OTHERS: Mapping[str, Any] = {
     "ensemble_momentum": 0.1,
     "clustering_epochs": 7,
     "refinement_epochs": 7,
-    "spaces": ("near",),
-    "space_width": 3,
-    "whitening": 0.1,
+    "spaces": ("principal",),
     "neighbours": 3,
     "diffusion_rounds": 1,
-    "space_partitions": 2,
     "transfer": "own",
-    "trusted_agreement": 0.5,
-    "least_agreement": 0.1,
+    "prototype_decay": 0.1,
 }
 """Another value for every setting of the target's side."""
 
@@ -118,7 +114,7 @@ def counting(task: Task) -> tuple[Ask, list[TrainedModel]]:
     ("method", "of_target", "of_source"),
     [
         ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
-        ("consensus", {"spaces": ("features",)}, {"source_starts": 1}),
+        ("consensus", {"spaces": ("features",)}, {"transport_rounds": 1}),
     ],
 )
 def test_a_shared_source_changes_no_result_and_is_learned_once(

@@ -111,7 +111,7 @@ EVERY = (
         ({"kmeans": {"restarts": 9}}, {"kmeans"}),
         ({"epsilon": 0.5}, {"po", "so", "to", "ao", "pcd"}),
         ({"neighbours": 3}, {"consensus-source", "consensus-alone", "consensus"}),
-        ({"spaces": ["near"]}, {"consensus-source", "consensus-alone", "consensus"}),
+        ({"spaces": ["features"]}, {"consensus-source", "consensus-alone", "consensus"}),
         ({"bottleneck_width": 4}, set(EVERY) - {"kmeans"}),
     ],
 )

@@ -33,7 +33,7 @@ Blobs = Callable[..., dict[str, Any]]
 @parametrize_with_checks(
     [
         SourceClustering(method="pcd", settings=SHORT, random_state=0),
-        SourceClustering(settings={"source_starts": 1}, random_state=0),
+        SourceClustering(settings={"starts": 1}, random_state=0),
     ]
 )
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
@@ -248,7 +248,7 @@ def test_clones_and_survives_pickling(blobs: Blobs) -> None:
 @pytest.mark.parametrize("method", ["pcd", "consensus"])
 def test_survives_its_run_folder(method: str, blobs: Blobs, tmp_path: Path) -> None:
     x, domain = two_domains(blobs)
-    settings = BRIEF if method == "pcd" else {"source_starts": 1}
+    settings = BRIEF if method == "pcd" else {"starts": 1}
     source = brief(method=method, settings=settings).fit(x, sample_domain=domain)
     source.save(tmp_path / "run")
     again = SourceClustering.load(tmp_path / "run", accelerator="cpu")
@@ -270,7 +270,7 @@ def test_only_a_finished_source_run_is_loaded(blobs: Blobs, tmp_path: Path) -> N
         brief().save(tmp_path / "run")
     with pytest.raises(InputError, match="is not a run folder"):
         SourceClustering.load(tmp_path)
-    TargetClustering(4, settings={"fitting_epochs": 1}).fit(two_domains(blobs)[0]).save(tmp_path / "target")
+    TargetClustering(4, settings={"starts": 1}).fit(two_domains(blobs)[0]).save(tmp_path / "target")
     with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
         SourceClustering.load(tmp_path / "target")
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.
 
 BRIEF = {
     "pcd": ucds.PCDSettings(source_epochs=2, bottleneck_width=8),
-    "consensus": ucds.ConsensusSettings(source_starts=2, bottleneck_width=8),
+    "consensus": ucds.ConsensusSettings(starts=2, bottleneck_width=8),
 }
 CPU = ucds.RunOptions(seed=3, accelerator="cpu")
 
