@@ -36,6 +36,7 @@ check: setup  ## Lint, types, import contracts, docstrings
 
 bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/sinkhorn.py
+	$(BIN)/python benchmarks/consensus.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/serving.py
