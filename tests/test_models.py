@@ -220,6 +220,27 @@ def test_a_head_that_does_not_fit_is_refused(
         unit_model(head)
 
 
+def test_recentring_is_subtracting_another_mean_by_hand() -> None:
+    torch.manual_seed(0)
+    axes, _ = torch.linalg.qr(torch.randn(5, 3))
+    mean, other = torch.randn(5), torch.randn(5)
+    variances, prototypes = torch.rand(3), torch.randn(3, 4)
+    model = ClusteringModel(
+        identity_backbone(5),
+        4,
+        bottleneck_width=6,
+        unit_features=True,
+        head=ProjectionHead(axes, mean, variances, prototypes),
+    ).eval()
+    inputs, before = torch.randn(7, 5), state_digest(model.state_dict())
+    seen = model.recentred(other)
+    by_hand = (nn.functional.normalize(inputs, dim=1) - other) @ axes @ prototypes
+    torch.testing.assert_close(seen(inputs).logits, by_hand, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.recentred(mean)(inputs).logits, model(inputs).logits)
+    assert state_digest(model.state_dict()) == before  # it is a copy
+    assert not seen.training
+
+
 def test_the_digest_is_of_weights_and_names() -> None:
     def linear(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> nn.Module:
         module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))

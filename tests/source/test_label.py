@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.math.metrics import score
+from ucds.training.inference import FEWEST_TO_CENTRE
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+BRIEF = ucds.ConsensusSettings(starts=1)
 
 
 @pytest.fixture
@@ -21,7 +25,9 @@ def provider(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     np.savez(tmp_path / "domains.npz", a=vectors["a"], b=vectors["b"])
     np.save(tmp_path / "target.npy", vectors["t"])
     options = ucds.RunOptions(accelerator="cpu")
-    return ucds.train_source(tmp_path / "domains.npz", tmp_path / "clinic", 4, options=options).folder
+    return ucds.train_source(
+        tmp_path / "domains.npz", tmp_path / "clinic", 4, settings=BRIEF, options=options
+    ).folder
 
 
 def test_the_function_and_the_command_write_the_same_labels(
@@ -34,8 +40,26 @@ def test_the_function_and_the_command_write_the_same_labels(
     assert ucds.ClusterLabels.load(own).fingerprint == labels.fingerprint
     assert (labels.provider, labels.n_clusters) == ("clinic", 4)
     assert labels.ids == tuple(str(i) for i in range(30))
-    predicted = ucds.load(provider, accelerator="cpu").predict(np.load(samples))
+    predicted = ucds.load(provider, accelerator="cpu").predict(np.load(samples))  # 30: too few to centre
     np.testing.assert_array_equal(labels.labels, predicted)
+
+
+def test_a_folder_is_seen_from_its_own_mean_and_single_rows_are_not(
+    provider: Path, tmp_path: Path, blobs: Callable[..., Any]
+) -> None:
+    """A shift of the whole folder moves single answers, and the labels of the folder stay right."""
+    truth = np.arange(FEWEST_TO_CENTRE) % 4
+    target = blobs({"t": FEWEST_TO_CENTRE})["t"] + np.float32([4, 0, 0, 0, 0, 0])
+    np.save(tmp_path / "shifted.npy", target)
+    labels = ucds.label(provider, tmp_path / "shifted.npy", accelerator="cpu").labels
+    model = ucds.load(provider, accelerator="cpu")
+    alone = [int(model.predict(row[None])[0]) for row in target]
+    assert score(labels, truth).accuracy > score(np.array(alone), truth).accuracy
+    expected = model.outputs(model.open(target), recentred=True)[1].argmax(1)
+    np.testing.assert_array_equal(labels, expected)
+    np.save(tmp_path / "fewer.npy", target[:-1])
+    fewer = ucds.label(provider, tmp_path / "fewer.npy", accelerator="cpu").labels
+    np.testing.assert_array_equal(fewer, alone[:-1])
 
 
 def test_nothing_is_written_unless_asked_for(provider: Path, tmp_path: Path) -> None:
@@ -46,7 +70,9 @@ def test_nothing_is_written_unless_asked_for(provider: Path, tmp_path: Path) -> 
 
 def test_a_clients_model_labels_nothing(provider: Path, tmp_path: Path) -> None:
     options = ucds.RunOptions(accelerator="cpu")
-    ucds.train_target(tmp_path / "target.npy", tmp_path / "own", n_clusters=4, options=options)
+    ucds.train_target(
+        tmp_path / "target.npy", tmp_path / "own", n_clusters=4, settings=BRIEF, options=options
+    )
     with pytest.raises(ucds.InputError, match="only one of role 'source'"):
         ucds.label(tmp_path / "own", tmp_path / "target.npy")
     with pytest.raises(ucds.InputError, match="is not a run folder"):

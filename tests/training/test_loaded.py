@@ -14,6 +14,7 @@ from ucds import load
 from ucds.backbones import Backbone, build_backbone, identity_backbone, module_backbone
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
+from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
@@ -25,7 +26,11 @@ VECTORS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
 def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
     model = ClusteringModel(
-        backbone, K, bottleneck_width=7, generator=torch.Generator().manual_seed(0)
+        backbone,
+        K,
+        bottleneck_width=7,
+        unit_features=card.get("unit_features", False),
+        generator=torch.Generator().manual_seed(0),
     ).eval()
     values: dict[str, Any] = {"role": "target", "tune": "head", **card}
     described = ModelCard(
@@ -50,6 +55,14 @@ def of_vectors(tmp_path: Path) -> Model:
 def of_images(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
     backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
     return made(backbone, tmp_path / "cache", tune=request.param)
+
+
+def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
+    """Logits of a head without axes left out, as seen from the mean of these vectors, by hand."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    state = model.stored.model.state_dict()
+    weight = state["encoder.bottleneck.linear.weight"].numpy() / np.sqrt(1 + 1e-5)
+    return np.asarray((unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy())
 
 
 class Labelled(torch.utils.data.Dataset[Any]):
@@ -77,6 +90,36 @@ def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
     assert of_vectors.predict(VECTORS).dtype == np.int64
     assert probabilities.dtype == of_vectors.transform(VECTORS).dtype == np.float32
     assert (of_vectors.n_clusters, of_vectors.role) == (K, "target")
+
+
+@pytest.mark.parametrize("count", [FEWEST_TO_CENTRE - 1, FEWEST_TO_CENTRE, 5000])
+@pytest.mark.parametrize("recentres", [True, False])
+def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_gains(
+    count: int, recentres: bool, tmp_path: Path
+) -> None:
+    model = made(identity_backbone(5), tmp_path, unit_features=True, recentres=recentres)
+    vectors = np.random.default_rng(2).normal(1, size=(count, 5)).astype(np.float32)
+    data = model.open(vectors)
+    plain, seen = model.outputs(data)[1], model.outputs(data, recentred=True)[1]
+    np.testing.assert_array_equal(model.predict_proba(vectors), plain)
+    if not recentres or count < FEWEST_TO_CENTRE:
+        np.testing.assert_array_equal(seen, plain)
+        return
+    expected = torch.from_numpy(centred(vectors, model)).softmax(1)
+    np.testing.assert_allclose(seen, expected, atol=1e-5)
+    assert np.abs(seen - plain).max() > 0.01
+    np.testing.assert_array_equal(model.predict_proba(vectors), plain)  # the model itself is as it was
+
+
+def test_images_are_seen_from_the_mean_of_their_features(tmp_path: Path) -> None:
+    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
+    pixels = np.random.default_rng(3).integers(256, size=(FEWEST_TO_CENTRE, 28, 28, 3), dtype=np.uint8)
+    model = made(backbone, tmp_path / "cache", unit_features=True, recentres=True)
+    data = model.open(pixels)
+    with torch.no_grad():
+        features = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(32))))
+    expected = torch.from_numpy(centred(features.numpy(), model)).softmax(1)
+    np.testing.assert_allclose(model.outputs(data, recentred=True)[1], expected, atol=1e-4)
 
 
 def test_files_tensors_and_torch_datasets_of_vectors(of_vectors: Model, tmp_path: Path) -> None:
