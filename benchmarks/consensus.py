@@ -22,7 +22,7 @@ import sklearn
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering
 from ucds.math.metrics import score
