@@ -49,7 +49,7 @@ def test_a_folder_is_seen_from_its_own_mean_and_single_rows_are_not(
 ) -> None:
     """A shift of the whole folder moves single answers, and the labels of the folder stay right."""
     truth = np.arange(FEWEST_TO_CENTRE) % 4
-    target = blobs({"t": FEWEST_TO_CENTRE})["t"] + np.float32([4, 0, 0, 0, 0, 0])
+    target = blobs({"t": FEWEST_TO_CENTRE})["t"] + np.float32([20, 0, 0, 0, 0, 0])
     np.save(tmp_path / "shifted.npy", target)
     labels = ucds.label(provider, tmp_path / "shifted.npy", accelerator="cpu").labels
     model = ucds.load(provider, accelerator="cpu")
