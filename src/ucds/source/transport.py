@@ -59,7 +59,7 @@ def _cluster(
         [vectors[domain == d] for d in range(len(data.samples.domain_names))],
         n_clusters,
         numpy_generator(session.runtime.seed, STAGE),
-        width=settings.space_width,
+        width=min(settings.space_width, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
         relaxation=settings.proportion_relaxation,
         rounds=settings.transport_rounds,
