@@ -83,7 +83,7 @@ def cluster_domains(
         centre(vectors, own if centred else mean) for vectors, own in zip(domains, means, strict=True)
     ]
     axes, scales = principal_axes(np.concatenate(directions), width)
-    axes = np.asarray(axes / scales**whitening * scales[0] ** whitening, dtype=np.float32)
+    axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
     samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
     # Step 2: each domain by itself.
     partitions = [
