@@ -45,6 +45,14 @@ def test_clear_groups_are_found_alone() -> None:
     np.testing.assert_array_equal(found.stability.shares, np.eye(K)[found.partition])
 
 
+def test_noise_without_groups_is_doubtful_and_clear_groups_are_not() -> None:
+    noise = np.random.default_rng(0).normal(size=(150, 40)).astype(np.float32)
+    found = agree(noise, K, ConsensusSettings(starts=4), np.random.default_rng(0))
+    assert found.doubtful
+    assert found.own_agreement < 0.3
+    assert not run(CLEAR, starts=2).doubtful
+
+
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_right_labels_do_no_harm_in_any_use(transfer: str) -> None:
     found = run(CLEAR, (TRUTH + 1) % K, transfer=transfer)

@@ -156,6 +156,7 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
     assert not (tmp_path / "run" / "transfer.json").exists()
     assert json.loads((tmp_path / "run" / "stability.json").read_text()) == {
         "agreement": pytest.approx(1),
+        "own_agreement": pytest.approx(1),
         "doubtful": False,
     }
     (said,) = listener.said

@@ -81,6 +81,22 @@ def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: i
     return Vote(found, joined, candidates[best])
 
 
+def compared(spaces: Sequence[Sequence[Partition]]) -> list[Partition]:
+    """Select the partitions by which spaces are compared: the first of each, or all of a single space."""
+    return [space[0] for space in spaces] if len(spaces) > 1 else list(spaces[0])
+
+
+def agreement_of_spaces(spaces: Sequence[Sequence[Partition]]) -> float:
+    """Compute the mean adjusted mutual information of clusterings in different spaces.
+
+    Args:
+        spaces: partitions ``(n,)`` of each space, as in :class:`Vote`.
+    """
+    several = compared(spaces)
+    pairs = [(a, b) for i, a in enumerate(several) for b in several[:i]]
+    return float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
+
+
 def _consensus_of_half(
     found: list[list[Partition]], joined: Memberships, n_clusters: int, rng: np.random.Generator
 ) -> Partition:

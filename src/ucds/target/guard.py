@@ -25,6 +25,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from ucds.choices import Transfer
 from ucds.data.samples import IntArray
 from ucds.math.partitions import Partition
+from ucds.math.vote import agreement_of_spaces, compared
 
 Use = Literal["own", "hint", "opinion", "adopted"]
 """Use of the provider's labels, see :data:`WEIGHTS`."""
@@ -139,12 +140,10 @@ def weigh_labels(
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         transfer: use of the labels, or ``"guarded"``.
     """
-    # With one space only, its clusterings are compared.
-    several = [space[0] for space in own] if len(own) > 1 else list(own[0])
-    pairs = [(a, b) for i, a in enumerate(several) for b in several[:i]]
+    several = compared(own)
     found = Evidence(
         use="own",
-        own_agreement=float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0,
+        own_agreement=agreement_of_spaces(own),
         provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
         own_consistency=float(np.mean([consistency(graph, one[rows], rows) for one in several])),
         provider_consistency=consistency(graph, labels, rows),
