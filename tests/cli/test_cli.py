@@ -85,6 +85,7 @@ def test_the_same_command_gives_the_same_files(vectors: Path, tmp_path: Path) ->
     one, two = (json.loads((tmp_path / f"{out}.json").read_text()) for out in ("one", "two"))
     assert one.pop("provider") == "one"
     assert two.pop("provider") == "two"
+    assert one.pop("digest") != two.pop("digest")  # it covers the provider's name
     assert one == two
     log = [(tmp_path / out / "log.jsonl").read_text() for out in ("one", "two")]
     assert log[0] == log[1] != ""

@@ -165,7 +165,7 @@ def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> No
 
     def arguments(out: str) -> list[str]:
         settings = ("--set", "fitting_epochs=40", "--set", "starts=2", "--set", "batch_size=8")
-        more = ("--labels", str(vectors / "labels.json"), "--out", str(tmp_path / out))
+        more = ("--labels", str(vectors / "labels.json"), "--out", str(tmp_path / out), "--tune", "full")
         run = ("train-target", str(vectors / "target.npy"), *more, *settings)
         return [*run, "--accelerator", "cpu"]
 

@@ -35,12 +35,12 @@ SETTINGS = PCDSettings(
 class MadeImages:
     """Random 16 x 16 images, in memory."""
 
-    keys: tuple[bytes, ...] = ()
     fingerprint = "made"
 
     def __init__(self, sizes: dict[str, int]) -> None:
         n = sum(sizes.values())
         self.ids = tuple(str(i) for i in range(n))
+        self.keys = tuple(name.encode() for name in self.ids)
         self.domain_names = tuple(sizes)
         self.domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
         self.images = np.random.default_rng(n).integers(256, size=(n, 3, 16, 16), dtype=np.uint8)

@@ -114,7 +114,7 @@ def counting(task: Task) -> tuple[Ask, list[TrainedModel]]:
     ("method", "of_target", "of_source"),
     [
         ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
-        ("consensus", {"spaces": ("features",)}, {"transport_rounds": 1}),
+        ("consensus", {"prototype_decay": 0.1}, {"transport_rounds": 1}),
     ],
 )
 def test_a_shared_source_changes_no_result_and_is_learned_once(

@@ -56,7 +56,7 @@ def page_file(client: Path) -> Path:
     return ucds.report(client, accelerator="cpu").path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread
 def browser() -> Iterator[Any]:
     """A headless Chromium; without one on the machine the test is skipped."""
     if CHROMIUM is None:
