@@ -92,7 +92,7 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out", "--help"}
     assert options("train-source") == shared | {"--domains"}
     own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http", "--no-report"}
-    own |= {"--ca-file", "--overdraw"}
+    own |= {"--ca-file", "--overdraw", "--constraints"}
     assert options("train-target") == shared | own
 
 

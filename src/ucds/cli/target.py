@@ -137,6 +137,10 @@ def train_target_command(
         str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
     ] = None,
     max_queries: MaxQueriesOption = None,
+    constraints: Annotated[
+        Path | None,
+        typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
+    ] = None,
     no_report: NoReportOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
@@ -156,6 +160,7 @@ def train_target_command(
         labels=labels if url is None else service.client(url),
         n_clusters=clusters,
         max_queries=max_queries,
+        constraints=constraints,
         encoder=training.encoder(),
         settings=settings,
         options=training.run_options(work.accelerator),

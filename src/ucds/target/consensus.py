@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
+from ucds.errors import UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.constraints import Constraints, carry_shares, constrain, unmet
 from ucds.math.partitions import Memberships, Partition, blend, consensus, share_unmatched
 from ucds.math.spaces import (
     FloatArray,
@@ -148,6 +151,7 @@ def fit_target_by_consensus(
     n_clusters: int,
     labels: ClusterLabels | None,
     cache: Path | None,
+    corrections: Constraints | None = None,
 ) -> TrainedModel:
     """Cluster the frozen features of the target, and fit a model to the shares of the resampled votes.
 
@@ -161,7 +165,7 @@ def fit_target_by_consensus(
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, data, n_clusters, labels),
+        lambda vectors: _cluster(session, vectors, data, n_clusters, labels, corrections),
         cache,
     )
     fit_assignments(session, "fit-target", training.trained, training.data, shares)
@@ -174,6 +178,7 @@ def _cluster(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
+    corrections: Constraints | None,
 ) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     hard, rows, provider_clusters = None, None, None
@@ -190,6 +195,9 @@ def _cluster(
     )
     _report(session, agreed)
     shares = agreed.stability.shares
+    if corrections is not None:
+        # Step 6: what a person corrected in the report of an earlier run.
+        shares = _corrected(agreed, vectors, corrections)
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), session.settings.bottleneck_width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
@@ -201,6 +209,18 @@ def _cluster(
         shares,
         time.monotonic() - started,
     )
+
+
+def _corrected(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> FloatArray:
+    """Correct the clusters, and return the shares that follow from them."""
+    shares = agreed.stability.shares
+    partition = constrain(agreed.partition, centre(vectors), corrections, shares.shape[1])
+    count, given = unmet(partition, corrections), len(corrections.together + corrections.apart)
+    if count:
+        reason = "they contradict others, or need more --clusters"
+        message = f"{count} of {given} corrections cannot be met: {reason}"
+        warnings.warn(message, UcdsWarning, stacklevel=2)
+    return carry_shares(shares, agreed.partition, partition)
 
 
 def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:

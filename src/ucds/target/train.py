@@ -10,6 +10,7 @@ from ucds.errors import InputError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.ask import ask_for_run
+from ucds.target.corrections import Corrections
 from ucds.target.fit import fit_target
 from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
 from ucds.training.prepare import TrainedModel
@@ -26,6 +27,7 @@ def train_target(
     labels: str | Path | ClusterLabels | LabelClient | None = None,
     n_clusters: int | None = None,
     max_queries: int | None = None,
+    constraints: str | Path | None = None,
     encoder: EncoderOptions | None = None,
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
@@ -40,6 +42,8 @@ def train_target(
         labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
         n_clusters: number of clusters, K; the provider's if ``None``.
         max_queries: number of samples to have labelled by a service, well spread; all if ``None``.
+        constraints: file of corrections that were saved in the report of an earlier run on these samples;
+            for the consensus method. None if ``None``.
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
             consensus method, whose defaults are used if ``None``.
@@ -48,13 +52,14 @@ def train_target(
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        InputError: inputs, labels, settings or the run folder cannot be used.
-        DamagedFileError: the label file cannot be read.
+        InputError: inputs, labels, corrections, settings or the run folder cannot be used.
+        DamagedFileError: the label file or the file of corrections cannot be read.
         ServiceUnavailableError: the service cannot be reached, or could not answer in time.
         RefusedError: the service refuses, or the budget is used up.
 
     Warns:
-        UcdsWarning: only some samples have a label, or ``max_queries`` is ignored.
+        UcdsWarning: only some samples have a label, some corrections cannot be met, or ``max_queries`` is
+            ignored.
     """
     if labels is None and n_clusters is None:
         raise InputError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
@@ -63,6 +68,7 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     check_run_folder(out, Path(images), options)
+    corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
     inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
     if isinstance(labels, LabelClient):
@@ -73,11 +79,20 @@ def train_target(
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
+    known = None if corrected is None else corrected.among(samples.ids)
 
     def train(session: Session[MethodSettings]) -> TrainedModel:
         if aligned is not None and session.runtime.rank == 0:
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory)
+        return fit_target(
+            session,
+            inputs.backbone,
+            inputs.data,
+            clusters,
+            aligned,
+            cache=cache.directory,
+            corrections=known,
+        )
 
     return train_run(
         out,
@@ -88,5 +103,9 @@ def train_target(
         options,
         reporter,
         train,
-        identity={"labels": aligned and aligned.fingerprint, "images": str(Path(images).resolve())},
+        identity={
+            "labels": aligned and aligned.fingerprint,
+            "corrections": corrected and corrected.fingerprint,
+            "images": str(Path(images).resolve()),
+        },
     )

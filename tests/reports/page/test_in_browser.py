@@ -139,8 +139,8 @@ def test_corrections_are_made_with_the_mouse(opened: Opened, page_file: Path, tm
     assert page.input_value("[data-merge='0']") == "1"
     content = saved(page, "#save-corrections")
     typical = [ids(page, page.evaluate("k => DATA.typical[k]", k)) for k in range(3)]
-    assert content["moved"] == [{"sample": ids(page, [moved])[0], "cluster": 2, "with": typical[2]}]
-    assert content["merged"] == [{"clusters": [1, 0], "samples": [typical[1], typical[0]]}]
+    move, merge = {"one": ids(page, [moved]), "other": typical[2]}, {"one": typical[1], "other": typical[0]}
+    assert (content["together"], content["apart"]) == ([move, merge], [])
     assert page.inner_text("#status") == "No names, 2 corrections."
     page.click("#entered button >> nth=0")
     page.click("#entered button >> nth=0")
@@ -165,20 +165,27 @@ def test_corrections_are_made_with_the_keyboard_alone(opened: Opened, page_file:
     page.keyboard.press("Space")
     assert page.locator("#gallery .thumb").count() == len(places(page, 2))
     page.keyboard.press("Escape")
-    (entry,) = saved(page, "#save-corrections")["moved"]
-    assert (entry["sample"], entry["cluster"]) == (sample, 0)
+    (entry,) = saved(page, "#save-corrections")["together"]
+    typical = ids(page, page.evaluate("DATA.typical[0]"))
+    assert entry == {"one": [sample], "other": typical}
 
 
-def test_questions_are_answered_changed_and_taken_back(opened: Opened, page_file: Path) -> None:
+def test_questions_are_answered_changed_and_taken_back(
+    opened: Opened, page_file: Path, tmp_path: Path
+) -> None:
     page = opened(page_file)
-    question = page.locator("[data-question]").first
-    pair = ids(page, [int(i) for i in question.get_attribute("data-question").split()])
+    question = page.locator("[data-question='0']")
+    one, other = (ids(page, group) for group in page.evaluate("DATA.questions[0]"))
+    pair = {"one": one, "other": other}
     yes, no = question.locator("[data-answer='same']"), question.locator("[data-answer='different']")
     yes.click()
-    assert saved(page, "#save-corrections")["same"] == [pair]
+    assert saved(page, "#save-corrections")["together"] == [pair]
     no.click()
     content = saved(page, "#save-corrections")
-    assert (content["same"], content["different"]) == ([], [pair])
+    assert (content["together"], content["apart"]) == ([], [pair])
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    page.set_input_files("#open", tmp_path / "c.json")
+    assert saved(page, "#save-corrections") == content
     assert no.get_attribute("aria-pressed") == "true"
     no.click()
     assert page.is_disabled("#save-corrections")

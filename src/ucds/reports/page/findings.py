@@ -12,6 +12,7 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import IntArray, Samples
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.constraints import Pair
 from ucds.math.exemplars import Exemplars, find_exemplars, find_outliers
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
@@ -42,7 +43,7 @@ class Findings:
         exemplars: samples that show what each cluster is.
         outliers: samples that are far from all others.
         duplicates: groups of samples that are nearly the same.
-        questions: ``(m, 2)`` pairs of samples about which a person's answer would tell most.
+        questions: pairs of groups of samples about which a person's answer would tell most.
         answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
         truth: classes of the samples, if they lie in class folders.
         pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
@@ -56,7 +57,7 @@ class Findings:
     exemplars: list[Exemplars]
     outliers: IntArray
     duplicates: list[IntArray]
-    questions: IntArray
+    questions: list[Pair]
     answers: IntArray | None
     truth: GroundTruth | None
     pictures: Pictures | None
@@ -135,7 +136,7 @@ def find_facts(
         exemplars=exemplars,
         outliers=find_outliers(features),
         duplicates=group_near_duplicates(features, small),
-        questions=choose_questions(probabilities, exemplars),
+        questions=choose_questions(features, probabilities, exemplars),
         answers=np.array([given.get(name, -1) for name in ids]) if given else None,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,

@@ -125,6 +125,7 @@ def _data(
         "overruled": None if findings.overruled is None else findings.overruled.astype(int).tolist(),
         "classes": truth and {"names": truth.names, "of": truth.classes.tolist()},
         "typical": [each.typical[:_STANDING_FOR].tolist() for each in findings.exemplars],
+        "questions": [[group.tolist() for group in pair] for pair in findings.questions],
         "outliers": findings.outliers.tolist(),
         "twins": np.concatenate(twins).tolist() if twins else [],
         "sheets": len(sheets.files) if sheets else 0,

@@ -35,14 +35,14 @@ function withdraw(correction) {
 function subject(c) {
   if (c.kind === "moved") return `moved ${c.sample}`;
   if (c.kind === "merged") return `merged ${Math.min(c.one, c.other)} ${Math.max(c.one, c.other)}`;
-  return `pair ${Math.min(...c.pair)} ${Math.max(...c.pair)}`;
+  return `question ${c.question}`;
 }
 
 function sentence(c) {
   if (c.kind === "moved") return `${DATA.ids[c.sample]} belongs to ${clusterName(c.to)}`;
   if (c.kind === "merged") return `${clusterName(c.one)} and ${clusterName(c.other)} are one`;
-  const [one, other] = c.pair.map((i) => DATA.ids[i]);
-  return `${one} and ${other} belong ${c.kind === "same" ? "to one cluster" : "to two clusters"}`;
+  const [one, other] = DATA.questions[c.question].map((group) => DATA.ids[group[0]]);
+  return `What is like ${one} and what is like ${other} are ${c.kind === "same" ? "one cluster" : "two clusters"}`;
 }
 
 function moveOf(sample) {
@@ -76,16 +76,15 @@ function namesFile() {
 }
 
 function correctionsFile() {
-  const of = (kind) => state.corrections.filter((c) => c.kind === kind);
-  const pairs = (kind) => of(kind).map((c) => c.pair.map((i) => DATA.ids[i]));
-  return {
-    format: "ucds-corrections/1",
-    model: DATA.model,
-    merged: of("merged").map((c) => ({ clusters: [c.one, c.other], samples: [typicalIds(c.one), typicalIds(c.other)] })),
-    moved: of("moved").map((c) => ({ sample: DATA.ids[c.sample], cluster: c.to, with: typicalIds(c.to) })),
-    same: pairs("same"),
-    different: pairs("different"),
+  const groups = (c) => {
+    if (c.kind === "moved") return { one: [DATA.ids[c.sample]], other: typicalIds(c.to) };
+    if (c.kind === "merged") return { one: typicalIds(c.one), other: typicalIds(c.other) };
+    const [one, other] = DATA.questions[c.question].map((group) => group.map((i) => DATA.ids[i]));
+    return { one, other };
   };
+  const apart = state.corrections.filter((c) => c.kind === "different");
+  const together = state.corrections.filter((c) => c.kind !== "different");
+  return { format: "ucds-corrections/1", model: DATA.model, together: together.map(groups), apart: apart.map(groups) };
 }
 
 // Takes over the content of a saved file; returns what is wrong with it, or nothing.
@@ -95,13 +94,15 @@ function readFile(content) {
   if (content.format === "ucds-names/1") {
     state.names = { ...content.names };
   } else if (content.format === "ucds-corrections/1") {
-    const pairs = (kind) => content[kind].map((ids) => ({ kind, pair: ids.map((id) => place.get(id)) }));
-    state.corrections = [
-      ...content.merged.map((c) => ({ kind: "merged", one: c.clusters[0], other: c.clusters[1] })),
-      ...content.moved.map((c) => ({ kind: "moved", sample: place.get(c.sample), to: c.cluster })),
-      ...pairs("same"),
-      ...pairs("different"),
-    ].filter((c) => [c.sample ?? 0, ...(c.pair ?? [])].every((i) => i !== undefined));
+    const asked = DATA.questions.map((groups) => JSON.stringify(groups));
+    const recover = (kind) => (pair) => {
+      const [one, other] = [pair.one, pair.other].map((ids) => ids.map((id) => place.get(id)));
+      const question = asked.indexOf(JSON.stringify([one, other]));
+      if (question >= 0) return { kind, question };
+      const to = DATA.cluster[other[0]];
+      return one.length === 1 ? { kind: "moved", sample: one[0], to } : { kind: "merged", one: DATA.cluster[one[0]], other: to };
+    };
+    state.corrections = [...content.together.map(recover("same")), ...content.apart.map(recover("different"))];
   } else {
     return "This file holds neither names nor corrections.";
   }

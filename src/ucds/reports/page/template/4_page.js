@@ -118,8 +118,8 @@ function removal(what, act) {
 
 function showAnswers() {
   for (const question of all("[data-question]")) {
-    const pair = question.dataset.question.split(" ").map(Number);
-    const answer = state.corrections.find((c) => c.pair && subject(c) === subject({ pair }));
+    const number = Number(question.dataset.question);
+    const answer = state.corrections.find((c) => c.question === number);
     for (const button of all("[data-answer]", question)) {
       button.setAttribute("aria-pressed", String(answer?.kind === button.dataset.answer));
     }
@@ -132,9 +132,9 @@ function showAnswers() {
 }
 
 function answerQuestion(question, button) {
-  const pair = question.dataset.question.split(" ").map(Number);
-  if (button.getAttribute("aria-pressed") === "true") withdraw({ kind: "pair", pair });
-  else correct({ kind: button.dataset.answer, pair });
+  const answer = { kind: button.dataset.answer, question: Number(question.dataset.question) };
+  if (button.getAttribute("aria-pressed") === "true") withdraw(answer);
+  else correct(answer);
 }
 
 function merge(one, value) {
