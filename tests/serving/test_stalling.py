@@ -150,7 +150,7 @@ def test_idle_connections_make_room_for_new_ones() -> None:
 
 def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path, slow: bytes) -> None:
     run = make_run(tmp_path / "run", build_backbone("ucds/oriented_edges", weights="none"))
-    options = ("--decode-seconds", "600", "--stop-seconds", "1", "--waste-seconds", "1000")
+    options = ("--open", "--decode-seconds", "600", "--stop-seconds", "1", "--waste-seconds", "1000")
     with serving_process(run, *options) as (process, url), ThreadPoolExecutor(1) as pool:
         lost = pool.submit(httpx.post, f"{url}/v1/labels", files=files(slow), timeout=60)
         wait_until(lambda: "ucds_samples_queued 1.0" in httpx.get(f"{url}/metrics").text)

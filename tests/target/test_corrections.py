@@ -16,7 +16,7 @@ from ucds.target.corrections import Corrections
 pytestmark = pytest.mark.filterwarnings("ignore:(stage .*|.*) (empty|collapsed):ucds.errors.UcdsWarning")
 
 CPU = ucds.RunOptions(accelerator="cpu")
-SETTINGS = ucds.ConsensusSettings(space_partitions=3, bottleneck_width=8)
+SETTINGS = ucds.ConsensusSettings(starts=1, bottleneck_width=8)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_model_predicts_what_was_corrected(
     one, other, *rest = (group for group in range(6) if group not in (first, twin))
     few = {group: [str(i) for i in np.flatnonzero(groups == group)[:3]] for group in range(6)}
     file = write(tmp_path / "c.json", [(few[one], few[other])], [(few[first], few[twin])])
-    settings = [text for name in ("space_partitions=3", "bottleneck_width=8") for text in ("--set", name)]
+    settings = [text for name in ("starts=1", "bottleneck_width=8") for text in ("--set", name)]
     command = ("train-target", vectors, "--clusters", 5, "--out", tmp_path / "mine", "--no-report", *settings)
     assert run(*command, "--accelerator", "cpu", "--constraints", file) == 0
     after = ucds.load(tmp_path / "mine", accelerator="cpu").predict(vectors)

@@ -250,12 +250,13 @@ class RowStore:
     def _refresh(self) -> None:
         """Take note of the rows that were added since the last call, here or by other processes."""
         with self._thread_lock:
-            new = np.arange(self._scanned, len(self))
+            end = len(self)  # once: rows that others add meanwhile are for the next call
+            new = np.arange(self._scanned, end)
             marks = np.empty((len(new), _MARK_BYTES), np.uint8)
             read_rows(self._files["marks"], new, marks)
             for row, mark in zip(new.tolist(), map(bytes, marks), strict=True):
                 self._known.setdefault(mark[:KEY_BYTES], row)
-            self._scanned = max(self._scanned, len(self))
+            self._scanned = max(self._scanned, end)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
