@@ -54,6 +54,24 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def test_rows_that_another_adds_while_a_store_looks_are_not_overlooked(tmp_path, monkeypatch):
+    store, other, read = open_store(tmp_path), open_store(tmp_path), cache.read_rows
+    pending = [[1], [2]]
+
+    def read_while_another_adds(*given):
+        read(*given)
+        if pending:
+            numbers = pending.pop()
+            put(other, numbers)
+
+    monkeypatch.setattr(cache, "read_rows", read_while_another_adds)
+    store.rows_of([key(1), key(2)])
+    monkeypatch.undo()
+    assert (store.rows_of([key(1), key(2)]) >= 0).all()
+    put(store, [1, 2])
+    assert len(store) == 2
+
+
 def test_rows_come_back(tmp_path):
     store = open_store(tmp_path)
     rows = put(store, [5, 6, 7])
