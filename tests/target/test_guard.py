@@ -68,6 +68,13 @@ def weigh(
     )
 
 
+@pytest.mark.parametrize("error", [-1e-12, 0.0, 1e-12])
+def test_rounding_does_not_decide_where_all_clusterings_are_equal(error):
+    """Then trust is 1 - 0.3, the least of an opinion, up to the order in which agreements are summed."""
+    evidence = Evidence("own", 1.0 - error, 1.0, 0.9, 0.9 * (1 + error), K, N, "guarded")
+    assert evidence.trust == LEAST_TRUST["opinion"]
+
+
 def test_right_labels_are_adopted_where_own_clusterings_are_divided() -> None:
     found = weigh(TRUTH)
     assert found.own_agreement < 0.5
