@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from pydantic import BaseModel
 
-from ucds.errors import InputError, NoSpaceError
+from ucds.errors import DamagedFileError, InputError, NoSpaceError
 from ucds.files import (
     append_line,
     digest_of,
+    read_json,
     refuse_inside,
     require_space,
     require_writable,
@@ -134,6 +136,22 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\nthree\n"
     with pytest.raises(NoSpaceError, match="cannot write /dev/full"):
         append_line(Path("/dev/full"), "one")
+
+
+class Pair(BaseModel):
+    one: int
+    other: int
+
+
+def test_json_of_a_known_form_is_read_and_anything_else_named(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    path.write_bytes(b'\xef\xbb\xbf{"one": 1, "other": 2}')  # as some editors write it
+    assert read_json(path, Pair, "pair") == Pair(one=1, other=2)
+    path.write_text('{"one": 1}')
+    with pytest.raises(DamagedFileError, match=r"pair\.json is not a usable pair: other: Field required"):
+        read_json(path, Pair, "pair")
+    with pytest.raises(InputError, match="cannot read the pair .*: No such file"):
+        read_json(tmp_path / "gone.json", Pair, "pair")
 
 
 def test_the_file_that_is_replaced_can_be_kept(tmp_path: Path) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class UserError(Exception):
     """The cause lies outside the package; the message says what is wrong and what to do.
@@ -43,6 +48,12 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     """Return the start of an error's message, on one line, to be quoted in another message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def first_problem(error: ValidationError) -> str:
+    """Describe the first problem of a message or file in a few words, without repeating its content."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 def shown(text: str, limit: int = 500) -> str:

@@ -12,12 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, TypeVar
 
-from ucds.errors import InputError, NoSpaceError
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Form = TypeVar("Form", bound="BaseModel")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
 _STALE_SECONDS = 86400.0
 
@@ -131,6 +137,28 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: 
 def write_text_atomically(path: Path, text: str) -> None:
     """Write text in UTF-8, all of it or none; see :func:`write_atomically`."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: str | Path, form: type[Form], what: str) -> Form:
+    """Read a JSON file whose form is known.
+
+    Args:
+        path: file to read; a byte order mark at its beginning is left out.
+        form: class of the content.
+        what: kind of the file in messages, such as "label file".
+
+    Raises:
+        InputError: the file cannot be read.
+        DamagedFileError: the content has another form.
+    """
+    from pydantic import ValidationError  # here, because most commands read no such file
+
+    try:
+        return form.model_validate_json(Path(path).read_bytes().removeprefix(_BYTE_ORDER_MARK))
+    except OSError as error:
+        raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise DamagedFileError(f"{path} is not a usable {what}: {first_problem(error)}") from None
 
 
 def append_line(path: Path, line: str) -> None:

@@ -103,10 +103,21 @@ def test_images_keep_their_colours_and_place(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("text_as_text")
 def test_proportions_say_their_distances(tmp_path: Path) -> None:
-    """By hand: |0.5 - 0.4| + 0.1 of no class = 0.2; uniform 0.25 + 0.05 + 0.05 + 0.25 = 0.6."""
+    """By hand: |0.5 - 0.4| + 0.1 of no class = 0.2; uniform 1/6 + 1/30 + 4/30 = 1/3."""
     texts = svg_texts(draw_proportions(tmp_path / "proportions"))
-    assert "L1 distance to the true proportions: estimated 0.200, uniform 0.600" in texts
+    assert "L1 distance to the true proportions: estimated 0.200, uniform 0.333" in texts
     assert {*NAMES, "no class", "true", "estimated", "uniform"} <= set(texts)
+
+
+def test_the_uniform_line_is_the_share_of_a_class_when_all_are_equal(tmp_path: Path) -> None:
+    """Clusters without a class have bars, but no share of the line."""
+    svg = figures.proportions(
+        [0.5, 0.5], [0.4, 0.3, 0.2, 0.1], ("cat", "dog"), tmp_path / "f"
+    ).svg.read_text()
+    (line,) = re.findall(r'd="M [\d.]+ ([\d.]+) \nL [\d.]+ ([\d.]+) \n"[^>]*stroke-dasharray', svg)
+    colour = figures.TRUE_COLOUR.lower()
+    (bar, *_) = re.findall(rf'd="(M [^"]*z)\n"[^>]*fill: {colour}', svg)
+    assert line[0] == line[1] == min(re.findall(r"[ML] [\d.]+ ([\d.]+)", bar), key=float)
 
 
 @pytest.mark.usefixtures("text_as_text")

@@ -70,8 +70,8 @@ def test_a_correction_that_needs_another_cluster_is_named(vectors: Path, tmp_pat
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"format": "ucds-names/1"}, "is not a file of corrections: format"),
-        ({"together": [([], ["1"])]}, "is not a file of corrections: together.0.one"),
+        ({"format": "ucds-names/1"}, "is not a usable file of corrections: format"),
+        ({"together": [([], ["1"])]}, "is not a usable file of corrections: together.0.one"),
         ({"apart": [(["x"], ["y"])]}, "none of the corrections is about these samples"),
         ({}, "none of the corrections is about these samples"),
     ],

@@ -73,10 +73,10 @@ def test_folders_have_the_names_of_their_clusters(client: Path, images: Path, tm
     [
         ({"model": "0123456789ab"}, "the names belong to another model"),
         ({"names": {"3": "of no cluster"}}, "the names belong to another model"),
-        ({"format": "ucds-labels/1"}, "is not a file of names: format"),
-        ({"names": {"0": ""}}, "is not a file of names: names.0"),
-        ({"names": {"zero": "x"}}, "is not a file of names: names.zero"),
-        ({"weights": [0.5]}, "is not a file of names: weights"),
+        ({"format": "ucds-labels/1"}, "is not a usable file of names: format"),
+        ({"names": {"0": ""}}, "is not a usable file of names: names.0"),
+        ({"names": {"zero": "x"}}, "is not a usable file of names: names.zero"),
+        ({"weights": [0.5]}, "is not a usable file of names: weights"),
     ],
 )
 def test_what_is_no_name_of_this_model_is_refused(
@@ -89,5 +89,5 @@ def test_what_is_no_name_of_this_model_is_refused(
 
 
 def test_a_missing_file_of_names_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ucds.InputError, match=r"cannot read the names .*gone.json: No such file"):
+    with pytest.raises(ucds.InputError, match=r"cannot read the file of names .*gone.json: No such file"):
         ClusterNames.load(tmp_path / "gone.json")

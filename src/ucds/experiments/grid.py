@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ucds.backbones.build import DEFAULT_WEIGHTS, NO_WEIGHTS
 from ucds.config import Settings
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError, UserError, first_problem
 from ucds.experiments.columns import COLUMNS
 from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
 from ucds.experiments.pipeline import Start
@@ -342,9 +342,7 @@ def read_benchmark(path: Path) -> Benchmark:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place}: {first['msg']}") from None
+        raise InputError(f"{path}: {first_problem(error)}") from None
     try:
         _check(benchmark)
     except UserError as error:

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import InputError, RefusedError, ServiceUnavailableError, shown
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels.questions import Body
-from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo, first_problem
+from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0

@@ -17,14 +17,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import digest_of, write_text_atomically
-from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json, first_problem
+from ucds.files import digest_of, read_json, write_text_atomically
+from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
 
 FORMAT = "ucds-labels/2"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MARK_BYTES = 8
 
 
@@ -178,13 +177,7 @@ class ClusterLabels:
             InputError: the file cannot be read.
             DamagedFileError: the file holds anything but labels.
         """
-        try:
-            data = Path(path).read_bytes().removeprefix(_BYTE_ORDER_MARK)
-            content = _LabelFile.model_validate_json(data)
-        except OSError as error:
-            raise InputError(f"cannot read the label file {path}: {error.strerror}") from None
-        except ValidationError as error:
-            raise DamagedFileError(f"{path} is not a usable label file: {first_problem(error)}") from None
+        content = read_json(path, _LabelFile, "label file")
         try:
             content.check_digest()
             labels = np.array(content.labels, dtype=np.int64)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import append_line
-from ucds.labels.wire import Count, Message, Receipt, Signed, first_problem
+from ucds.labels.wire import Count, Message, Receipt, Signed
 
 
 class ReceiptError(ValueError):

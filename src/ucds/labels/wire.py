@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -185,9 +185,3 @@ class Problem(Message):
 def canonical_json(fields: dict[str, Any]) -> bytes:
     """Write fields as JSON in the one form that is signed: sorted by name, in ASCII, without blanks."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-
-
-def first_problem(error: ValidationError) -> str:
-    """Describe the first problem of a message or file in a few words, without repeating its content."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

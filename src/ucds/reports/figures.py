@@ -46,7 +46,7 @@ def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFil
 def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> FigureFiles:
     """Draw estimated cluster proportions beside the true class proportions, class by class.
 
-    The title gives the L1 distance of the estimate, and of the uniform guess that it started from.
+    The title gives the L1 distance of the estimate, and of equal shares of all classes: the dashed line.
 
     Args:
         true: proportions of the classes, ``(C,)``.
@@ -61,7 +61,7 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
     truth, found = np.asarray(true, dtype=np.float64), np.asarray(estimated, dtype=np.float64)
     if len(names) != len(truth):
         raise ValueError(f"{len(names)} names cannot label {len(truth)} classes")
-    uniform = np.full(len(found), 1 / len(found))
+    uniform = np.full(len(truth), 1 / len(truth))
     distance, of_uniform = proportions_l1(found, truth), proportions_l1(uniform, truth)
     labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
     with style():

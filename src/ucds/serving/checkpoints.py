@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError
+from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError, first_problem
 from ucds.files import append_line, write_text_atomically
-from ucds.labels.wire import Count, Digest, Signed, Time, first_problem
+from ucds.labels.wire import Count, Digest, Signed, Time
 from ucds.serving.audit import Head
 from ucds.serving.keys import now
 from ucds.serving.ledger import Ledger

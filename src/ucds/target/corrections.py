@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.labels.wire import first_problem
+from ucds.errors import InputError, UcdsWarning
+from ucds.files import read_json
 from ucds.math.constraints import Constraints, Pair
 
 Group = Annotated[list[str], Field(min_length=1)]
@@ -56,12 +56,7 @@ class Corrections(BaseModel):
             InputError: the file cannot be read.
             DamagedFileError: the file holds anything but corrections.
         """
-        try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except OSError as error:
-            raise InputError(f"cannot read the corrections {path}: {error.strerror}") from None
-        except ValidationError as error:
-            raise DamagedFileError(f"{path} is not a file of corrections: {first_problem(error)}") from None
+        return read_json(path, cls, "file of corrections")
 
     @property
     def fingerprint(self) -> str:

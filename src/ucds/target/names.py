@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from ucds.errors import DamagedFileError, InputError
-from ucds.labels.wire import first_problem
+from ucds.errors import InputError
+from ucds.files import read_json
 from ucds.training.model_file import StoredModel
 
 FORMAT = "ucds-names/1"
@@ -37,12 +37,7 @@ class ClusterNames(BaseModel):
             InputError: the file cannot be read.
             DamagedFileError: the file holds anything but names.
         """
-        try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except OSError as error:
-            raise InputError(f"cannot read the names {path}: {error.strerror}") from None
-        except ValidationError as error:
-            raise DamagedFileError(f"{path} is not a file of names: {first_problem(error)}") from None
+        return read_json(path, cls, "file of names")
 
     def of(self, stored: StoredModel) -> dict[int, str]:
         """Return the names by cluster, if they are those of a model.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
-from ucds.errors import DamagedFileError, InputError, UserError, one_line
+from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, write_atomically
 from ucds.models import ClusteringModel, tensors_digest
 
@@ -190,9 +190,7 @@ def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
     try:
         return _CARD.validate_json(metadata.get("card", ""))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise DamagedFileError(f"{path} does not describe its model: {place}: {first['msg']}") from None
+        raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
 
 
 _CARD = TypeAdapter(ModelCard)
