@@ -12,6 +12,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ucds.serving.closing import GentleTransport
 from ucds.serving.problems import Refusal
 
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
@@ -74,13 +75,15 @@ class PatientProtocol(H11Protocol):
         max_address_connections: open connections of one address.
         header_seconds: time from the opening of a connection, or from the first byte of a further request,
             until the headers are complete.
-        linger_seconds: time for a client to notice that its body was refused before all of it was sent.
+        linger_seconds: time for a client that is still sending to notice that it was refused.
+        linger_bytes: bytes that it may still send on a connection that is to be closed.
     """
 
     max_connections = 512
     max_address_connections = 256
     header_seconds = 10.0
     linger_seconds = 5.0
+    linger_bytes = 64 * 2**20
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,7 +103,10 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Make room for the connection, and start to wait for headers."""
-        super().connection_made(transport)
+        self.gentle = GentleTransport(
+            transport, self, self._is_sending, self.linger_seconds, self.linger_bytes
+        )
+        super().connection_made(self.gentle)  # type: ignore[arg-type]
         self._expect_headers()
         self._make_room()
 
@@ -136,11 +142,21 @@ class PatientProtocol(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def shutdown(self) -> None:
+        """Close the connection when the service stops, unless it is being closed."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
+    def _is_sending(self) -> bool:
+        if self.conn.our_state is h11.ERROR:  # a broken request during an answer, which is lost
+            return False
+        return self._heads.refused is not None or self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
     def _make_room(self) -> None:
         everyone = [
             other
             for other in self.connections
-            if isinstance(other, PatientProtocol) and not other.transport.is_closing()
+            if isinstance(other, PatientProtocol) and not other.gentle.is_gone()
         ]
         count = Counter(other.address for other in everyone)
         if count[self.address] > self.max_address_connections:

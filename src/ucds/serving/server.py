@@ -167,6 +167,7 @@ def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
         header_seconds = limits.header_seconds
         max_connections = limits.max_connections
         max_address_connections = limits.for_one(limits.max_connections, limits.max_requests + 1)
+        linger_bytes = limits.max_request_bytes
 
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
