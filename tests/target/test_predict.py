@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import ucds
-from ucds.target.predict import Predictions
+from ucds.target.predict import Predictions, sort_into_folders
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -73,6 +73,40 @@ def test_images_are_copied_into_one_folder_a_cluster(images: Path, tmp_path: Pat
     assert sum(path.is_file() for path in (tmp_path / "sorted").rglob("*")) == 5
     with pytest.raises(ucds.InputError, match="is not an empty folder: choose another --sort-into"):
         ucds.predict(tmp_path / "run", images, sort_into=tmp_path / "sorted")
+
+
+def test_doubtful_samples_are_left_without_a_cluster(
+    client: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    every = ucds.predict(client, tmp_path / "x.npy", accelerator="cpu")
+    limit = float(np.median(every.confidence))
+    out = tmp_path / "sure.csv"
+    assert run("predict", client, tmp_path / "x.npy", "--out", out, "--min-confidence", limit) == 0
+    rows = list(csv.DictReader(out.open()))
+    expected = np.where(every.confidence < limit, -1, every.clusters)
+    assert [int(row["cluster"]) for row in rows] == expected.tolist()
+    assert 0 < (expected == -1).sum() < 48
+    assert [row["confidence"] for row in rows] == [f"{c:.4f}" for c in every.confidence]
+    found = ucds.predict(client, tmp_path / "x.npy", min_confidence=limit, accelerator="cpu")
+    assert found.unsorted == (expected == -1).sum()
+    for impossible in (1.5, -0.1, float("nan")):
+        with pytest.raises(ucds.InputError, match="--min-confidence is a probability from 0 to 1, not"):
+            ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
+
+
+def test_doubtful_images_are_copied_apart(images: Path, tmp_path: Path) -> None:
+    paths = ("3.png", "4.png", "a/1.png")
+    confidence = np.array([0.9, 0.4, 0.3], np.float32)
+    found = Predictions(paths, np.array([1, -1, -1]), confidence, {1: "unsorted"})
+    sort_into_folders(tmp_path / "sorted", images, paths, found, 2)
+    kept = sorted(str(path.relative_to(tmp_path / "sorted")) for path in (tmp_path / "sorted").rglob("*.png"))
+    assert kept == ["unsorted/3.png", "unsorted_/4.png", "unsorted_/a__1.png"]
+    assert "3.png,1,0.9000,unsorted\n4.png,-1,0.4000,\n" in _saved(found, tmp_path)
+
+
+def _saved(found: Predictions, folder: Path) -> str:
+    found.save(folder / "saved.csv")
+    return (folder / "saved.csv").read_text()
 
 
 def test_what_cannot_be_sorted_or_predicted_is_refused(

@@ -184,6 +184,10 @@ def predict_command(
         typer.Option(help="Copy the images into one folder a cluster, below this one.", show_default=False),
     ] = None,
     names: NamesOption = None,
+    min_confidence: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
+    ] = 0.0,
     no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the CSV file."""
@@ -195,13 +199,16 @@ def predict_command(
         out,
         sort_into=sort_into,
         names=names,
+        min_confidence=min_confidence,
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=output.reporter(),
     )
     page = None if no_report else _write_report(run, images, out.with_suffix(".html"), names, work, output)
-    count, values = len(found.ids), {"samples": len(found.ids), "out": str(out)}
+    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
+    if found.unsorted:
+        sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
     output.present(sentence + options.name_report(page), values | options.report_entry(page))
 
 

@@ -22,6 +22,12 @@ from ucds.training.inputs import CacheOptions, is_vector_file
 from ucds.training.loaded import load
 from ucds.training.progress import Reporter
 
+UNSORTED = -1
+"""Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
+
+UNSORTED_FOLDER = "unsorted"
+"""Folder of these samples' images, beside those of the clusters."""
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -29,8 +35,9 @@ class Predictions:
 
     Attributes:
         ids: id of each sample.
-        clusters: ``(n,)`` most probable cluster of each sample.
-        confidence: ``(n,)`` probability of that cluster.
+        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where its confidence is
+            below the least one asked for.
+        confidence: ``(n,)`` probability of the most probable cluster, see ``docs/confidence.md``.
         names: name of each named cluster by its number.
     """
 
@@ -38,6 +45,11 @@ class Predictions:
     clusters: NDArray[np.int64]
     confidence: NDArray[np.float32]
     names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def unsorted(self) -> int:
+        """Number of samples that are left without a cluster."""
+        return int((self.clusters == UNSORTED).sum())
 
     def save(self, path: str | Path) -> None:
         """Write ``sample,cluster,confidence`` lines with a header; with names, they are a fourth column.
@@ -61,6 +73,7 @@ def predict(
     *,
     sort_into: str | Path | None = None,
     names: str | Path | None = None,
+    min_confidence: float = 0.0,
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
@@ -73,15 +86,19 @@ def predict(
         out: CSV file to write; none if ``None``.
         sort_into: folder to make, with copies of the images in one folder a cluster; none if ``None``.
         names: file of names of the clusters, saved from the run's report; none if ``None``.
+        min_confidence: confidence, 0 to 1, below which a sample gets :data:`UNSORTED` in place of a cluster,
+            and its image is copied into the folder :data:`UNSORTED_FOLDER`.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
         InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
-            ``images``, or ``out`` cannot be written.
+            ``images``, ``out`` cannot be written, or ``min_confidence`` is no probability.
         DamagedFileError: the model file or the file of names cannot be read.
     """
+    if not 0 <= min_confidence <= 1:
+        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
     images, folder = Path(images), None if sort_into is None else Path(sort_into)
     if folder is not None:
         if is_vector_file(images):
@@ -94,7 +111,9 @@ def predict(
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
     probabilities = model.probabilities(data)
-    found = Predictions(data.samples.ids, probabilities.argmax(1), probabilities.max(1), known)
+    clusters, confidence = probabilities.argmax(1), probabilities.max(1)
+    clusters[confidence < min_confidence] = UNSORTED
+    found = Predictions(data.samples.ids, clusters, confidence, known)
     if folder is not None:
         assert isinstance(data.samples, ImageSamples)
         sort_into_folders(folder, images, data.samples.paths, found, model.n_clusters)
@@ -124,9 +143,9 @@ def sort_into_folders(
 ) -> None:
     """Copy images into one folder a cluster, under names that differ.
 
-    The folder of a named cluster has this name; clusters of one name share a folder. A file in a
-    sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``. Everything is copied to a temporary folder first, so
-    that a crash leaves no half-sorted result.
+    The folder of a named cluster has this name; clusters of one name share a folder. Images without a
+    cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, is copied as ``a__b.jpg``.
+    Everything is copied to a temporary folder first, so that a crash leaves no half-sorted result.
 
     Args:
         folder: folder to make; it must not exist, or be empty.
@@ -140,13 +159,15 @@ def sort_into_folders(
         InputError: ``folder`` is in use.
     """
     check_unused(folder)
-    places = [_folder_name(cluster, n_clusters, predictions.names) for cluster in range(n_clusters)]
+    places = {cluster: _folder_name(cluster, n_clusters, predictions.names) for cluster in range(n_clusters)}
+    if predictions.unsorted:
+        places[UNSORTED] = UNSORTED_FOLDER + "_" * (UNSORTED_FOLDER in places.values())
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    for place in places:
+    for place in places.values():
         (partial / place).mkdir(parents=True, exist_ok=True)
     for path, cluster in zip(paths, predictions.clusters, strict=True):
-        destination = _unused(partial / places[cluster] / path.replace("/", "__"))
+        destination = _unused(partial / places[int(cluster)] / path.replace("/", "__"))
         shutil.copyfile(images / path, destination)
     if folder.exists():
         folder.rmdir()
