@@ -83,7 +83,6 @@ def test_images_are_decoded_once(tmp_path, make_images, decodings):
     assert len(decodings) == 3
 
 
-@pytest.mark.xfail(reason="fails among all tests and passes alone; the cause is not found", strict=False)
 def test_a_second_opening_does_not_read_the_files(tmp_path, make_images, monkeypatch):
     make_images(*names("a", 4))
     first = opened(tmp_path)

@@ -19,7 +19,6 @@ from ucds.math.partitions import (
     blend,
     consensus,
     inertia,
-    kmeans_partitions,
     match,
     mean_coassociation,
     memberships,
@@ -59,30 +58,6 @@ def dense(votes: Memberships) -> np.ndarray:
 
 def agreed(partitions: list[Partition], n_clusters: int = K, seed: int = 0, **given: int) -> Partition:
     return consensus(memberships(partitions), n_clusters, rng(seed), **given)
-
-
-def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
-    blob = (10 * np.eye(K)[TRUTH] + 0.1 * rng().normal(size=(N, K))).astype(np.float32)
-    other = blob[:, :2]  # in which two of the groups are one
-    found = kmeans_partitions([blob, other], [K, 6], 3, rng())
-    assert [len(np.unique(partition)) for partition in found] == [4, 4, 4, 6, 6, 6] * 2
-    assert {partition.dtype for partition in found} == {np.dtype(np.int64)}
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:3]) == 1
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[6:9]) < 1
-
-
-def test_the_starts_are_the_generators() -> None:
-    noise = rng(5).normal(size=(60, 3)).astype(np.float32)
-    one, again, other = (kmeans_partitions([noise], [5], 3, rng(seed)) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, again)
-    assert not np.array_equal(one, other)
-    assert not np.array_equal(one[0], one[1])
-
-
-def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
-    blob = (10 * np.eye(2)[np.arange(3100) % 2] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
-    (found,) = kmeans_partitions([blob], [2], 1, rng())
-    assert adjusted_rand_score(np.arange(3100) % 2, found) == 1
 
 
 def test_co_association_is_the_share_of_partitions_that_put_two_samples_together() -> None:

@@ -1,4 +1,4 @@
-"""Partitions of one set of samples: k-means in several spaces, and what they agree on.
+"""Partitions of one set of samples, and what they agree on.
 
 A consensus looks at the *co-association* of two samples: the share of the votes that put both into one
 cluster. It is an inner product of two rows of a memberships matrix, so that the ``(n, n)`` matrix of all of
@@ -7,7 +7,7 @@ them is formed for a bounded number of samples only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,6 @@ from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
-from sklearn.cluster import KMeans
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.spaces import FloatArray
@@ -28,31 +27,8 @@ Memberships: TypeAlias = sparse.csr_array
 """``(n, m)`` rows of unit length; the inner product of two rows is the co-association of the two samples."""
 
 REPRESENTATIVES = 3000
-"""Samples at most whose pairs are compared one by one. The time and memory of that grow with the square."""
-
-
-def kmeans_partitions(
-    spaces: Iterable[FloatArray], sizes: Sequence[int], starts: int, rng: np.random.Generator
-) -> list[Partition]:
-    """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
-
-    Of more than :data:`REPRESENTATIVES` samples, each run sees that many, drawn anew, and every other sample
-    gets the nearest centre.
-
-    Args:
-        spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
-        sizes: numbers of clusters.
-        starts: number of partitions for each space and size.
-        rng: generator of the starts.
-    """
-    found = []
-    for space in spaces:
-        for size in sizes:
-            for _ in range(starts):
-                kmeans = KMeans(size, n_init=1, random_state=int(rng.integers(2**31)))
-                seen = _representatives(len(space), rng)
-                found.append(kmeans.fit(space[seen]).predict(space).astype(np.int64))
-    return found
+"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
+memory of the latter grow with the square."""
 
 
 def memberships(partitions: Sequence[Partition]) -> Memberships:
@@ -98,7 +74,7 @@ def consensus(
     Source:
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
     """
-    seen = _representatives(votes.shape[0], rng, representatives)
+    seen = draw_representatives(votes.shape[0], rng, representatives)
     rows = votes[seen]
     distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
     np.fill_diagonal(distances, 0)
@@ -134,8 +110,10 @@ def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int
 
 def inertia(vectors: FloatArray, partition: Partition, n_clusters: int) -> float:
     """Compute the sum of squared distances of ``(n, d)`` vectors from the means of their clusters."""
-    sums = np.zeros((n_clusters, vectors.shape[1]))
-    np.add.at(sums, partition, vectors)
+    members = sparse.csr_array(
+        (np.ones(len(partition)), (partition, np.arange(len(partition)))), (n_clusters, len(partition))
+    )
+    sums = members @ vectors.astype(np.float64)
     sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
     return float((vectors.astype(np.float64) ** 2).sum() - ((sums**2).sum(1) / sizes).sum())
 
@@ -192,7 +170,9 @@ def share_unmatched(partition: Partition, other: Partition) -> float:
     return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)
 
 
-def _representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> NDArray[np.int64]:
+def draw_representatives(
+    count: int, rng: np.random.Generator, most: int = REPRESENTATIVES
+) -> NDArray[np.int64]:
     """Draw positions of samples, ascending: all if there are no more than ``most``."""
     return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 

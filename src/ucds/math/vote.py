@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
+from ucds.math.kmeans import kmeans_partitions
 from ucds.math.partitions import (
     Memberships,
     Partition,
     blend,
     consensus,
     inertia,
-    kmeans_partitions,
     match,
     mean_coassociation,
     memberships,
