@@ -219,7 +219,9 @@ def test_a_setting_without_a_value_is_refused(setting: str) -> None:
         given(setting)
 
 
-@pytest.mark.parametrize("setting", ["=3", "epsilon=", "hash=abc", "model_config={}", "FORMERLY={}"])
+@pytest.mark.parametrize(
+    "setting", ["=3", "epsilon=", "epsilon=" + "[" * 5000, "hash=abc", "model_config={}", "FORMERLY={}"]
+)
 def test_odd_settings_are_refused(setting: str) -> None:
     with pytest.raises(InputError, match="bad settings"):
         given(setting)
@@ -230,7 +232,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         read_settings("pcd", "source", tmp_path / "absent.toml")
     with pytest.raises(InputError, match="Is a directory"):
         read_settings("pcd", "source", tmp_path)
-    for content in (b"epsilon 3", b"\xff\xfe"):
+    for content in (b"epsilon 3", b"\xff\xfe", b"epsilon = " + b"[" * 5000):
         (tmp_path / "bad.toml").write_bytes(content)
         with pytest.raises(InputError, match="bad.toml is not TOML"):
             read_settings("pcd", "source", tmp_path / "bad.toml")

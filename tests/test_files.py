@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,8 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError
 from ucds.files import (
     append_line,
     digest_of,
+    parse_json,
+    parse_toml,
     read_json,
     refuse_inside,
     require_space,
@@ -152,6 +155,14 @@ def test_json_of_a_known_form_is_read_and_anything_else_named(tmp_path: Path) ->
         read_json(path, Pair, "pair")
     with pytest.raises(InputError, match="cannot read the pair .*: No such file"):
         read_json(tmp_path / "gone.json", Pair, "pair")
+
+
+@pytest.mark.parametrize("parse", [parse_json, parse_toml])
+def test_text_that_is_nested_too_deeply_is_a_fault_like_others(parse: Callable[[str], object]) -> None:
+    assert parse("{}" if parse is parse_json else "") == {}
+    for text in ("a = " + "[" * 5000, "[" * 100_000, "{"):
+        with pytest.raises(ValueError):  # noqa: PT011  (the words are the parser's)
+            parse(text)
 
 
 def test_the_file_that_is_replaced_can_be_kept(tmp_path: Path) -> None:

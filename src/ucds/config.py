@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune
 from ucds.errors import InputError
+from ucds.files import parse_toml, read_toml
 
 
 class Settings(BaseModel):
@@ -246,7 +246,8 @@ def read_settings(
         if not equals:
             raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
         _add(own, name.strip(), _parse_value(value.strip()))
-    return make_settings(method, side, own, _read_toml(path) if path is not None else {}, tune=tune)
+    shared = {} if path is None else read_toml(path, "configuration")
+    return make_settings(method, side, own, shared, tune=tune)
 
 
 def make_settings(
@@ -289,17 +290,8 @@ def _add(values: dict[str, Any], name: str, value: Any) -> None:
     values[name] = value
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-
-
 def _parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text

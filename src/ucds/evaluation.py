@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.choices import Accelerator
+from ucds.data.array_files import read_arrays
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError
@@ -62,11 +62,11 @@ def find_oracle(run: Path, samples: Samples, classes: NDArray[np.int64]) -> Orac
     # By content too: another data set may well have files of the same names.
     position = {known: i for i, known in enumerate(zip(samples.ids, samples.keys, strict=True))}
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            seen = zip(stored["ids"].tolist(), map(bytes, stored["keys"]), strict=True)
-            rows = [(row, position[known]) for row, known in enumerate(seen) if known in position]
-            snapshots = {key: stored[key] for key in stored.files if key.endswith("/labels")}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        stored = read_arrays(path)
+        seen = zip(stored["ids"].tolist(), map(bytes, stored["keys"]), strict=True)
+        rows = [(row, position[known]) for row, known in enumerate(seen) if known in position]
+        snapshots = {key: labels for key, labels in stored.items() if key.endswith("/labels")}
+    except (OSError, DamagedFileError, KeyError, ValueError, TypeError):  # TypeError: of no dimension
         raise DamagedFileError(f"{path} is damaged") from None
     if not rows:
         return None

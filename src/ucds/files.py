@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
 
@@ -25,6 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
+_TOO_DEEP = "it is nested too deeply"
 _STALE_SECONDS = 86400.0
 
 
@@ -159,6 +162,48 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
         raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
     except ValidationError as error:
         raise DamagedFileError(f"{path} is not a usable {what}: {first_problem(error)}") from None
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Args:
+        path: file to read, in UTF-8 with or without a byte order mark.
+        what: kind of the file in messages, such as "configuration".
+
+    Raises:
+        InputError: the file cannot be read, or is not TOML.
+    """
+    try:
+        return parse_toml(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: the text is not TOML, or its arrays are nested too deeply for the parser.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deeply for the parser.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
 
 def append_line(path: Path, line: str) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
+from ucds.serving import tables
 from ucds.serving.keys import KeyRecord
 from ucds.serving.ledger import KeyEnded, Ledger, OverBudget
 
@@ -248,6 +249,16 @@ def test_a_ledger_without_its_head_is_refused(ledger: Ledger, tmp_path: Path) ->
         connection.execute("DELETE FROM head")
     with pytest.raises(DamagedFileError, match="0 heads and not one"):
         Ledger(tmp_path)
+
+
+@pytest.mark.parametrize("body", ["{", "{}", "3", "[" * 100_000])
+def test_a_log_that_names_no_signer_any_more_is_damaged(ledger: Ledger, body: str) -> None:
+    ledger.set_signer("1" * 64)
+    with ledger.transaction(writes=True) as connection:
+        connection.execute(tables.audit.update().values(body=body))
+    with pytest.raises(DamagedFileError, match="run `ucds ledger verify`"):
+        ledger.set_signer("1" * 64)
+    assert ledger.verify().faults
 
 
 def test_a_ledger_is_made_only_where_one_is_wanted(tmp_path: Path) -> None:

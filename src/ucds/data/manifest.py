@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ucds.errors import NoSpaceError
-from ucds.files import write_text_atomically
+from ucds.files import parse_json, write_text_atomically
 
 Stamp = tuple[int, int, int]
 
@@ -82,7 +82,7 @@ class Manifest:
             return 0
         for line in lines:
             with suppress(ValueError, TypeError):
-                path, size, modified, changed, key, check = json.loads(line)
+                path, size, modified, changed, key, check = parse_json(line)
                 entry = (size, modified, changed), bytes.fromhex(key)
                 if check == _check(path, *entry):
                     self._entries[path] = entry

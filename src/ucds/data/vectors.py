@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ucds.data.array_files import read_arrays
 from ucds.data.content import FloatArray, IntArray, content_key, fingerprint
-from ucds.errors import InputError, UserError
+from ucds.errors import DamagedFileError, InputError, UserError
 
 VECTOR_SUFFIXES = (".npy", ".npz")
 _CHUNK_BYTES = 32 * 2**20
@@ -100,27 +100,22 @@ def load_vectors(path: str | Path) -> VectorSamples:
     A ``.npy`` file of float32 values is memory-mapped, not loaded; its domain is the file's name.
 
     Raises:
-        InputError: there is no such file, it is not in NumPy's format, or it holds Python objects or values
-            that :class:`VectorSamples` refuses.
+        InputError: there is no such file, it cannot be opened, it is not in NumPy's format, or it holds
+            Python objects or values that :class:`VectorSamples` refuses.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                return VectorSamples.from_arrays({name: archive[name] for name in archive.files})
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise InputError("this is an archive of arrays; give it the suffix .npz")
-        return VectorSamples.from_arrays({path.stem: array})
+        arrays = read_arrays(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except DamagedFileError as error:
+        raise InputError(f"{error}; write it with numpy.save.") from None
+    try:
+        return VectorSamples.from_arrays(arrays)
     except UserError as error:
         raise InputError(f"{path}: {error}") from None
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise InputError(
-            f"{path} is not a readable .npy or .npz file of numbers ({reason}); write it with numpy.save."
-        ) from None
 
 
 def _as_float32(values: npt.ArrayLike, what: str = "The array") -> FloatArray:

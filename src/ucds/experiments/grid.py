@@ -6,7 +6,6 @@ A cell is one run: a method on a target with a seed, under a condition (settings
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ucds.errors import InputError, UserError, first_problem
 from ucds.experiments.columns import COLUMNS
 from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
 from ucds.experiments.pipeline import Start
+from ucds.files import read_toml
 from ucds.training.inputs import EncoderOptions
 
 Subset = Literal["full", "imbalanced", "small", "long-tail"]
@@ -336,11 +336,7 @@ def read_benchmark(path: Path) -> Benchmark:
         InputError: the file cannot be read, or names something unknown.
     """
     try:
-        benchmark = Benchmark(**tomllib.loads(path.read_text(encoding="utf-8-sig")))
-    except OSError as error:
-        raise InputError(f"cannot read the benchmark {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+        benchmark = Benchmark(**read_toml(path, "benchmark"))
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}") from None
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.data.array_files import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.pipeline import Outcome
@@ -62,12 +63,12 @@ def read_points(folder: Path, name: str) -> PlanePoints:
         DamagedFileError: the file is missing or damaged.
     """
     try:
-        with np.load(folder / name, allow_pickle=False) as stored:
-            return PlanePoints(
-                stored["samples"].astype(np.float64),
-                stored["prototypes"].astype(np.float64),
-                stored["classes"].astype(np.int64),
-                int(stored["total"]),
-            )
-    except (OSError, ValueError, KeyError, EOFError):
+        stored = read_arrays(folder / name)
+        return PlanePoints(
+            stored["samples"].astype(np.float64),
+            stored["prototypes"].astype(np.float64),
+            stored["classes"].astype(np.int64),
+            int(stored["total"]),
+        )
+    except (OSError, DamagedFileError, KeyError, ValueError, TypeError):  # TypeError: an array as a number
         raise DamagedFileError(f"{folder / name} is missing or damaged: run the benchmark again") from None

@@ -18,6 +18,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
+from ucds.files import parse_json
 
 FILE = "runs.jsonl"
 
@@ -47,7 +48,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     # Bytes, because a torn line may end in the middle of a character.
     *lines, _ = path.read_bytes().split(b"\n")
     try:
-        return [json.loads(line) for line in lines]
+        return [parse_json(line) for line in lines]
     except ValueError as error:
         raise DamagedFileError(f"{path} holds a line that is no record: {error}") from None
 

@@ -239,7 +239,7 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
     def run() -> None:
         try:
             outcome.put(work())
-        except BaseException as error:
+        except BaseException as error:  # raised again in the thread that waits, whatever it is
             outcome.put(error)
 
     threading.Thread(target=run, daemon=True).start()

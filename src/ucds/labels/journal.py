@@ -6,6 +6,7 @@ import fcntl
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Annotated, Literal, TypeVar
 
@@ -70,13 +71,11 @@ class Journal:
             url=url, model=info.model, model_digest=info.model_digest, n_clusters=info.n_clusters
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("a+b")
-        try:
+        with ExitStack() as unless_read:
+            self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
             self._lock()
             self._read()
-        except BaseException:
-            self._file.close()
-            raise
+            unless_read.pop_all()
 
     def __enter__(self) -> Journal:
         return self

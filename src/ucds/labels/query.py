@@ -128,7 +128,7 @@ class _Query:
                         break
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         self._take(future, running.pop(future))
-            except BaseException:
+            except BaseException:  # Ctrl-C too: the answers under way are paid for
                 self.client.stop()
                 self._rescue(running)
                 raise

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Table, select
 
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import parse_json
 from ucds.serving import tables
 
 Kind = Literal[
@@ -144,8 +145,15 @@ def append(connection: Connection, head: Head, time: str, kind: Kind, body: Body
 
 
 def current_signer(connection: Connection) -> str | None:
-    """Return the public key that signs the receipts of this ledger, or ``None`` before the first one."""
+    """Return the public key that signs the receipts of this ledger, or ``None`` before the first one.
+
+    Raises:
+        DamagedFileError: the entry that names it was changed.
+    """
     log = tables.audit.c
     newest = select(log.body).filter_by(kind="signer-set").order_by(log.number.desc()).limit(1)
     body = connection.execute(newest).scalar()
-    return None if body is None else str(json.loads(body)["signer"])
+    try:
+        return None if body is None else str(parse_json(body)["signer"])
+    except (ValueError, KeyError, TypeError):
+        raise DamagedFileError("the log of the ledger was changed: run `ucds ledger verify`") from None

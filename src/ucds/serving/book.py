@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,13 @@ class Book:
         self._engine = database.connect(self.url, create=create)
         self._guard: database.FileGuard | None = None
         self._seen = 0
-        try:
+        with ExitStack() as unless_opened:
+            unless_opened.callback(self.close)
             with self.transaction(writes=True, problem="cannot be opened") as connection:
                 migration.check_format(database.prepare_tables(connection, create=create))
                 self._seen = audit.read_head(connection).entries
-        except BaseException:
-            self.close()
-            raise
-        self._guard = database.FileGuard(self.url)
+            self._guard = database.FileGuard(self.url)
+            unless_opened.pop_all()
 
     def close(self) -> None:
         """Close the connections to the database."""

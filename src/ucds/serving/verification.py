@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, select
 
+from ucds.files import parse_json
 from ucds.labels.receipts import answers_digest
 from ucds.serving import audit, migration, tables
 from ucds.serving.audit import Head
@@ -62,10 +62,10 @@ def verify(connection: Connection, claims: Sequence[Claim]) -> Verdict:
     if len(heads) != 1:
         return Verdict(Head(0, tables.GENESIS), (f"the log has {len(heads)} heads and not one",))
     head = Head(heads[0].entries, heads[0].hash)
-    checker = _Checker(connection, claims)
     is_whole = (heads[0].id, heads[0].format) == (1, tables.FORMAT)
     faults = [] if is_whole else ["the head of the log was changed"]
     try:
+        checker = _Checker(connection, claims)
         faults += checker.check_chain(head) or checker.check_rows()
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         faults.append(f"an entry or a row has a form that ucds does not write ({type(error).__name__})")
@@ -95,7 +95,7 @@ class _Checker:
                 return [*found, f"entry {last.entries + 1} is missing"]
             if row.hash != audit.entry_hash(last.hash, row.number, row.time, row.kind, row.body):
                 return [*found, f"entry {row.number} was changed, or one before it"]
-            last, body = Head(row.number, row.hash), json.loads(row.body)
+            last, body = Head(row.number, row.hash), parse_json(row.body)
             if migration.OldEntries.is_one(row.kind, body):
                 body = self._old.complete(row.kind, body)
             self._replay(row.kind, row.time, body)
@@ -195,4 +195,4 @@ class _Checker:
         """Read the numbers of the keys that were made before the ledger was migrated."""
         asked = select(tables.audit.c.body).filter_by(kind="ledger-migrated")
         body = self._connection.execute(asked).scalar()
-        return [] if body is None else [old["key"] for old in json.loads(body)["secrets"]]
+        return [] if body is None else [old["key"] for old in parse_json(body)["secrets"]]

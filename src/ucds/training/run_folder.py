@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import sweep, write_text_atomically, writing
+from ucds.files import parse_json, sweep, write_text_atomically, writing
 from ucds.training.checkpoint import Checkpoint
 from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
 
@@ -111,7 +111,7 @@ class RunFolder:
         path = self.path / "run.json"
         before: Any = None
         with suppress(OSError, ValueError):
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = parse_json(path.read_bytes())
         if not isinstance(before, dict):
             raise DamagedFileError(f"{path} is damaged: choose another --out")
         key, now = "", json.loads(json.dumps(identity))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ucds.errors import DamagedFileError, InputError
+from ucds.files import parse_json
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.consensus import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.run_folder import LABELS_FILE
@@ -71,7 +71,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
@@ -81,12 +81,12 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 def _read_curves(path: Path) -> Curves:
     curves: Curves = {}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for line in lines:
-        with suppress(ValueError):  # a line that a crash cut off
-            entry = json.loads(line)
-            stage, step = curves.setdefault(str(entry.pop("stage")), {}), int(entry.pop("step"))
+    for line in path.read_bytes().split(b"\n") if path.exists() else []:
+        with suppress(ValueError, TypeError, KeyError, OverflowError):  # cut off by a crash, or damaged
+            entry = dict(parse_json(line))
+            stage, step = str(entry.pop("stage")), int(entry.pop("step"))
             entry.pop("kind", None)
-            for name, value in entry.items():
-                stage.setdefault(str(name), []).append((step, float(value)))
+            values = {str(name): float(value) for name, value in entry.items()}
+            for name, value in values.items():
+                curves.setdefault(stage, {}).setdefault(name, []).append((step, value))
     return curves

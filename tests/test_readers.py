@@ -1,0 +1,299 @@
+"""Every reader of a file either reads it or refuses it in one line, whatever is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.torch import save_file
+
+from ucds.backbones import identity_backbone
+from ucds.backbones.checkpoint_files import read_state_dict
+from ucds.config import read_settings
+from ucds.data.array_files import read_arrays
+from ucds.data.cache import RowStore
+from ucds.data.decode import COMMON_FORMATS, decode_image
+from ucds.data.manifest import Manifest
+from ucds.data.vectors import load_vectors
+from ucds.errors import UserError
+from ucds.experiments.grid import read_benchmark
+from ucds.experiments.points import read_points
+from ucds.experiments.records import read_records
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.journal import Journal
+from ucds.labels.receipts import keep_receipt, read_receipts
+from ucds.labels.wire import ServiceInfo
+from ucds.models import ClusteringModel
+from ucds.reports.page.record import read_record
+from ucds.serving import checkpoints
+from ucds.serving.checkpoints import read_checkpoints
+from ucds.serving.ledger import Ledger
+from ucds.serving.signing import Signer
+from ucds.target.corrections import Corrections
+from ucds.target.names import ClusterNames
+from ucds.training.checkpoint import Checkpoint, StageProgress
+from ucds.training.checkpoint_file import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, load_model, save_model
+from ucds.training.run_folder import RunFolder
+
+KEYS = [bytes([i]) * 16 for i in range(5)]
+VALUES = np.arange(20, dtype=np.float32).reshape(5, 4)
+TOML = """
+title = "Small"
+[grid]
+backbone = "resnet18"
+targets = ["a"]
+methods = ["po"]
+seeds = [0]
+"""
+INFO = ServiceInfo(
+    model="alpha",
+    model_digest="a" * 32,
+    n_clusters=3,
+    accepts="images",
+    width=None,
+    max_batch=8,
+    max_image_bytes=1000,
+    max_image_pixels=1000,
+    max_request_bytes=1000,
+    signer=None,
+    budget=None,
+)
+
+
+class Reader(NamedTuple):
+    """A pattern of a file's name, the way to write a good file into a folder, and the way to read it."""
+
+    name: str
+    write: Callable[[Path], object]
+    read: Callable[[Path], object]
+
+
+def file(name: str, content: str | bytes, read: Callable[[Path], object]) -> Reader:
+    """The reader of one file with this content."""
+    data = content.encode() if isinstance(content, str) else content
+    return Reader(name, lambda folder: (folder / name).write_bytes(data), lambda folder: read(folder / name))
+
+
+def saved(save: Callable[..., object], **arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _write_model(folder: Path) -> None:
+    model = ClusteringModel(identity_backbone(4), 3, bottleneck_width=5)
+    card = ModelCard("target", "x", 3, 5, model.spec, "none", ("a",), ("s",))
+    save_model(folder, StoredModel(card, model, torch.ones(1, 3)))
+
+
+def _write_checkpoint(folder: Path) -> None:
+    write_checkpoint(folder, Checkpoint("s", {"w": torch.ones(9)}, StageProgress(step=3), [], 7))
+
+
+def _open_journal(folder: Path) -> Journal:
+    return Journal(folder / "journal", url="https://a.example", info=INFO)
+
+
+def _write_journal(folder: Path) -> None:
+    with _open_journal(folder) as journal:
+        journal.add({b"one": 1, b"two": 2})
+
+
+def _write_labels(folder: Path) -> None:
+    ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2])).save(folder / "labels.json")
+
+
+def _open_rows(folder: Path) -> RowStore:
+    return RowStore(folder, "x", (4,), np.float32, 10)
+
+
+def _write_rows(folder: Path) -> None:
+    with closing(_open_rows(folder)) as store:
+        store.append(KEYS, VALUES)
+
+
+def _read_rows(folder: Path) -> None:
+    with closing(_open_rows(folder)) as store:
+        rows = store.rows_of(KEYS)
+        found = rows[rows >= 0]
+        sound = np.setdiff1d(found, found[store.find_damaged(found)])
+        assert all(row in VALUES.tolist() for row in store.read(sound).tolist())
+
+
+def _write_ledger(folder: Path) -> None:
+    with closing(Ledger(folder)) as book:
+        signer = Signer.open(folder / "key.pem")
+        book.set_signer(signer.public)
+        record = book.find_key(book.add_key("anna", 50))
+        assert record is not None
+        labels = dict.fromkeys(KEYS, 2)
+        charge = book.charge(record, "a" * 32, KEYS, labels)
+        keep_receipt(folder / "receipts", signer.receipt(charge, "a" * 32), labels)
+        writer = checkpoints.CheckpointWriter(book, signer, checkpoints.parse_place(folder / "checkpoints"))
+        writer.close()
+
+
+def _read_ledger(folder: Path) -> None:
+    with closing(Ledger(folder, create=False)) as book:
+        book.verify()
+        book.list_keys()
+        book.set_signer(Signer.open(folder / "key.pem").public)
+
+
+def _write_picture(kind: str, folder: Path) -> None:
+    Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3)).save(folder / "picture", kind)
+
+
+def _decode(path: Path) -> None:
+    decode_image(path.read_bytes(), 8)
+
+
+def _read_run(folder: Path) -> None:
+    RunFolder(folder).refuse_other_run({"seed": 1})
+
+
+NAMES = {"format": "ucds-names/1", "model": "m", "names": {"0": "dogs", "2": "cats"}}
+PAIR = {"one": ["a.png"], "other": ["b.png", "c.png"]}
+CORRECTIONS = {"format": "ucds-corrections/1", "model": "m", "together": [PAIR], "apart": []}
+POINTS = {"samples": np.eye(2), "prototypes": np.eye(2), "classes": np.arange(2), "total": np.array(2)}
+LOG = '{"stage": "s", "step": 1, "kind": "train", "loss": 0.5}\n'
+READERS = {
+    "labels": Reader("labels.json", _write_labels, lambda folder: ClusterLabels.load(folder / "labels.json")),
+    "journal": Reader("journal", _write_journal, lambda folder: _open_journal(folder).__exit__()),
+    "receipts": Reader("receipts", _write_ledger, lambda folder: read_receipts(folder / "receipts")),
+    "ledger": Reader("ledger.sqlite", _write_ledger, _read_ledger),
+    "signed heads": Reader(
+        "checkpoints", _write_ledger, lambda folder: read_checkpoints(folder / "checkpoints")
+    ),
+    "signing key": Reader("key.pem", _write_ledger, lambda folder: Signer.open(folder / "key.pem")),
+    "checkpoint": Reader(CHECKPOINT_FILE, _write_checkpoint, read_checkpoint),
+    "model": Reader(MODEL_FILE, _write_model, load_model),
+    "run": Reader("run.json", lambda folder: (folder / "run.json").write_text('{"seed": 1}'), _read_run),
+    "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
+    "curves": file("log.jsonl", LOG * 3, lambda path: read_record(path.parent)),
+    "records": file("runs.jsonl", '{"accuracy": 0.5}\n{"accuracy": 1}\n', read_records),
+    "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
+    "corrections": file("corrections.json", json.dumps(CORRECTIONS), Corrections.load),
+    "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),
+    "archive": file("x.npz", saved(np.savez, a=np.eye(4)), load_vectors),
+    "packed arrays": file("x.npz", saved(np.savez_compressed, a=np.eye(9)), read_arrays),
+    "points": file(
+        "x.npz", saved(np.savez_compressed, **POINTS), lambda path: read_points(path.parent, "x.npz")
+    ),
+    "weights": file("w.pth", saved(partial(torch.save, {"w": torch.ones(3)})), read_state_dict),
+    "safe weights": Reader(
+        "w.safetensors",
+        lambda folder: save_file({"w": torch.ones(3)}, folder / "w.safetensors"),
+        lambda folder: read_state_dict(folder / "w.safetensors"),
+    ),
+    "settings": file("c.toml", "epsilon = 0.1\n", lambda path: read_settings("pcd", "source", path)),
+    "benchmark": file("b.toml", TOML, read_benchmark),
+    "rows": Reader("*/rows", _write_rows, _read_rows),
+    "marks": Reader("*/marks", _write_rows, _read_rows),
+    "manifest": Reader(
+        "*.jsonl",
+        lambda folder: Manifest(folder, folder, "x").add([("a", (1, 2, 3), KEYS[0])]),
+        lambda folder: Manifest(folder, folder, "x"),
+    ),
+} | {
+    kind: Reader("picture", partial(_write_picture, kind), lambda folder: _decode(folder / "picture"))
+    for kind in COMMON_FORMATS
+}
+
+_VALUE = re.compile(rb'"[^"]*"|-?\d+(\.\d+)?|true|false|null')
+_OTHER_VALUES = rb'null 1e999 -1 999999999999999999999999999999 NaN [] {} true "" "\ud800"'.split()
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A change of a file, small enough to be printed."""
+
+    kind: str
+    place: float
+    data: bytes
+    value: bytes
+
+    def of(self, whole: bytes) -> bytes:
+        """Other contents, or these with a change at some place."""
+        at = int(self.place * len(whole))
+        if self.kind == "value":
+            values = [found.span() for found in _VALUE.finditer(whole)] or [(at, at)]
+            start, end = values[int(self.place * len(values))]
+            return whole[:start] + self.value + whole[end:]
+        return {
+            "other": self.data,
+            "change": whole[:at] + self.data + whole[at + len(self.data) :],
+            "cut": whole[:at],
+            "insert": whole[:at] + self.data + whole[at:],
+            "double": whole[:at] + whole[at // 2 :],
+            "nest": whole[:at] + b"[" * 5000 + whole[at:],
+        }[self.kind]
+
+
+DAMAGES = st.builds(
+    Damage,
+    st.sampled_from(["value", "other", "change", "cut", "insert", "double", "nest"]),
+    st.floats(0, 1, exclude_max=True),
+    st.binary(max_size=40),
+    st.sampled_from(_OTHER_VALUES),
+)
+
+
+def refusal_of(reader: Reader, folder: Path) -> str:
+    """The reason why a file is refused; nothing if it is read."""
+    try:
+        reader.read(folder)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def check(name: str, folder: Path, examples: int, *, same: bool) -> None:
+    """Damage a file of one kind many times, and read it."""
+    reader = READERS[name]
+    reader.write(folder)
+    (path,) = folder.glob(reader.name)
+    whole = path.read_bytes()
+    reader.read(folder)
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=same,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(DAMAGES)
+    def read_damaged(damage: Damage) -> None:
+        path.write_bytes(damage.of(whole))
+        with warnings.catch_warnings(action="ignore"):
+            assert "\n" not in refusal_of(reader, folder)
+
+    read_damaged()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, 12, same=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", READERS)
+def test_ten_thousand_damaged_files(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path, -(-10_000 // len(READERS)), same=False)
