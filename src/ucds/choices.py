@@ -17,3 +17,7 @@ Transfer = Literal["guarded", "own", "hint", "opinion", "adopted"]
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
+Sorting = Literal["copy", "link", "move"]
+"""Way in which images get into the folders of their clusters."""
+PredictionFormat = Literal["table", "fiftyone", "label-studio"]
+"""Form of a file of predictions: a table, or what one of these programs imports."""

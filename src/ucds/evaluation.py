@@ -15,6 +15,7 @@ from ucds.choices import Accelerator
 from ucds.data.array_files import read_arrays
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
+from ucds.data.sources import Source
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
@@ -135,7 +136,7 @@ class Report:
 
 def evaluate(
     run: str | Path,
-    data: str | Path,
+    data: Source,
     out: str | Path | None = None,
     *,
     accelerator: Accelerator = "auto",
@@ -146,7 +147,8 @@ def evaluate(
 
     Args:
         run: folder of a finished run, of either side.
-        data: class folders; for a source run, inside one folder a domain.
+        data: images in class folders; for a source run, inside one folder a domain. Lists and tables of paths
+            count the folders in the paths.
         out: JSON file to write; ``evaluation.json`` in the run folder if ``None``.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.

@@ -31,6 +31,8 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "junk.json").write_text("junk")
     (root / "junk.toml").write_text("epsilon 3")
     (root / "typo.toml").write_text("epslion = 0.1")
+    (root / "words.csv").write_text("city,size\nRome,3\n")
+    (root / "torn.tar").write_bytes(b"junk" * 1000)
     (root / "broken").mkdir()
     (root / "broken" / "model.safetensors").write_bytes(b"junk")
     return root
@@ -58,7 +60,7 @@ def label(run: str, data: str = "{v}/target.npy", out: str = "{new}") -> Argumen
     return ["label", run, data, "--out", out]
 
 
-def predict(run: str, data: str = "{v}/target.npy", *more: str, out: str = "{new}") -> Arguments:
+def predict(run: str, data: str = "{v}/target.npy", *more: str, out: str = "{new}.csv") -> Arguments:
     return ["predict", run, data, "--out", out, *more]
 
 
@@ -207,7 +209,10 @@ MODELS = {
     "label with a target run": (label("{runs}/target"), "role 'target'"),
     "label without a run": (label("{bad}/absent"), "run folder"),
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
-    "label with images": (label("{runs}/source", "{bad}/flat"), "not a folder"),
+    "label with images": (
+        label("{runs}/source", "{bad}/flat"),
+        "takes embeddings of width 6, not the images",
+    ),
     "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json exists, and"),
     "label into a folder": (label("{runs}/source", out="{bad}/occupied"), "name the file to write"),
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
@@ -225,9 +230,19 @@ MODELS = {
     ),
     "sort vectors": (
         predict("{runs}/target", "{v}/target.npy", "--sort-into", "{new}-sorted"),
-        "needs images",
+        "needs image files",
     ),
     "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
+    "predict into a text": (
+        predict("{runs}/target", out="{new}.txt"),
+        "must end in .csv or .parquet or .json",
+    ),
+    "predict tasks into a table": (
+        predict("{runs}/target", "{v}/target.npy", "--out-format", "label-studio"),
+        "must end in .json",
+    ),
+    "predict a table of words": (predict("{runs}/target", "{bad}/words.csv"), "the column 'city' holds no"),
+    "predict a torn archive": (predict("{runs}/target", "{bad}/torn.tar"), "cannot be read as a tar file"),
     "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
     "evaluate nothing": (["evaluate", "{runs}/target", "{bad}/absent.npy"], "There is no file"),
     "demo in a folder in use": (["demo", "--out", "{bad}/occupied"], "holds other things than a demo"),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data import filling, images
-from ucds.data.decode import decode_image, read_image_bytes
+from ucds.data import filling, folders, images
+from ucds.data.decode import decode_image
 from ucds.data.decoders import Decoders
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
@@ -53,7 +53,7 @@ def everything(samples: Samples) -> torch.Tensor:
 
 
 def reference(samples: ImageSamples) -> torch.Tensor:
-    files = [read_image_bytes(samples.root / path) for path in samples.paths]
+    files = [samples.files.read(i) for i in range(len(samples))]
     return torch.from_numpy(np.stack([decode_image(data, SIZE) for data in files]))
 
 
@@ -86,7 +86,7 @@ def test_images_are_decoded_once(tmp_path, make_images, decodings):
 def test_a_second_opening_does_not_read_the_files(tmp_path, make_images, monkeypatch):
     make_images(*names("a", 4))
     first = opened(tmp_path)
-    monkeypatch.setattr(filling, "read_image_bytes", lambda path: pytest.fail("the file was read again"))
+    monkeypatch.setattr(folders, "read_image_bytes", lambda path: pytest.fail("the file was read again"))
     assert torch.equal(everything(opened(tmp_path)), everything(first))
 
 

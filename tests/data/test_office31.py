@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ucds.data.decode import decode_image, read_image_bytes
+from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
@@ -44,7 +44,7 @@ def test_images_come_from_the_cache(office31, tmp_path):
     samples = ImageSamples.open(scan, tmp_path, limit_bytes=300 * 3 * 256 * 256)
     assert len(samples) == 498
     chosen = np.array([0, 299, 300, 497, 17])
-    files = [read_image_bytes(samples.root / samples.paths[i]) for i in chosen]
+    files = [samples.files.read(int(i)) for i in chosen]
     expected = np.stack([decode_image(data, 256) for data in files])
     assert (samples.read(chosen).numpy() == expected).all()
 

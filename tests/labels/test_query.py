@@ -106,7 +106,7 @@ def test_the_wrong_kind_of_samples_is_refused(
     with pytest.raises(InputError, match="width 4, not 5"):
         _query(service, tmp_path / "x.npz", tmp_path / "labels.json")
     np.savez(tmp_path / "x.npz", a=np.zeros((2, 4)), b=np.zeros((2, 4)))
-    with pytest.raises(InputError, match="2 arrays"):
+    with pytest.raises(InputError, match="2 domains"):
         open_questions(tmp_path / "x.npz")
     assert not service.requests
 

@@ -14,7 +14,8 @@ from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError
-from ucds.target.ask import choose_spread, labels_beside, questions_about
+from ucds.labels.questions import questions_about
+from ucds.target.ask import choose_spread, labels_beside
 from ucds.training.runtime import Runtime
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 from PIL import Image
 
 import ucds
-from ucds.target.predict import Predictions, sort_into_folders
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -94,25 +94,24 @@ def test_doubtful_samples_are_left_without_a_cluster(
             ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
 
 
-def test_doubtful_images_are_copied_apart(images: Path, tmp_path: Path) -> None:
-    paths = ("3.png", "4.png", "a/1.png")
-    confidence = np.array([0.9, 0.4, 0.3], np.float32)
-    found = Predictions(paths, np.array([1, -1, -1]), confidence, {1: "unsorted"})
-    sort_into_folders(tmp_path / "sorted", images, paths, found, 2)
-    kept = sorted(str(path.relative_to(tmp_path / "sorted")) for path in (tmp_path / "sorted").rglob("*.png"))
-    assert kept == ["unsorted/3.png", "unsorted_/4.png", "unsorted_/a__1.png"]
-    assert "3.png,1,0.9000,unsorted\n4.png,-1,0.4000,\n" in _saved(found, tmp_path)
-
-
-def _saved(found: Predictions, folder: Path) -> str:
-    found.save(folder / "saved.csv")
-    return (folder / "saved.csv").read_text()
+def test_moved_images_are_in_the_report_and_in_the_file_for_an_annotation_program(
+    images: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    ucds.train_target(images, tmp_path / "run", n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU)
+    names = {path.name for path in images.rglob("*.png")}
+    more = ("--sort-into", tmp_path / "sorted", "--sort-how", "move", "--out-format", "fiftyone")
+    out = tmp_path / "labels.json"
+    assert run("predict", tmp_path / "run", images, "--out", out, "--accelerator", "cpu", *more) == 0
+    assert not list(images.rglob("*.png"))
+    assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(names) == 5
+    assert len(json.loads(out.read_text())["labels"]) == 5
+    assert "3.png" in out.with_suffix(".html").read_text()
 
 
 def test_what_cannot_be_sorted_or_predicted_is_refused(
     client: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ucds.InputError, match="--sort-into needs images, not embeddings"):
+    with pytest.raises(ucds.InputError, match="--sort-into needs image files, not embeddings"):
         ucds.predict(client, tmp_path / "x.npy", sort_into=tmp_path / "sorted")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
@@ -128,12 +127,3 @@ def test_a_providers_model_predicts_nothing_for_a_client(tmp_path: Path, blobs: 
     np.save(tmp_path / "x.npy", blobs({"t": 8})["t"])
     with pytest.raises(ucds.InputError, match="source models stay with their owner"):
         ucds.predict(tmp_path / "source", tmp_path / "x.npy")
-
-
-def test_names_that_a_spreadsheet_would_compute_are_made_harmless(tmp_path: Path) -> None:
-    ids = ("=1+1.png", "+a", "-b", "@c", "d=e", "a,b")
-    found = Predictions(ids, np.arange(6), np.full(6, 0.5, np.float32))
-    found.save(tmp_path / "out.csv")
-    with (tmp_path / "out.csv").open(newline="") as file:
-        names = [row["sample"] for row in csv.DictReader(file)]
-    assert names == ["'=1+1.png", "'+a", "'-b", "'@c", "d=e", "a,b"]

@@ -157,7 +157,7 @@ def test_vectors_are_refused_by_a_model_of_images(of_images: Model, source: Any)
 @pytest.mark.parametrize("source", [PIXELS, ["a.png"], Labelled(PIXELS), "."])
 def test_images_are_refused_by_a_model_of_vectors(of_vectors: Model, source: Any) -> None:
     for answer in (of_vectors.predict, of_vectors.transform):
-        with pytest.raises(InputError, match=r"^this model takes embeddings of width 5 .*$") as error:
+        with pytest.raises(InputError, match=r"^this model takes embeddings of width 5, not .*$") as error:
             answer(source)
         assert "\n" not in str(error.value)
 

@@ -34,7 +34,7 @@ PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
-    Path, typer.Argument(help="Folder of images at any depth, or embeddings (.npy, .npz).")
+    Path, typer.Argument(help="Folder, list or table of images, tar file, or embeddings; see docs/data.md.")
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]

@@ -16,7 +16,8 @@ from ucds.errors import InputError
 @options.expand
 def train_source_command(
     data: Annotated[
-        Path, typer.Argument(help="Folder with one folder a domain, or .npz with one array a domain.")
+        Path,
+        typer.Argument(help="Folder with one folder a domain, .npz with one array a domain, or a table."),
     ],
     clusters: Annotated[int, typer.Option(min=2, help="Number of clusters, K.")],
     out: options.RunFolderOption,

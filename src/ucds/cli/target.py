@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ucds.choices import PredictionFormat, Sorting
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
@@ -176,13 +177,19 @@ def train_target_command(
 def predict_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
-    out: Annotated[Path, typer.Option(help="CSV file to write.")],
+    out: Annotated[Path, typer.Option(help="Table to write: .csv, .parquet or .json.")],
     work: options.WorkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
         Path | None,
-        typer.Option(help="Copy the images into one folder a cluster, below this one.", show_default=False),
+        typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
     ] = None,
+    sort_how: Annotated[
+        Sorting, typer.Option(help="Copy the images there, link to them, or move them.")
+    ] = "copy",
+    out_format: Annotated[
+        PredictionFormat, typer.Option(help="A table, or what FiftyOne or Label Studio imports (.json).")
+    ] = "table",
     names: NamesOption = None,
     min_confidence: Annotated[
         float,
@@ -190,21 +197,31 @@ def predict_command(
     ] = 0.0,
     no_report: NoReportOption = False,
 ) -> None:
-    """Find the cluster of each sample with your own model, and write a report beside the CSV file."""
-    from ucds.target.predict import predict
+    """Find the cluster of each sample with your own model, and write a report beside the table."""
+    from ucds.target.predict import check_outputs, predict
 
+    check_outputs(images, out, out_format, sort_into)
+    moved = sort_into is not None and sort_how == "move"
+
+    def write_report() -> Path | None:
+        place = out.with_suffix(".html")
+        return None if no_report else _write_report(run, images, place, names, work, output)
+
+    page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
         run,
         images,
         out,
+        out_format=out_format,
         sort_into=sort_into,
+        sort_how=sort_how,
         names=names,
         min_confidence=min_confidence,
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=output.reporter(),
     )
-    page = None if no_report else _write_report(run, images, out.with_suffix(".html"), names, work, output)
+    page = page if moved else write_report()
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
@@ -221,7 +238,7 @@ def report_command(
     images: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of images, or embeddings (.npy, .npz).", show_default="those of the training"
+            help="Images or embeddings in any form that training takes.", show_default="those of the training"
         ),
     ] = None,
     out: Annotated[

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ucds.data.extra_formats import EXTRA_FORMATS, open_image
 from ucds.data.screening import TooElaborateError, check_structure, check_tiles
+from ucds.data.shards import Span, read_span
 from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
@@ -43,11 +44,16 @@ class UnusableImageError(UserError):
         return type(self), (self.path, self.reason)
 
 
-def read_image_bytes(path: str | Path) -> bytes:
-    """Read the contents of a regular file of an acceptable length.
+def read_image_bytes(path: str | Path, span: Span | None = None) -> bytes:
+    """Read the contents of a regular file of an acceptable length, or of a part of one.
+
+    Args:
+        path: file to read.
+        span: place of the image in the file, if that is an archive; the whole file if ``None``.
 
     Raises:
-        UnusableImageError: the file is missing, unreadable, empty, larger than 256 MiB, or not a regular one.
+        UnusableImageError: the file is missing, unreadable, not a regular one or shorter than the span; or
+            the image is empty or larger than 256 MiB.
     """
     try:
         # Non-blocking: opening a named pipe would otherwise wait for a writer for ever.
@@ -56,10 +62,15 @@ def read_image_bytes(path: str | Path) -> bytes:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise UnusableImageError(path, "not a regular file")
-            if status.st_size == 0:
+            length = status.st_size if span is None else span.length
+            if length == 0:
                 raise UnusableImageError(path, "empty file")
-            if status.st_size > MAX_FILE_BYTES:
+            if length > MAX_FILE_BYTES:
                 raise UnusableImageError(path, f"too large a file (over {MAX_FILE_BYTES // 2**20} MiB)")
+            if span is not None:
+                if len(data := read_span(descriptor, span)) < length:
+                    raise UnusableImageError(path, "the archive is cut off")
+                return data
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read()
         finally:

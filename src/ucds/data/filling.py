@@ -12,10 +12,10 @@ import numpy as np
 
 from ucds.data.cache import RowStore
 from ucds.data.content import content_key
-from ucds.data.decode import ByteArray, UnusableImageError, read_image_bytes
+from ucds.data.decode import ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.folders import Scan
-from ucds.data.manifest import Manifest, Stamp, stamp
+from ucds.data.manifest import Manifest, Stamp
 from ucds.errors import NoSpaceError
 from ucds.files import require_space
 
@@ -53,7 +53,7 @@ class Filling:
     def __init__(self, scan: Scan, store: RowStore, manifest: Manifest, size: int) -> None:
         self.scan, self.store, self.manifest, self.size = scan, store, manifest, size
         self.problems: dict[int, UnusableImageError] = {}
-        known = (manifest.key(path, stamp(scan.root / path)) for path in scan.paths)
+        known = (manifest.key(path, scan.stamp(i)) for i, path in enumerate(scan.paths))
         self.keys: list[bytes | None] = list(known)
 
     def run(self, workers: int, progress: Progress) -> None:
@@ -110,7 +110,7 @@ class Filling:
 
     def _hash(self, position: int) -> bytes | None:
         try:
-            return content_key(read_image_bytes(self.scan.root / self.scan.paths[position]))
+            return content_key(self.scan.read(position))
         except UnusableImageError:
             return None
 
@@ -130,9 +130,11 @@ class Filling:
 
     def _load(self, position: int) -> _Loaded:
         path = self.scan.root / self.scan.paths[position]
-        before = stamp(path)  # taken first: a file that changes while it is read is read again next time
+        before = self.scan.stamp(
+            position
+        )  # taken first: a file that changes while it is read is read again next time
         try:
-            data = read_image_bytes(path)
+            data = self.scan.read(position)
             key = content_key(data)
             if self.store.rows_of([key])[0] >= 0:
                 return _Loaded(position, before, key)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ucds.data.content import IntArray
+from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
+from ucds.data.manifest import Stamp, stamp
+from ucds.data.shards import SHARD_SUFFIX, Span, list_shard
 from ucds.errors import InputError, UcdsWarning
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
@@ -27,19 +30,21 @@ _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """The image files found below a root, not opened yet.
+    """Image files below a root, not opened yet: files of their own, or places inside tar files.
 
     Attributes:
         root: folder that was scanned.
-        paths: file paths relative to the root, sorted within each domain.
+        paths: file paths relative to the root; those inside a tar file begin with its path.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
+        spans: places of the images that lie inside tar files, by path.
     """
 
     root: Path
     paths: tuple[str, ...]
     domain: IntArray
     domain_names: tuple[str, ...]
+    spans: Mapping[str, Span] = field(default_factory=dict)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -49,9 +54,40 @@ class Scan:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def file(self, position: int) -> Path | None:
+        """Return the path of an image's own file; ``None`` for an image inside a tar file."""
+        path = self.paths[position]
+        return None if path in self.spans else self.root / path
+
+    def read(self, position: int) -> bytes:
+        """Read the bytes of an image.
+
+        Raises:
+            UnusableImageError: they cannot be read.
+        """
+        path = self.paths[position]
+        span = self.spans.get(path)
+        if span is None:
+            return read_image_bytes(self.root / path)
+        try:
+            return read_image_bytes(self.root / span.archive, span)
+        except UnusableImageError as error:
+            raise UnusableImageError(self.root / path, error.reason) from None
+
+    def stamp(self, position: int) -> Stamp | None:
+        """Return the length and the times of the file that an image lies in, ``None`` if it is gone."""
+        path = self.paths[position]
+        return stamp(self.root / (self.spans[path].archive if path in self.spans else path))
+
+    def take(self, positions: Sequence[int] | IntArray) -> Scan:
+        """Choose images by position, in the order given; the domains keep their numbers."""
+        chosen = np.asarray(positions, dtype=np.int64)
+        paths = tuple(self.paths[i] for i in chosen)
+        return replace(self, paths=paths, domain=self.domain[chosen])
+
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
-    """Find the images of ``root/<domain>/**``.
+    """Find the images of ``root/<domain>/**``, or those inside the tar files of a domain without images.
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
     folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
@@ -61,7 +97,8 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
         domains: names of the domains to take, in any order; all when omitted.
 
     Raises:
-        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
+        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images;
+            or a tar file of a domain cannot be read.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -71,52 +108,74 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if loose:
         message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    unread: Counter[str] = Counter()
-    found = {name: _images(root, base / name, unread) for name in _selected(root, folders, domains)}
-    _warn_of_unread(unread)
+    found, spans = _images(root, {name: base / name for name in _selected(root, folders, domains)})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
         raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
         message = f"{base / name} holds no images and is not used as a domain."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    return _scan(root, {name: paths for name, paths in found.items() if paths})
+    return _scan(root, {name: paths for name, paths in found.items() if paths}, spans)
 
 
 def scan_folder(root: str | Path) -> Scan:
     """Find the images of ``root/**`` as one domain, named after the folder.
 
     Raises:
-        InputError: there is no such folder, or no image in it.
+        InputError: there is no such folder, or no image in it; or one of its tar files cannot be read.
     """
     root = _folder(root)
-    unread: Counter[str] = Counter()
-    paths = _images(root, root, unread)
-    _warn_of_unread(unread)
-    if not paths:
+    name = root.resolve().name or "images"
+    found, spans = _images(root, {name: root})
+    if not found[name]:
         raise InputError(f"No images in {root} {_ACCEPTED}.")
-    return _scan(root, {root.resolve().name or "images": paths})
+    return _scan(root, found, spans)
 
 
-def scan_files(paths: Sequence[str | Path]) -> Scan:
-    """List image files as one domain, in the order given; their ids are the paths as given.
+def scan_shard(path: str | Path) -> Scan:
+    """Find the images inside a tar file as one domain, named after the file.
+
+    Raises:
+        InputError: the file cannot be read, or there is no image in it.
+    """
+    path = Path(path)
+    spans = _images_in_shard(path.parent, path.name)
+    if not spans:
+        raise InputError(f"No images in {path} {_ACCEPTED}.")
+    return _scan(path.parent, {path.stem: sorted(spans)}, spans)
+
+
+def scan_files(
+    paths: Sequence[str | Path], root: Path = Path(), domains: Sequence[str] | None = None
+) -> Scan:
+    """List image files in the order given; their ids are the paths as given.
+
+    Args:
+        paths: paths of the files.
+        root: folder that relative paths start from; the current one by default.
+        domains: name of the domain of each file; all are of one domain if ``None``.
 
     Raises:
         InputError: there is no path, or one is given twice.
     """
-    names = tuple(str(path) for path in paths)
-    if not names:
+    listed = tuple(str(path) for path in paths)
+    if not listed:
         raise InputError("there are no image files")
-    if len(set(names)) < len(names):
-        raise InputError("an image file is given twice")
-    return Scan(Path(), names, np.zeros(len(names), dtype=np.int64), ("images",))
+    if len(set(listed)) < len(listed):
+        raise InputError(f"the image file {_first_repeated(listed)} is given twice")
+    names, domain = np.unique(domains or ["images"] * len(listed), return_inverse=True)
+    return Scan(root, listed, domain.astype(np.int64), tuple(map(str, names)))
 
 
-def _scan(root: Path, found: dict[str, list[str]]) -> Scan:
+def _first_repeated(names: Sequence[str]) -> str:
+    return next(name for name, count in Counter(names).items() if count > 1)
+
+
+def _scan(root: Path, found: dict[str, list[str]], spans: Mapping[str, Span]) -> Scan:
     names = tuple(sorted(found))
     paths = tuple(path for name in names for path in found[name])
     domain = np.repeat(np.arange(len(names), dtype=np.int64), [len(found[name]) for name in names])
-    return Scan(root, paths, domain, tuple(_readable(name) for name in names))
+    return Scan(root, paths, domain, tuple(_readable(name) for name in names), spans)
 
 
 def _folder(root: str | Path) -> Path:
@@ -155,8 +214,31 @@ def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
     return wrapper if len(candidates) > 1 and holds_domains else root
 
 
-def _images(root: Path, folder: Path, others: Counter[str]) -> list[str]:
-    """Return the sorted paths of all images below a folder, relative to the root; count other suffixes.
+def _images(root: Path, folders: Mapping[str, Path]) -> tuple[dict[str, list[str]], dict[str, Span]]:
+    """Return the sorted paths of all images below each folder, and the places of those inside tar files.
+
+    A folder with tar files and without images holds shards of a data set; other tar files are passed over.
+    """
+    unread: Counter[str] = Counter()
+    found, spans = {}, {}
+    for name, folder in folders.items():
+        files = _files(root, folder)
+        found[name] = [path for path in files if _is_image(path)]
+        unread.update(_suffix(path) for path in files if not _is_image(path))
+        if not found[name]:
+            inside = [_images_in_shard(root, path) for path in files if _suffix(path) == SHARD_SUFFIX]
+            found[name] = sorted(path for shard in inside for path in shard)
+            spans.update({path: span for shard in inside for path, span in shard.items()})
+    _warn_of_unread(unread)
+    return found, spans
+
+
+def _images_in_shard(root: Path, archive: str) -> dict[str, Span]:
+    return {path: span for path, span in list_shard(root, archive).items() if _is_image(path)}
+
+
+def _files(root: Path, folder: Path) -> list[str]:
+    """Return the sorted paths of all visible files below a folder, relative to the root.
 
     Each real folder is entered once, by its first path in the order of names, so that loops of links end.
     """
@@ -169,9 +251,7 @@ def _images(root: Path, folder: Path, others: Counter[str]) -> list[str]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = _visible(folders)
-        images = _visible(filter(_is_image, files))
-        others.update(_suffix(name) for name in _visible(files) if not _is_image(name))
-        found += [os.path.relpath(os.path.join(place, name), root) for name in images]  # noqa: PTH118
+        found += [os.path.relpath(os.path.join(place, name), root) for name in _visible(files)]  # noqa: PTH118
     return sorted(found)
 
 
@@ -195,7 +275,7 @@ def _suffix(name: str) -> str:
 
 def _warn_of_unread(suffixes: Counter[str]) -> None:
     if (message := describe_unreadable(suffixes)) is not None:
-        warnings.warn(message, UcdsWarning, stacklevel=3)
+        warnings.warn(message, UcdsWarning, stacklevel=4)
 
 
 def _warn_of_unreadable(error: OSError) -> None:

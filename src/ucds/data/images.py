@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.content import IntArray, content_key, fingerprint, first_positions
-from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, read_image_bytes
+from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
@@ -32,8 +32,7 @@ class ImageSamples:
     """Images of one or several domains, ``size`` x ``size`` 8-bit RGB; made by :meth:`ImageSamples.open`.
 
     Attributes:
-        root: folder that was scanned.
-        paths: file paths relative to the root.
+        files: image files that can be used.
         size: side of the decoded images in pixels.
         skipped: files that cannot be used, each with its reason.
     """
@@ -41,10 +40,9 @@ class ImageSamples:
     def __init__(self, scan: Scan, filling: Filling, workers: int) -> None:
         good = np.array([i for i in range(len(scan)) if i not in filling.problems], dtype=np.int64)
         _check_domains(scan, good, filling.problems)
-        self.root = scan.root
-        self.paths = tuple(scan.paths[i] for i in good)
-        self.ids = tuple(scan.ids[i] for i in good)
-        self.domain = scan.domain[good]
+        self.files = scan.take(good)
+        self.ids = self.files.ids
+        self.domain = self.files.domain
         self.domain_names = scan.domain_names
         self.keys = tuple(filling.keys[i] or b"" for i in good)
         self.size = filling.size
@@ -69,7 +67,7 @@ class ImageSamples:
         when rows of other data sets fill it, it is emptied and begun anew.
 
         Args:
-            scan: files found by :func:`scan_domains`, :func:`scan_folder` or :func:`scan_files`.
+            scan: files found by a function of :mod:`ucds.data.folders`.
             cache_dir: folder of all caches; the user's cache folder when omitted.
             size: side of the decoded images in pixels.
             limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
@@ -103,7 +101,7 @@ class ImageSamples:
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     def read(self, index: IntArray) -> Tensor:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
@@ -140,9 +138,9 @@ class ImageSamples:
             return np.stack(list(pool.map(self._decode, index.tolist())))
 
     def _decode(self, position: int) -> ByteArray:
-        path = self.root / self.paths[position]
+        path = self.files.root / self.files.paths[position]
         try:
-            data = read_image_bytes(path)
+            data = self.files.read(position)
             if content_key(data) != self.keys[position]:
                 raise InputError(f"{path} has changed since it was first read; start the run again.")
             return own_decoders().decode(data, self.size, path)

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from ucds.data.content import IntArray, content_key, fingerprint
 from ucds.data.decode import ByteArray, to_square
+from ucds.data.decoders import own_decoders
+from ucds.data.samples import Listing
+from ucds.data.table_columns import Pictures
 from ucds.errors import InputError
 
 
@@ -19,23 +22,23 @@ class MemoryImages:
     """Images in memory, brought to squares of 8-bit RGB like decoded files; the given ones stay as they are.
 
     Args:
-        images: PIL images, or arrays ``(h, w)``, ``(h, w, 3)`` or ``(h, w, 4)`` (with transparency) of uint8.
+        images: PIL images, arrays ``(h, w)``, ``(h, w, 3)`` or ``(h, w, 4)`` (with transparency) of uint8, or
+            contents of image files.
         size: side of the squares in pixels.
+        listing: ids and domains of the images; "0", "1", .. in one domain if ``None``.
 
     Raises:
         InputError: there is no image, or one of them is of another kind.
         UnusableImageError: an image is damaged or too large.
     """
 
-    domain_names = ("images",)
-
-    def __init__(self, images: Iterable[object], size: int) -> None:
+    def __init__(self, images: Iterable[object], size: int, listing: Listing | None = None) -> None:
         squares = [_square(image, size, position) for position, image in enumerate(images)]
         if not squares:
             raise InputError("there are no images")
         self._array = np.stack(squares)
-        self.ids = tuple(str(position) for position in range(len(squares)))
-        self.domain = np.zeros(len(squares), dtype=np.int64)
+        listing = listing or Pictures.of_one_domain(squares, len(squares))
+        self.ids, self.domain, self.domain_names = listing.ids, listing.domain, listing.domain_names
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
@@ -57,6 +60,8 @@ class MemoryImages:
 
 
 def _square(image: object, size: int, position: int) -> ByteArray:
+    if isinstance(image, bytes):
+        return own_decoders().decode(image, size, f"image {position}")
     if (
         isinstance(image, np.ndarray)
         and image.dtype == np.uint8

@@ -16,7 +16,6 @@ from ucds.data.array_files import read_arrays
 from ucds.data.content import FloatArray, IntArray, content_key, fingerprint
 from ucds.errors import DamagedFileError, InputError, UserError
 
-VECTOR_SUFFIXES = (".npy", ".npz")
 _CHUNK_BYTES = 32 * 2**20
 _LARGEST = 1e15
 """The squares of larger numbers, summed over a row, do not fit single precision."""

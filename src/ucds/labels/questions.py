@@ -8,17 +8,20 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import httpx
 import numpy as np
 
 from ucds.data.content import FloatArray
-from ucds.data.decode import UnusableImageError, read_image_bytes
-from ucds.data.folders import scan_folder
+from ucds.data.decode import UnusableImageError
+from ucds.data.folders import Scan
+from ucds.data.sources import Source, find_samples
 from ucds.errors import InputError
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
+
+if TYPE_CHECKING:
+    from ucds.data.samples import Listing
 
 MOST_OVERHEAD = 256
 """Bytes that a request, and each sample in it, may need beyond the samples' contents."""
@@ -62,18 +65,19 @@ class ImageQuestions:
     """Image files, sent byte for byte: the provider charges by content.
 
     Attributes:
-        root: folder that was scanned.
-        paths: paths of the files, relative to the root.
-        ids: ids of the samples.
+        files: image files, not opened yet.
     """
 
-    root: Path
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
+    files: Scan
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the images."""
+        return self.files.ids
 
     def read(self, position: int) -> bytes:
         """Read the bytes of the file."""
-        return read_image_bytes(self.root / self.paths[position])
+        return self.files.read(position)
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build a form with one file part for each image."""
@@ -126,21 +130,31 @@ class VectorQuestions:
             )
 
 
-def open_questions(path: Path) -> Questions:
-    """Open the images of a folder, or the embeddings of a file; no image is decoded.
+def open_questions(source: Source) -> Questions:
+    """Open image files or embeddings to ask about; no image is decoded.
+
+    Args:
+        source: samples of one domain, see :func:`ucds.data.sources.find_samples`.
 
     Raises:
-        InputError: the path cannot be used, or holds several arrays.
+        InputError: the samples cannot be used, or are pictures in memory.
     """
-    if path.suffix.lower() not in (".npy", ".npz"):
-        scan = scan_folder(path)
-        return ImageQuestions(scan.root, scan.paths, scan.ids)
-    from ucds.data.vectors import load_vectors  # it brings torch, which asking about images does not need
+    return questions_about(find_samples(source, by_domain=False))
 
-    vectors = load_vectors(path)
-    if len(vectors.domain_names) > 1:
-        raise InputError(f"{path} holds {len(vectors.domain_names)} arrays, but a target is one domain")
-    return VectorQuestions(vectors.array, vectors.ids)
+
+def questions_about(found: Scan | Listing) -> Questions:
+    """Return what a service is sent of samples.
+
+    Raises:
+        InputError: the samples are neither image files nor embeddings.
+    """
+    if isinstance(found, Scan):
+        return ImageQuestions(found)
+    from ucds.data.vectors import VectorSamples  # it brings torch, which asking about images does not need
+
+    if isinstance(found, VectorSamples):
+        return VectorQuestions(found.array, found.ids)
+    raise InputError("only image files and embeddings can be sent to a service")
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:

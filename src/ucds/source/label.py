@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Accelerator
+from ucds.data.sources import Source
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.inputs import CacheOptions
@@ -14,7 +15,7 @@ from ucds.training.progress import Reporter
 
 def label(
     run: str | Path,
-    images: str | Path,
+    images: Source,
     out: str | Path | None = None,
     *,
     accelerator: Accelerator = "auto",
@@ -28,7 +29,7 @@ def label(
 
     Args:
         run: folder of a finished source run; its name signs the labels.
-        images: folder of images, or ``.npy`` or ``.npz`` file of embeddings.
+        images: samples, see :func:`ucds.data.sources.find_samples`.
         out: label file to write; none if ``None``.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ucds.config import ConsensusSettings, MethodSettings
+from ucds.data.sources import Source, place_of
 from ucds.source.fit import fit_source
 from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
 from ucds.training.progress import Quiet, Reporter
@@ -13,7 +14,7 @@ from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_ru
 
 
 def train_source(
-    data: str | Path,
+    data: Source,
     out: str | Path,
     n_clusters: int,
     *,
@@ -27,7 +28,8 @@ def train_source(
     """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
 
     Args:
-        data: folder with one folder of images a domain, or ``.npz`` with one array of embeddings a domain.
+        data: folder with one folder of images a domain, ``.npz`` with one array of embeddings a domain, table
+            with a column of domains, or other samples; see :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
         n_clusters: number of clusters, K.
         domains: names of the domains to use; all if ``None``.
@@ -43,9 +45,9 @@ def train_source(
     """
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
-    check_run_folder(out, Path(data), options)
+    check_run_folder(out, place_of(data), options)
     encoder = encoder or EncoderOptions()
-    inputs = open_for_training(Path(data), "source", encoder, cache, reporter, domains)
+    inputs = open_for_training(data, "source", encoder, cache, reporter, domains)
     return train_run(
         out,
         "source",

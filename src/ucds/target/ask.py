@@ -13,32 +13,19 @@ from ucds.choices import Accelerator
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, first_positions
-from ucds.data.vectors import VectorSamples
-from ucds.errors import InputError, RefusedError, UcdsWarning
+from ucds.data.sources import Source
+from ucds.errors import RefusedError, UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
-from ucds.labels.questions import ImageQuestions, Questions, VectorQuestions, open_questions
+from ucds.labels.questions import Questions, open_questions, questions_about
 from ucds.target.selection import select_spread
 from ucds.training.features import frozen_features
 from ucds.training.inputs import CacheOptions, EncoderOptions, Inputs, open_for_training
 from ucds.training.progress import Quiet, Reporter, told_to
 from ucds.training.run import RunOptions
 from ucds.training.runtime import Runtime
-
-
-def questions_about(samples: Samples) -> Questions:
-    """Return what a service is sent of opened samples.
-
-    Raises:
-        InputError: the samples are neither image files nor embeddings.
-    """
-    if isinstance(samples, ImageSamples):
-        return ImageQuestions(samples.root, samples.paths, samples.ids)
-    if isinstance(samples, VectorSamples):
-        return VectorQuestions(samples.array, samples.ids)
-    raise InputError("only image files and embeddings can be sent to a service")
 
 
 def choose_spread(
@@ -81,6 +68,10 @@ def choose_spread(
     return choose
 
 
+def _questions_about(samples: Samples) -> Questions:
+    return questions_about(samples.files if isinstance(samples, ImageSamples) else samples)
+
+
 def labels_beside(out: Path, samples: Samples) -> Path:
     """Return the path at which the labels of a run are kept: beside the run folder, which must start empty.
 
@@ -120,7 +111,7 @@ def ask_for_run(
         if max_queries is not None:
             runtime = Runtime(accelerator=options.accelerator, seed=options.seed, reporter=reporter)
             choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-        return _query(client, questions_about(samples), place, choose, reporter)
+        return _query(client, _questions_about(samples), place, choose, reporter)
     labels = ClusterLabels.load(place)
     if not options.resume:
         info = client.info()
@@ -134,7 +125,7 @@ def ask_for_run(
 
 
 def query(
-    images: str | Path,
+    images: Source,
     out: str | Path,
     client: LabelClient,
     *,
@@ -150,7 +141,7 @@ def query(
     The same call continues a query that was killed, and pays for no label twice.
 
     Args:
-        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
+        images: samples, see :func:`ucds.data.sources.find_samples`; pictures in memory cannot be sent.
         out: label file to write.
         client: client of the service.
         max_queries: number of samples to have labelled, well spread over the encoder's features; all if
@@ -175,11 +166,11 @@ def query(
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        return _query(client, open_questions(Path(images)), Path(out), None, reporter)
-    inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
+        return _query(client, open_questions(images), Path(out), None, reporter)
+    inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-    return _query(client, questions_about(inputs.data.samples), Path(out), choose, reporter)
+    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, reporter)
 
 
 def _query(

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from ucds.config import ConsensusSettings, MethodSettings
+from ucds.data.sources import Source, place_of
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
@@ -21,7 +22,7 @@ from ucds.training.session import Session
 
 
 def train_target(
-    images: str | Path,
+    images: Source,
     out: str | Path,
     *,
     labels: str | Path | ClusterLabels | LabelClient | None = None,
@@ -37,7 +38,7 @@ def train_target(
     """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
 
     Args:
-        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings.
+        images: samples, see :func:`ucds.data.sources.find_samples`.
         out: run folder to make; labels of a service are kept beside it.
         labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
         n_clusters: number of clusters, K; the provider's if ``None``.
@@ -67,10 +68,11 @@ def train_target(
         warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=2)
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
-    check_run_folder(out, Path(images), options)
+    place = place_of(images)
+    check_run_folder(out, place, options)
     corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
-    inputs = open_for_training(Path(images), "target", encoder or EncoderOptions(), cache, reporter)
+    inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     if isinstance(labels, LabelClient):
         with labels:
             answers = ask_for_run(labels, inputs, out, options, max_queries, cache, reporter)
@@ -106,6 +108,6 @@ def train_target(
         identity={
             "labels": aligned and aligned.fingerprint,
             "corrections": corrected and corrected.fingerprint,
-            "images": str(Path(images).resolve()),
+            "images": None if place is None else str(place.resolve()),
         },
     )

@@ -154,7 +154,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
                 raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
             encoder = EncoderOptions(self.backbone, self.weights)
             reporter = session.runtime.reporter
-            inputs = open_for_training(Path(X), self._role, encoder, self._cache_options(), reporter)
+            inputs = open_for_training(X, self._role, encoder, self._cache_options(), reporter)
             return inputs.data, inputs.backbone
         vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
         data = Dataset(_with_domains(vectors, sample_domain), VectorView())

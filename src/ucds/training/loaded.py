@@ -12,8 +12,9 @@ from ucds.backbones import Backbone
 from ucds.choices import Accelerator, Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
+from ucds.data.sources import Source
 from ucds.training.inference import model_outputs
-from ucds.training.inputs import CacheOptions, Predictable, open_for_prediction
+from ucds.training.inputs import CacheOptions, open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.prediction import encode
 from ucds.training.progress import Quiet, Reporter
@@ -24,9 +25,10 @@ from ucds.training.runtime import Runtime
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
-    A model of images takes a folder of images, a list of image files or of PIL images, or an array of pixels
-    ``(n, h, w, 3)``; a model of embeddings takes an ``.npy`` or ``.npz`` file or an array ``(n, d)``. Both
-    take a torch dataset of the same items. Other inputs raise :class:`ucds.InputError`.
+    A model of images takes folders, lists, tables and tar files of images, PIL images and arrays of pixels
+    ``(n, h, w, 3)``; a model of embeddings takes arrays ``(n, d)``, and files and tables of them. Both take
+    data frames, torch data sets and those of Hugging Face. :func:`ucds.data.sources.find_samples` lists all;
+    other inputs raise :class:`ucds.InputError`.
 
     Attributes:
         stored: network, proportions and description.
@@ -50,19 +52,19 @@ class Model:
         """Side that trained the model."""
         return self.stored.card.role
 
-    def predict(self, source: Predictable) -> npt.NDArray[np.int64]:
+    def predict(self, source: Source) -> npt.NDArray[np.int64]:
         """Find the most probable cluster of each sample, ``(n,)`` in ``[0, K)``."""
         return np.asarray(self.predict_proba(source).argmax(1), dtype=np.int64)
 
-    def predict_proba(self, source: Predictable) -> npt.NDArray[np.float32]:
+    def predict_proba(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
         return self.probabilities(self.open(source))
 
-    def confidence(self, source: Predictable) -> npt.NDArray[np.float32]:
+    def confidence(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each sample's most probable cluster, ``(n,)``."""
         return np.asarray(self.predict_proba(source).max(1), dtype=np.float32)
 
-    def transform(self, source: Predictable) -> npt.NDArray[np.float32]:
+    def transform(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
         data, runtime = self.open(source), self._runtime()
         features = encode(self.stored.model.to(runtime.device), data.samples, data.view, runtime)
@@ -72,7 +74,7 @@ class Model:
         """Write the model into a run folder, which is made if it does not exist."""
         save_model(Path(folder), self.stored)
 
-    def open(self, source: Predictable, side: Role = "target") -> Dataset:
+    def open(self, source: Source, side: Role = "target") -> Dataset:
         """Open samples for the model; a folder for the side "source" holds one folder a domain."""
         return open_for_prediction(source, self.stored.card.backbone, side, self.cache, self.reporter)
 

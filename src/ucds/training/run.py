@@ -71,19 +71,20 @@ class TrainedRun:
         return asdict(self) | {"folder": str(self.folder)}
 
 
-def check_run_folder(out: Path, inputs: Path, options: RunOptions) -> None:
+def check_run_folder(out: Path, inputs: Path | None, options: RunOptions) -> None:
     """Make sure, before any work, that a run's folder can be used.
 
     Args:
         out: run folder.
-        inputs: folder or file of the samples.
+        inputs: folder or file of the samples; ``None`` if they are in memory.
         options: options of the run.
 
     Raises:
         InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside
             the folder of the samples.
     """
-    refuse_inside(out, inputs)
+    if inputs is not None:
+        refuse_inside(out, inputs)
     RunFolder(out).refuse_other_use(resume=options.resume)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ucds.choices import Accelerator
 from ucds.data.images import ImageSamples
+from ucds.data.sources import Source
 from ucds.files import write_text_atomically
 from ucds.reports.page.findings import find_facts
 from ucds.reports.page.record import read_record
@@ -47,7 +48,7 @@ class WrittenReport:
 
 def report(
     run: str | Path,
-    images: str | Path | None = None,
+    images: Source | None = None,
     out: str | Path | None = None,
     *,
     names: str | Path | None = None,
@@ -62,8 +63,8 @@ def report(
 
     Args:
         run: folder of a finished target run.
-        images: folder of images at any depth, or ``.npy`` or ``.npz`` file of embeddings; the samples that
-            the run was trained on if ``None``.
+        images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
+            ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
         names: file of names that was saved from an earlier report; none if ``None``.
         accelerator: device to compute on.

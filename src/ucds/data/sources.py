@@ -1,0 +1,193 @@
+"""Finds the samples in whatever a user gives: folders, files, tables, arrays, lists, data sets.
+
+Every command and every function opens its samples through :func:`find_samples`. What it finds is one of
+three things: image files, vectors, or pictures in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from ucds.data.folders import Scan, scan_domains, scan_files, scan_folder, scan_shard
+from ucds.data.shards import SHARD_SUFFIX
+from ucds.data.table_columns import PICTURE_NAMES, Pictures, first_present, samples_in_columns
+from ucds.errors import InputError
+from ucds.tables import READ_SUFFIXES, read_table
+
+if TYPE_CHECKING:
+    from ucds.data.samples import Samples
+
+Source = str | Path | Sized
+"""Samples as a user gives them; see :func:`find_samples`."""
+
+_LIST_SUFFIX = ".txt"
+_VECTOR_SUFFIXES = (".npy", ".npz")
+
+
+def place_of(source: Source) -> Path | None:
+    """Return the path of samples, ``None`` for samples in memory."""
+    return Path(source) if isinstance(source, str | Path) else None
+
+
+def find_samples(
+    source: Source, *, by_domain: bool, domains: Sequence[str] | None = None
+) -> Scan | Samples | Pictures:
+    """Find samples; image files are listed and not opened yet.
+
+    Args:
+        source: a path or samples in memory. Paths: folder of images or of tar files; tar file of images;
+            ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see :func:`samples_in_columns`); ``.npy``
+            or ``.npz`` of embeddings; folder that ``datasets`` saved. In memory: array ``(n, d)`` of
+            embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or data set of paths, PIL images,
+            arrays, contents of image files, or rows by name; of a tuple the first entry counts.
+        by_domain: whether a folder holds one folder a domain. If not, all samples must be of one domain.
+        domains: names of the domains to take; all if ``None``.
+
+    Raises:
+        InputError: the source cannot be used, has no such domains, or holds several where one is wanted.
+    """
+    what = str(source) if isinstance(source, str | Path) else "the input"
+    if isinstance(source, str | Path) and _is_plain_folder(Path(source)):
+        return scan_domains(source, domains) if by_domain else scan_folder(source)
+    found = _in_path(Path(source)) if isinstance(source, str | Path) else _in_memory(source)
+    if by_domain:
+        return found if domains is None else _of_domains(found, domains, what)
+    if (several := len(found.domain_names)) > 1:
+        raise InputError(f"{what} holds {several} domains, but a target is one domain: give one of them")
+    return found
+
+
+def _is_plain_folder(path: Path) -> bool:
+    return path.suffix.lower() not in _READERS and not _is_saved_dataset(path)
+
+
+def _is_saved_dataset(path: Path) -> bool:
+    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+
+
+def _in_path(path: Path) -> Scan | Samples | Pictures:
+    if _is_saved_dataset(path):
+        return _in_memory(_saved_dataset(path))
+    if path.is_dir():
+        raise InputError(f"{path} is a folder with the name of a file: rename it")
+    return _READERS[path.suffix.lower()](path)
+
+
+def _listed_files(path: Path) -> Scan:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a list of paths in UTF-8 ({error})") from None
+    return scan_files([line.strip() for line in lines if line.strip()], path.parent)
+
+
+def _vectors(path: Path) -> Samples:
+    from ucds.data.vectors import load_vectors  # it brings torch, which asking about images does not need
+
+    return load_vectors(path)
+
+
+def _table(path: Path) -> Scan | Samples | Pictures:
+    return samples_in_columns(read_table(path), str(path), path.parent)
+
+
+_READERS: dict[str, Callable[[Path], Scan | Samples | Pictures]] = {
+    _LIST_SUFFIX: _listed_files,
+    SHARD_SUFFIX: scan_shard,
+    **dict.fromkeys(READ_SUFFIXES, _table),
+    **dict.fromkeys(_VECTOR_SUFFIXES, _vectors),
+}
+
+
+def _saved_dataset(path: Path) -> Any:
+    try:
+        from datasets import load_from_disk
+    except ImportError:
+        raise InputError(f"{path} needs a further package: pip install 'ucds[datasets]'") from None
+    return load_from_disk(str(path))
+
+
+def _in_memory(source: Any) -> Scan | Samples | Pictures:
+    try:
+        n = len(source)
+    except TypeError:
+        raise InputError(
+            f"a model takes several samples at a time, not one {type(source).__name__}"
+        ) from None
+    if n == 0:
+        raise InputError("there are no samples")
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # a data frame of pandas or polars
+        columns = {str(name): source[name].to_numpy() for name in source.columns}
+        return samples_in_columns(columns, "the data frame", Path())
+    if isinstance(source, np.ndarray) and source.ndim <= 2:
+        return _vectors_of(source)
+    if isinstance(source, Mapping):
+        names = ", ".join(map(str, source))
+        raise InputError(f"the input holds several data sets ({names}): give one of them")
+    return _in_items(source, n)
+
+
+def _in_items(source: Any, n: int) -> Scan | Samples | Pictures:
+    """Find the samples of a list or data set; pictures are taken one after the other, when they are read."""
+    first = _item(source, 0)
+    if isinstance(first, Mapping):
+        return _in_rows(source, n, first)
+    if isinstance(first, Image.Image | bytes) or (not isinstance(first, str | Path) and np.ndim(first) >= 2):
+        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
+    items = [_item(source, i) for i in range(n)]
+    return scan_files(items) if isinstance(first, str | Path) else _vectors_of(items)
+
+
+def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
+    name = first_present(PICTURE_NAMES, first)
+    if name is not None and not isinstance(first[name], str):
+        return Pictures.of_one_domain((_item(source, i)[name] for i in range(n)), n)
+    rows = [_item(source, i) for i in range(n)]
+    return samples_in_columns({key: [row[key] for row in rows] for key in first}, "the data set", Path())
+
+
+def _item(source: Any, position: int) -> Any:
+    """Return one item, as an array if it is a tensor, without the class that may come with it."""
+    item = source[position]
+    if isinstance(item, tuple):
+        item = item[0]
+    return item.detach().cpu().numpy() if hasattr(item, "detach") else item
+
+
+def _vectors_of(items: Any) -> Samples:
+    from ucds.data.vectors import VectorSamples
+
+    try:
+        array = np.asarray(items, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError("the input holds neither images, image files nor embeddings of one width") from None
+    return VectorSamples(array)
+
+
+def _of_domains(
+    found: Scan | Samples | Pictures, domains: Sequence[str], what: str
+) -> Scan | Samples | Pictures:
+    unknown = sorted(set(domains) - set(found.domain_names))
+    if unknown or not domains:
+        known = ", ".join(map(repr, found.domain_names))
+        raise InputError(
+            f"{what} has no domain {', '.join(map(repr, unknown)) or 'of that name'}; it has {known}"
+        )
+    kept = np.isin(found.domain, [found.domain_names.index(name) for name in domains])
+    index = np.flatnonzero(kept)
+    present, domain = np.unique(found.domain[index], return_inverse=True)
+    names = tuple(found.domain_names[d] for d in present)
+    if isinstance(found, Scan):
+        return replace(found.take(index), domain=domain.astype(np.int64), domain_names=names)
+    if isinstance(found, Pictures):
+        pictures = (picture for picture, wanted in zip(found.pictures, kept, strict=True) if wanted)
+        return Pictures(pictures, tuple(found.ids[i] for i in index), domain.astype(np.int64), names)
+    from ucds.data.samples import subset
+
+    return subset(found, index)

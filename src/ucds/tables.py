@@ -1,0 +1,168 @@
+"""Reads and writes tables as CSV, parquet or JSON; the suffix of a file's name tells which."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.errors import InputError, one_line
+from ucds.files import require_writable, write_atomically, write_text_atomically
+
+WRITTEN_SUFFIXES = (".csv", ".parquet", ".json")
+READ_SUFFIXES = (".csv", ".parquet")
+
+Column = Sequence[Any] | NDArray[Any]
+Columns = Mapping[str, Column]
+
+_EXTRA = "parquet files need a further package: pip install 'ucds[tables]'"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def require_table(path: Path) -> None:
+    """Make sure, before any work, that a table can be written under a name.
+
+    Raises:
+        InputError: the suffix is of no known format, its package is not installed, or the path is a folder.
+    """
+    require_writable(path)
+    require_suffix(path, WRITTEN_SUFFIXES)
+    if path.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+def require_suffix(path: Path, suffixes: Sequence[str]) -> None:
+    """Make sure that the suffix of a file to be written names one of the formats that it can have.
+
+    Raises:
+        InputError: it does not.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"{path} must end in {' or '.join(suffixes)}: the suffix chooses the format")
+
+
+def write_table(path: Path, columns: Columns) -> None:
+    """Write columns of equal length, all of the file or none.
+
+    In CSV, numbers that are not whole have four decimals, and a text that a spreadsheet would take for a
+    formula gets an apostrophe in front. The other formats keep every value as it is.
+
+    Args:
+        path: file to write, with the suffix of its format.
+        columns: values by name of the column.
+
+    Raises:
+        InputError: the suffix is of no known format, or its package is not installed.
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    require_table(path)
+    if path.suffix.lower() == ".parquet":
+        arrow, parquet = _pyarrow()
+        table = arrow.table(dict(columns))
+        write_atomically(path, lambda file: parquet.write_table(table, file))
+    else:
+        rows = list(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
+        write = _json_text if path.suffix.lower() == ".json" else _csv_text
+        write_text_atomically(path, write(list(columns), rows))
+
+
+def _json_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
+    return json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1) + "\n"
+
+
+def _csv_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    text = str(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+
+
+def read_table(path: Path) -> dict[str, Column]:
+    """Read the columns of a CSV or parquet file.
+
+    A CSV file is in UTF-8, separated by commas, with names in the first line; without that line if it holds
+    numbers only. A column of a CSV file becomes numbers if all its values are.
+
+    Raises:
+        InputError: there is no such file, it is not such a table, or it has no rows; or the package for
+            parquet is not installed.
+    """
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    if not columns or not len(next(iter(columns.values()))):
+        raise InputError(f"{path} is a table without rows")
+    return columns
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    arrow, parquet = _pyarrow()
+    try:
+        with path.open("rb") as file:
+            table = parquet.read_table(file)
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
+    return {
+        name: column.to_numpy() if _is_plain(arrow, column.type) else column.to_pylist()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+
+
+def _is_plain(arrow: Any, kind: Any) -> bool:
+    """Return whether values of a type are plain numbers, which need not become Python objects."""
+    return bool(arrow.types.is_integer(kind) or arrow.types.is_floating(kind))
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, strict=True) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a readable CSV file in UTF-8 ({one_line(error, 120)})") from None
+    names = rows[0] if rows else []
+    if _numbers(names) is not None:
+        names = [str(number) for number in range(len(names))]
+    else:
+        rows = rows[1:]
+    if len(names) == 1 and ";" in names[0]:
+        raise InputError(f"{path} is separated by semicolons: save it separated by commas")
+    if len(set(names)) < len(names):
+        raise InputError(f"two columns of {path} have the same name")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(names):
+            raise InputError(f"row {number} of {path} has {len(row)} values for {len(names)} columns")
+    return {
+        name: values if (numbers := _numbers(values)) is None else numbers
+        for name, values in ((name, [row[place] for row in rows]) for place, name in enumerate(names))
+    }
+
+
+def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return texts as numbers; ``None`` if one of them is no number, or if there is none."""
+    try:
+        return np.array([float(value) for value in values]) if values else None
+    except ValueError:
+        return None
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(_EXTRA) from None
+    return pyarrow, pyarrow.parquet

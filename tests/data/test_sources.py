@@ -1,0 +1,218 @@
+"""Tests of the one way in: whatever holds the same samples gives the same samples."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+import torch
+from PIL import Image
+
+from ucds.data.folders import Scan
+from ucds.data.memory import MemoryImages
+from ucds.data.sources import find_samples
+from ucds.data.table_columns import Pictures
+from ucds.data.vectors import VectorSamples
+from ucds.errors import InputError, UcdsWarning
+from ucds.tables import write_table
+
+VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+PIXELS = np.random.default_rng(1).integers(256, size=(3, 24, 24, 3), dtype=np.uint8)
+IDS = ["p", "q", "r", "s"]
+
+
+def vectors_of(source: Any, **how: Any) -> VectorSamples:
+    found = find_samples(source, by_domain=False, **how)
+    assert isinstance(found, VectorSamples)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three images in two folders."""
+    for name, pixels in zip(("a/0.png", "a/1.png", "b/2.png"), PIXELS, strict=True):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return tmp_path / "images"
+
+
+def _numbers(place: Path, save: Callable[[Path], object]) -> Path:
+    save(place)
+    return place
+
+
+def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
+    by_name = {f"x{i}": VECTORS[:, i] for i in range(3)}
+    frame = pandas.DataFrame({"id": IDS, **by_name})
+    listed = [row.tolist() for row in VECTORS]
+    hub = datasets.Dataset.from_dict({"sample": IDS, "embedding": listed})
+    hub.save_to_disk(str(tmp_path / "saved"))
+    named = [
+        frame,
+        pandas.DataFrame({"sample": IDS, "features": listed}),
+        _numbers(tmp_path / "wide.parquet", lambda path: write_table(path, {"id": IDS, **by_name})),
+        _numbers(tmp_path / "deep.parquet", lambda path: write_table(path, {"id": IDS, "vector": listed})),
+        _numbers(tmp_path / "x.csv", lambda path: frame.to_csv(path, index=False)),
+        hub,
+        tmp_path / "saved",
+        [{"id": name, "embedding": row} for name, row in zip(IDS, VECTORS, strict=True)],
+    ]
+    for source in named:
+        found = vectors_of(source)
+        np.testing.assert_allclose(found.array, VECTORS, rtol=1e-6)
+        assert found.ids == tuple(IDS)
+    np.savetxt(tmp_path / "bare.csv", VECTORS, delimiter=",")
+    np.save(tmp_path / "x.npy", VECTORS)
+    torch_set = torch.utils.data.TensorDataset(torch.from_numpy(VECTORS), torch.zeros(4))
+    for bare in (
+        VECTORS,
+        torch_set,
+        tmp_path / "bare.csv",
+        str(tmp_path / "x.npy"),
+        frame.drop(columns="id"),
+    ):
+        found = vectors_of(bare)
+        np.testing.assert_allclose(found.array, VECTORS, rtol=1e-6)
+        assert found.ids == ("0", "1", "2", "3")
+
+
+def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["b/2.png", "a/0.png"]  # in an order of their own
+    (folder / "list.txt").write_text("b/2.png\n\n  a/0.png\n")
+    write_table(folder / "list.csv", {"score": np.array([1.0, 2.0]), "path": names})
+    write_table(folder / "list.parquet", {"file_name": names, "label": ["b", "a"]})
+    monkeypatch.chdir(folder)
+    sources = (
+        names,
+        [Path(name) for name in names],
+        pandas.DataFrame({"path": names}),
+        [{"image": n} for n in names],
+    )
+    for source in (folder / "list.txt", folder / "list.csv", folder / "list.parquet", *sources):
+        found = find_samples(source, by_domain=False)
+        assert isinstance(found, Scan)
+        assert found.ids == tuple(names)
+        assert [found.read(i) for i in range(2)] == [(folder / name).read_bytes() for name in names]
+
+
+def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> None:
+    def content(name: str) -> bytes:
+        return (folder / name).read_bytes()
+
+    names = ("a/0.png", "a/1.png", "b/2.png")
+    files = [content(name) for name in names]
+    rows = [{"bytes": data, "path": name} for data, name in zip(files, names, strict=True)]
+    write_table(tmp_path / "hub.parquet", {"image": rows, "label": [0, 1, 2]})
+    pictures = [Image.open(io.BytesIO(data)) for data in files]
+    hub = datasets.Dataset.from_dict({"image": [str(folder / name) for name in names], "label": [0, 1, 2]})
+    sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
+    sources += [
+        hub.cast_column("image", datasets.Image()),
+        [{"image": picture, "label": 3} for picture in pictures],
+    ]
+    sources += [[(picture, 3) for picture in pictures], torch.from_numpy(PIXELS)]
+    expected = PIXELS.transpose(0, 3, 1, 2)
+    for source in sources:
+        found = find_samples(source, by_domain=False)
+        assert isinstance(found, Pictures)
+        samples = MemoryImages(found.pictures, 24, found)
+        np.testing.assert_array_equal(samples.read(np.arange(3)).numpy(), expected)
+        assert samples.ids == ("0", "1", "2")
+
+
+def test_pictures_of_a_data_set_are_taken_one_after_the_other() -> None:
+    class Careful(torch.utils.data.Dataset[Any]):
+        opened = 0
+
+        def __len__(self) -> int:
+            return 50
+
+        def __getitem__(self, position: int) -> Any:
+            self.opened += 1
+            return Image.fromarray(PIXELS[position % 3])
+
+    careful = Careful()
+    found = find_samples(careful, by_domain=False)
+    assert isinstance(found, Pictures)
+    assert careful.opened == 1
+    next(iter(found.pictures))
+    assert careful.opened == 2
+
+
+def test_a_column_of_domains_makes_a_source(folder: Path, tmp_path: Path) -> None:
+    domains = ["north", "south", "north", "south"]
+    frame = pandas.DataFrame({"domain": domains, "x": VECTORS[:, 0], "y2": VECTORS[:, 1]})
+    found = find_samples(frame, by_domain=True)
+    assert (found.domain_names, found.domain.tolist()) == (("north", "south"), [0, 1, 0, 1])
+    south = find_samples(frame, by_domain=True, domains=["south"])
+    assert (south.domain_names, south.ids, south.domain.tolist()) == (("south",), ("1", "3"), [0, 0])
+    write_table(folder / "list.csv", {"path": ["a/0.png", "a/1.png", "b/2.png"], "domain": ["n", "s", "n"]})
+    listed = find_samples(folder / "list.csv", by_domain=True, domains=["s"])
+    assert (listed.domain_names, listed.ids, listed.domain.tolist()) == (("s",), ("a/1.png",), [0])
+    pictures = pandas.DataFrame({"image": list(PIXELS), "domain": ["n", "s", "n"]})
+    chosen = find_samples(pictures, by_domain=True, domains=["n"])
+    assert isinstance(chosen, Pictures)
+    np.testing.assert_array_equal(list(chosen.pictures), PIXELS[[0, 2]])
+    with pytest.raises(InputError, match="holds 2 domains, but a target is one domain"):
+        find_samples(frame, by_domain=False)
+    with pytest.raises(InputError, match="has no domain 'east'; it has 'north', 'south'"):
+        find_samples(frame, by_domain=True, domains=["east"])
+
+
+def test_classes_are_no_measurements() -> None:
+    frame = pandas.DataFrame({"Label": [0, 1, 2, 3], "x": VECTORS[:, 0], "target": [3.0, 2, 1, 0]})
+    with pytest.warns(UcdsWarning, match="may be classes are left out: Label, target"):
+        assert vectors_of(frame).array.shape == (4, 1)
+    with warnings.catch_warnings(action="error"):
+        vectors_of(frame[["x"]])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
+        (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
+        (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
+        (pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}), "ids of vectors must all be different"),
+        (pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}), "a list of numbers a row, all of one length"),
+        (
+            pandas.DataFrame({"path": ["a.png", "a.png"]}),
+            r"the data frame: .* a\.png is given twice",
+        ),
+        (pandas.DataFrame({"path": []}), "there are no samples"),
+        (
+            datasets.DatasetDict({"train": datasets.Dataset.from_dict({"x": [1]})}),
+            r"several data sets \(train\)",
+        ),
+        (iter([1, 2]), "several samples at a time, not one list_iterator"),
+    ],
+)
+def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        find_samples(source, by_domain=False)
+    assert "\n" not in str(error.value)
+
+
+def test_what_lies_at_a_path_and_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9.png")
+    (tmp_path / "x.csv").mkdir()
+    expected = {
+        "empty.txt": "there are no image files",
+        "latin.txt": "cannot be read as a list of paths in UTF-8",
+        "absent.txt": "cannot be read as a list of paths",
+        "x.csv": "is a folder with the name of a file",
+        "absent.csv": "There is no file",
+        "absent": "There is no folder",
+    }
+    for name, words in expected.items():
+        with pytest.raises(InputError, match=words):
+            find_samples(tmp_path / name, by_domain=False)

@@ -1,0 +1,82 @@
+"""Tests of sorting images into the folders of their clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ucds.choices import Sorting
+from ucds.data.folders import Scan, scan_folder
+from ucds.data.shards import Span
+from ucds.errors import InputError
+from ucds.target.predictions import Predictions
+from ucds.target.sorting import sort_into_folders
+
+NAMES = ("a/1.png", "a__1.png", "b/deep/2.png", "3.png")
+SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/a__1 (2).png": "a__1.png"}
+SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_2/3.png": "3.png"}
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Predictions:
+    """Files that hold their own name, in three of four clusters."""
+    for name in NAMES:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    files = scan_folder(tmp_path / "images")
+    cluster = dict(zip(NAMES, (0, 0, 1, 2), strict=True))
+    clusters = np.array([cluster[name] for name in files.ids])
+    return Predictions(files.ids, clusters, np.ones(4), {}, 4, "run", files)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how", ["copy", "link", "move"])
+def test_every_image_is_in_the_folder_of_its_cluster(
+    found: Predictions, tmp_path: Path, how: Sorting
+) -> None:
+    out = tmp_path / "sorted"
+    sort_into_folders(out, found, how)
+    # Of the two that want one name the first in the order of the files gets it.
+    assert contents(out) == SORTED
+    assert sorted(path.name for path in out.iterdir()) == [f"cluster_{k}" for k in range(4)]
+    assert [path.is_symlink() for path in out.rglob("*.png")] == [how == "link"] * 4
+    assert len(contents(tmp_path / "images")) == (0 if how == "move" else 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "sorted"]
+    if how == "copy":
+        (tmp_path / "images" / "3.png").write_text("changed")
+        assert contents(out) == SORTED
+
+
+def test_doubtful_images_are_sorted_apart(found: Predictions, tmp_path: Path) -> None:
+    doubtful = replace(found, clusters=np.array([1, -1, -1, 0]), names={1: "unsorted"})
+    sort_into_folders(tmp_path / "sorted", doubtful)
+    kept = {path: Path(path).parent.name for path in contents(tmp_path / "sorted")}
+    assert sorted(kept.values()) == ["cluster_0", "unsorted", "unsorted_", "unsorted_"]
+
+
+def test_a_move_that_fails_has_moved_nothing(found: Predictions, tmp_path: Path) -> None:
+    (tmp_path / "images" / "b" / "deep" / "2.png").unlink()
+    with pytest.raises(FileNotFoundError):
+        sort_into_folders(tmp_path / "sorted", found, "move")
+    assert not (tmp_path / "sorted").exists()
+    assert len(contents(tmp_path / "images")) == 3
+
+
+def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"..first.second")
+    spans = {"x.tar/a/1.png": Span("x.tar", 2, 5), "x.tar/../2.png": Span("x.tar", 8, 6)}
+    files = Scan(tmp_path, tuple(spans), np.zeros(2, np.int64), ("x",), spans)
+    found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, "run", files)
+    for how in ("link", "move"):
+        with pytest.raises(InputError, match=f"can be copied only: leave out --sort-how {how}"):
+            sort_into_folders(tmp_path / "sorted", found, how)
+    sort_into_folders(tmp_path / "sorted", found)
+    expected = {"cluster_0/x.tar__a__1.png": "first", "cluster_0/x.tar__2.png": "second"}
+    assert contents(tmp_path / "sorted") == expected

@@ -1,0 +1,84 @@
+"""Tests of tables: what is written is read again, and what is no table is refused in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from ucds.errors import InputError
+from ucds.tables import read_table, require_table, write_table
+
+COLUMNS = {
+    "sample": ["=1+1.png", "+a", "-b", "@c", "d=e", 'a,"b'],
+    "cluster": np.array([0, -1, 2, 3, 4, 5]),
+    "confidence": np.array([1 / 3, 0, 1, 0.25, 0.5, 0.99999], np.float32),
+}
+
+
+def test_every_format_holds_the_same_values(tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet", "json"):
+        write_table(tmp_path / f"t.{suffix}", COLUMNS)
+    exact = pyarrow.parquet.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [row["sample"] for row in exact] == COLUMNS["sample"]
+    assert [row["cluster"] for row in exact] == [0, -1, 2, 3, 4, 5]
+    assert exact[0]["confidence"] == np.float32(1 / 3)
+    assert json.loads((tmp_path / "t.json").read_text()) == exact
+    with (tmp_path / "t.csv").open(newline="") as file:
+        assert file.readline() == "sample,cluster,confidence\n"
+        rows = list(csv.reader(file))
+    assert [row[0] for row in rows] == ["'=1+1.png", "'+a", "'-b", "'@c", "d=e", 'a,"b']  # no formulas
+    assert rows[1][1] == "-1"  # a number is no formula
+    assert [row[2] for row in rows] == ["0.3333", "0.0000", "1.0000", "0.2500", "0.5000", "1.0000"]
+
+
+def test_columns_are_read_as_numbers_or_as_words(tmp_path: Path) -> None:
+    path = tmp_path / "t.CSV"
+    path.write_text("\ufeffname,size\n\nü,1\n2,2.5\n", encoding="utf-8")
+    columns = read_table(path)
+    assert columns["name"] == ["ü", "2"]
+    np.testing.assert_array_equal(columns["size"], [1, 2.5])
+    np.savetxt(path, [[1, 2], [3, 4], [5, 6]], delimiter=",")  # without names
+    np.testing.assert_array_equal(read_table(path)["1"], [2, 4, 6])
+    write_table(tmp_path / "t.parquet", {"vector": [[1.0, 2.0], [3.0, 4.0]], "size": np.array([1.5, 2])})
+    columns = read_table(tmp_path / "t.parquet")
+    assert columns["vector"] == [[1.0, 2.0], [3.0, 4.0]]
+    np.testing.assert_array_equal(columns["size"], [1.5, 2])
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.xlsx", "t.csv.gz", "t", "parquet"])
+def test_a_table_of_no_known_format_is_not_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"must end in \.csv or \.parquet or \.json"):
+        write_table(tmp_path / name, COLUMNS)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder: name the file to write"):
+        require_table(tmp_path / "folder.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.csv", b"", "without rows"),
+        ("t.csv", b"a,b\n", "without rows"),
+        ("t.csv", b"a;b\n1;2\n", "save it separated by commas"),
+        ("t.csv", b"a,a\n1,2\n", "two columns of .* have the same name"),
+        ("t.csv", b"a,b\n1,2\n3\n", "row 2 of .* has 1 values for 2 columns"),
+        ("t.csv", b"a\n\xff\n", "not a readable CSV file in UTF-8"),
+        ("t.csv", b'a\n"b', "not a readable CSV file"),
+        ("t.csv", b"a\n" + b"x" * 200_000, "not a readable CSV file"),
+        ("t.parquet", b"PAR1 junk PAR1", "not a readable parquet file"),
+        ("absent.csv", None, "There is no file"),
+        ("absent.parquet", None, "There is no file"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words) as error:
+        read_table(tmp_path / name)
+    assert "\n" not in str(error.value)
