@@ -161,6 +161,8 @@ def test_every_setting_changes_the_hash() -> None:
         "domain_centring": False,
         "query_centring": False,
         "starts": 5,
+        "dp_epsilon": 2.0,
+        "dp_delta": 1e-6,
         "spaces": ("features",),
         "transfer": "own",
     }

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune
 from ucds.errors import InputError
@@ -134,6 +134,13 @@ class PCDSettings(TrainingSettings):
 class ConsensusSettings(TrainingSettings):
     """Settings of the consensus method (``docs/consensus.md``)."""
 
+    FORMERLY: ClassVar[Mapping[str, Any]] = {
+        "dp_epsilon": None,
+        "dp_delta": None,
+        "dp_axes": 32,
+        "dp_steps": 5,
+    }
+
     tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
 
     space_width: int = Field(64, ge=1, description="principal axes of a space")
@@ -161,6 +168,16 @@ class ConsensusSettings(TrainingSettings):
         description="rounds of plans and prototypes; 0 keeps the matched clusters",
     )
 
+    # Source, with differential privacy (docs/privacy.md)
+    dp_epsilon: float | None = _only(
+        "source", None, gt=0, description="epsilon of a model with differential privacy; none if unset"
+    )
+    dp_delta: float | None = _only(
+        "source", None, gt=0, lt=1, description="its delta; 1e-5, or one over the number of images, if unset"
+    )
+    dp_axes: int = _only("source", 32, ge=1, description="principal axes that are found in noisy sums")
+    dp_steps: int = _only("source", 5, ge=1, description="noisy steps of Lloyd's algorithm")
+
     # Target
     spaces: tuple[Space, ...] = _only(
         "target", SPACES, min_length=1, strict=False, description="spaces in which the target is clustered"
@@ -172,6 +189,15 @@ class ConsensusSettings(TrainingSettings):
         "target", 1e-4, ge=0, description="weight decay of the prototypes fitted on a frozen backbone"
     )
     fitting_epochs: int = Field(30, ge=1, description="epochs of the whole encoder on the clustering found")
+
+    @field_validator("dp_epsilon")
+    @classmethod
+    def _needs_frozen_encoder(cls, epsilon: float | None, info: ValidationInfo) -> float | None:
+        if epsilon is not None and info.data.get("tune") == "full":
+            raise ValueError(
+                "only prototypes on a frozen encoder can be learned privately, so tune is 'head'"
+            )
+        return epsilon
 
 
 SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
@@ -224,8 +250,7 @@ def read_settings(
     side: Role,
     path: Path | None = None,
     given: Sequence[str] = (),
-    *,
-    tune: Tune | None = None,
+    **named: Any,
 ) -> MethodSettings:
     """Read the settings of a method for one side from a TOML file and from texts, which win over the file.
 
@@ -234,7 +259,8 @@ def read_settings(
         side: side that the settings are for; those of the other side are refused.
         path: TOML file, which may hold settings of both sides.
         given: texts ``NAME=VALUE``; the value is written as in TOML, and a bare word is a text.
-        tune: value of the setting ``tune``; it may be among ``given`` as well if the values agree.
+        **named: settings that have an option of their own, such as ``tune``; they may be among ``given`` as
+            well if the values agree, and those that are ``None`` are not given.
 
     Raises:
         InputError: the file is missing or is not TOML; or a setting is unknown, impossible, given twice with
@@ -247,7 +273,7 @@ def read_settings(
             raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
         _add(own, name.strip(), _parse_value(value.strip()))
     shared = {} if path is None else read_toml(path, "configuration")
-    return make_settings(method, side, own, shared, tune=tune)
+    return make_settings(method, side, own, shared, **named)
 
 
 def make_settings(
@@ -255,8 +281,7 @@ def make_settings(
     side: Role,
     own: Mapping[str, Any],
     shared: Mapping[str, Any] | None = None,
-    *,
-    tune: Tune | None = None,
+    **named: Any,
 ) -> MethodSettings:
     """Make the settings of a method for one side.
 
@@ -265,7 +290,8 @@ def make_settings(
         side: side that the settings are for.
         own: settings of this side, by name.
         shared: settings that both sides may have; ``own`` wins over them.
-        tune: value of the setting ``tune``; it may be in ``own`` as well if the values agree.
+        **named: settings that have an option of their own, such as ``tune``; they may be in ``own`` as well
+            if the values agree, and those that are ``None`` are not given.
 
     Raises:
         InputError: the method is unknown; or a setting is unknown, impossible, given twice with different
@@ -274,8 +300,9 @@ def make_settings(
     if method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     values = dict(own)
-    if tune is not None:
-        _add(values, "tune", tune)
+    for name, value in named.items():
+        if value is not None:
+            _add(values, name, value)
     settings = SETTINGS[method].from_mapping({**(shared or {}), **values})
     for name in values:
         if side_of(type(settings), name) not in (None, side):

@@ -99,11 +99,11 @@ class TrainingGroup(EncoderGroup):
         float, typer.Option(min=0, help="Seconds of work that a crash may cost.")
     ] = 60.0
 
-    def method_settings(self, side: Role) -> MethodSettings:
-        """Read the method's settings for one side from the file and from single options."""
+    def method_settings(self, side: Role, **named: Any) -> MethodSettings:
+        """Read the method's settings for one side from the file, ``--set`` and options of their own names."""
         from ucds.config import read_settings
 
-        return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune)
+        return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune, **named)
 
     def run_options(self, accelerator: Accelerator) -> RunOptions:
         """Return the options of the run as training takes them."""

@@ -27,9 +27,19 @@ def train_source_command(
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
     ] = None,
+    dp_epsilon: Annotated[
+        float | None, typer.Option(help="Epsilon of a model with differential privacy.", show_default="none")
+    ] = None,
+    dp_delta: Annotated[
+        float | None, typer.Option(help="Its delta.", show_default="1e-5, or 1 / images if smaller")
+    ] = None,
+    dp_group: Annotated[
+        Path | None,
+        typer.Option(help="CSV (id, group): persons are protected, not images.", show_default=False),
+    ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
-    settings = training.method_settings("source")
+    settings = training.method_settings("source", dp_epsilon=dp_epsilon, dp_delta=dp_delta)
     from ucds.source.train import train_source
 
     run = train_source(
@@ -41,6 +51,7 @@ def train_source_command(
         settings=settings,
         options=training.run_options(work.accelerator),
         cache=work.cache_options(),
+        groups=dp_group,
         reporter=output.reporter(),
     )
     output.present_run(run)

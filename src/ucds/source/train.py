@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
+from ucds.files import digest_of
 from ucds.source.fit import fit_source
+from ucds.source.protected import read_groups
 from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
@@ -23,6 +26,7 @@ def train_source(
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
     cache: CacheOptions | None = None,
+    groups: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> TrainedRun:
     """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
@@ -38,6 +42,8 @@ def train_source(
             consensus method, whose defaults are used if ``None``.
         options: seed, device and how to run otherwise; the defaults if ``None``.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
+        groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
+            ``dp_epsilon`` protects persons. ``None`` protects single images.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
@@ -46,6 +52,7 @@ def train_source(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     check_run_folder(out, place_of(data), options)
+    people = None if groups is None else read_groups(Path(groups))
     encoder = encoder or EncoderOptions()
     inputs = open_for_training(data, "source", encoder, cache, reporter, domains)
     return train_run(
@@ -56,6 +63,8 @@ def train_source(
         settings,
         options,
         reporter,
-        lambda session: fit_source(session, inputs.backbone, inputs.data, n_clusters, cache=cache.directory),
-        identity={},
+        lambda session: fit_source(
+            session, inputs.backbone, inputs.data, n_clusters, cache=cache.directory, groups=people
+        ),
+        identity={} if people is None else {"groups": digest_of(json.dumps(people, sort_keys=True).encode())},
     )

@@ -47,6 +47,7 @@ class FeatureClusters:
         proportions: ``(D, K)`` sizes of the clusters in each domain.
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         seconds: time that the search for the clusters took.
+        variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
     """
 
     axes: FloatArray
@@ -55,6 +56,7 @@ class FeatureClusters:
     proportions: FloatArray
     assignments: FloatArray
     seconds: float
+    variances: FloatArray | None = None
 
 
 def start_from_clusters(
@@ -101,8 +103,10 @@ def start_from_clusters(
         return training, known.assignments
     vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
     found = runtime.broadcast(cluster(vectors))
-    projected = (unit_rows(vectors) - found.mean) @ found.axes
-    parts = (found.axes, found.mean, projected.var(0), LOGIT_SCALE * found.prototypes)
+    variances = found.variances
+    if variances is None:
+        variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
+    parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
     head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
     training = _build(session, backbone, data, features, n_clusters, head)
     seen = training.data

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
+from ucds.claims import PrivacyClaim
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, write_atomically
 from ucds.models import ClusteringModel, tensors_digest
@@ -44,6 +45,7 @@ class ModelCard:
         tune: ``"full"`` if the whole encoder was trained, ``"head"`` if its backbone stayed frozen.
         unit_features: whether the backbone's features are brought to unit length.
         recentres: whether the model labels a set of samples better from the set's own mean.
+        privacy: guarantee of differential privacy; ``None`` without one.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -59,6 +61,7 @@ class ModelCard:
     tune: Tune = "full"
     unit_features: bool = False
     recentres: bool = False
+    privacy: PrivacyClaim | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ucds.backbones import Backbone
+from ucds.claims import PrivacyClaim
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -42,10 +43,12 @@ class TrainedModel(Training):
         stages: results of the stages, in order.
         recentres: whether the model labels a set of samples better from the set's own mean, see
             :meth:`ucds.models.ClusteringModel.recentred`.
+        privacy: guarantee of differential privacy; ``None`` without one.
     """
 
     stages: tuple[StageResult, ...]
     recentres: bool = False
+    privacy: PrivacyClaim | None = None
 
     @property
     def proportions(self) -> Tensor:

@@ -238,4 +238,5 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         tune="full" if found.trained is found.model else "head",
         unit_features=found.model.encoder.unit_features,
         recentres=found.recentres,
+        privacy=found.privacy,
     )

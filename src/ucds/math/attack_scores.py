@@ -1,0 +1,104 @@
+"""Success of an attack that gives a score to members of a training set and to others.
+
+Label-only attacks give few different scores, so ties are counted as ties: half in the area under the curve,
+and all or none of them at a threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, norm, rankdata
+from sklearn.metrics import roc_curve
+
+Scores = NDArray[np.floating[Any]]
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class AttackSuccess:
+    """Success of an attack on members and others.
+
+    Attributes:
+        auc: probability that a member has a larger score than another sample, ties counted half.
+        auc_low: lower end of the 95 % interval of ``auc``.
+        auc_high: upper end of it.
+        tpr_at_10: share of the members found when at most one in ten others is taken for a member.
+        tpr_at_1: share of the members found when at most one in a hundred others is.
+        members: number of members.
+        others: number of others.
+    """
+
+    auc: float
+    auc_low: float
+    auc_high: float
+    tpr_at_10: float
+    tpr_at_1: float
+    members: int
+    others: int
+
+
+def attack_success(members: Scores, others: Scores) -> AttackSuccess:
+    """Measure how far scores tell members from others; large scores speak for membership.
+
+    Args:
+        members: ``(m,)`` scores of members, at least 2.
+        others: ``(n,)`` scores of others, at least 2.
+
+    Source:
+        E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
+        operating characteristic curves, 1988 (interval).
+    """
+    truth = np.repeat([1, 0], [len(members), len(others)])
+    rates = roc_curve(truth, np.concatenate([members, others]), drop_intermediate=False)[:2]
+    auc, low, high = _area(members, others)
+    at_10, at_1 = (tpr_at(rates[0], rates[1], limit) for limit in (0.1, 0.01))
+    return AttackSuccess(auc, low, high, at_10, at_1, len(members), len(others))
+
+
+def tpr_at(false_rates: Scores, true_rates: Scores, limit: float) -> float:
+    """Return the largest rate of true positives of a threshold whose rate of false ones is within a limit."""
+    return float(true_rates[false_rates <= limit].max(initial=0.0))
+
+
+def _area(members: Scores, others: Scores) -> tuple[float, float, float]:
+    m, n = len(members), len(others)
+    ranks = rankdata(np.concatenate([members, others]))
+    over_others = (ranks[:m] - rankdata(members)) / n
+    under_members = 1 - (ranks[m:] - rankdata(others)) / m
+    area = float(over_others.mean())
+    variance = over_others.var(ddof=1) / m + under_members.var(ddof=1) / n
+    if variance == 0 and area in (0.0, 1.0):  # all pairs agree: the exact bound for the smaller sample
+        reach = 1 - (1 - CONFIDENCE) ** (1 / min(m, n))
+    else:
+        reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    return area, max(0.0, area - reach), min(1.0, area + reach)
+
+
+def epsilon_lower_bound(
+    true_positives: int, members: int, false_positives: int, others: int, delta: float = 0.0
+) -> float:
+    """Compute the smallest epsilon that the outcome of a test allows, at 95 % confidence.
+
+    A test that accepts a share ``t`` of the outputs made with a record and ``f`` of those made without it
+    shows that ``epsilon >= log((t - delta) / f)``. Both shares are bounded by Clopper and Pearson.
+
+    Args:
+        true_positives: outputs with the record that the test accepts.
+        members: outputs with the record.
+        false_positives: outputs without the record that the test accepts.
+        others: outputs without the record.
+        delta: delta of the guarantee.
+    """
+    if true_positives == 0:
+        return 0.0
+    half = (1 - CONFIDENCE) / 2
+    least = float(beta.ppf(half, true_positives, members - true_positives + 1))
+    most = 1.0
+    if false_positives < others:
+        most = float(beta.ppf(1 - half, false_positives + 1, others - false_positives))
+    return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0

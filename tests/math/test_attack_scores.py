@@ -1,0 +1,49 @@
+"""Tests of `ucds.math.attack_scores`: areas and rates with ties, and the bound on epsilon."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from ucds.math.attack_scores import attack_success, epsilon_lower_bound
+
+
+def test_scores_that_are_all_equal_find_nobody() -> None:
+    found = attack_success(np.ones(50), np.ones(80))
+    assert (found.auc, found.auc_low, found.auc_high) == (0.5, 0.5, 0.5)
+    assert (found.tpr_at_10, found.tpr_at_1) == (0, 0)  # a threshold takes all of them or none
+
+
+def test_ties_count_half_in_the_area_and_all_or_none_at_a_threshold() -> None:
+    members, others = np.array([2.0, 2, 1, 0]), np.array([2.0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
+    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in members for b in others]
+    found = attack_success(members, others)
+    assert found.auc == pytest.approx(np.mean(pairs))
+    assert found.tpr_at_10 == 0.5  # score 2: one in ten others
+    assert found.tpr_at_1 == 0
+
+
+def test_perfect_scores_of_few_samples_leave_room_for_doubt() -> None:
+    found = attack_success(np.arange(5.0) + 10, np.arange(20.0) - 20)
+    assert (found.auc, found.auc_high, found.tpr_at_1) == (1, 1, 1)
+    assert found.auc_low == pytest.approx(0.05 ** (1 / 5))
+
+
+def test_the_interval_holds_the_true_area_in_95_of_100_cases() -> None:
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        found = attack_success(rng.normal(1, 1, 60).round(1), rng.normal(0, 1, 90).round(1))
+        held += found.auc_low <= 0.7602 <= found.auc_high  # Phi(1 / sqrt 2)
+    assert binom.cdf(held, 400, 0.95) > 1e-3
+
+
+def test_the_bound_on_epsilon_follows_clopper_and_pearson() -> None:
+    assert epsilon_lower_bound(0, 100, 0, 100) == 0
+    assert epsilon_lower_bound(50, 100, 50, 100) == 0
+    # No false positive among 100 shows a rate of at most 3.6 %; all of 100 members one of at least 96.4 %.
+    assert epsilon_lower_bound(100, 100, 0, 100) == pytest.approx(math.log(0.9638 / 0.0362), abs=1e-2)
+    assert epsilon_lower_bound(100, 100, 0, 100, delta=0.5) < epsilon_lower_bound(100, 100, 0, 100)
+    assert epsilon_lower_bound(3, 100, 100, 100) == 0

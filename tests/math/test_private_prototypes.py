@@ -1,0 +1,184 @@
+"""Tests of `ucds.math.private_prototypes`: known clusters, sensitivities, budget, audit by a canary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from ucds.math.attack_scores import epsilon_lower_bound
+from ucds.math.privacy import rho_of
+from ucds.math.private_prototypes import (
+    Array,
+    PrivateClusters,
+    bounded,
+    from_triangle,
+    learn_private_prototypes,
+    to_triangle,
+)
+from ucds.math.spaces import unit_rows
+
+K, WIDTH, DELTA = 3, 6, 1e-5
+
+
+class Replay:
+    """Returns given outputs whatever it is asked to add noise to, and keeps the sums and scales."""
+
+    def __init__(self, outputs: list[Array]) -> None:
+        self._outputs: Iterator[Array] = iter(outputs)
+        self.sums: list[Array] = []
+        self.scales: list[float] = []
+
+    def __call__(self, values: Array, scale: float) -> Array:
+        self.sums.append(values)
+        self.scales.append(scale)
+        return next(self._outputs)
+
+
+class Noise:
+    """Adds normal noise, times a factor that is 1 in an honest mechanism, and keeps what it returned."""
+
+    def __init__(self, rng: np.random.Generator, factor: float = 1.0) -> None:
+        self._rng, self._factor, self.outputs = rng, factor, list[Array]()
+
+    def __call__(self, values: Array, scale: float) -> Array:
+        self.outputs.append(values + self._factor * scale * self._rng.standard_normal(values.shape))
+        return self.outputs[-1]
+
+
+def learn(
+    vectors: Array, add_noise: Noise | Replay, rho: float, weights: Array | None = None
+) -> PrivateClusters:
+    weights = np.ones(len(vectors)) if weights is None else weights
+    domain = np.arange(len(vectors)) % 2
+    return learn_private_prototypes(
+        vectors.astype(np.float32),
+        domain,
+        weights,
+        K,
+        rho,
+        add_noise,
+        np.random.default_rng(0),
+        width=4,
+        steps=2,
+    )
+
+
+def groups(count: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(K), count)
+    vectors = np.eye(WIDTH)[truth] + 0.1 * rng.standard_normal((len(truth), WIDTH))
+    return vectors, truth
+
+
+def test_groups_are_found_without_noise_and_with_little() -> None:
+    vectors, truth = groups(200)
+    for rho in (math.inf, 1.0):
+        found = learn(vectors, Noise(np.random.default_rng(1)), rho)
+        seen = (unit_rows(vectors.astype(np.float32)) - found.mean) @ found.axes @ found.prototypes
+        assert adjusted_rand_score(truth, seen.argmax(1)) > 0.98
+        np.testing.assert_allclose(found.proportions, np.full((2, K), 1 / K), atol=0.05)
+
+
+def test_the_releases_use_up_the_budget_and_no_more() -> None:
+    vectors, _ = groups(10)
+    first = Noise(np.random.default_rng(0))
+    learn(vectors, first, 0.3)
+    replay = Replay(first.outputs)
+    learn(vectors, replay, 0.3)
+    assert sum(1 / (2 * scale**2) for scale in replay.scales) == pytest.approx(0.3)
+
+
+def sensitivities(vectors: Array, left_out: list[int], weights: Array | None = None) -> list[float]:
+    """Return how far each released sum moves when samples are taken out, all earlier outputs being equal."""
+    first, without = Noise(np.random.default_rng(2)), vectors.copy()
+    without[left_out] = 0
+    learn(vectors, first, 0.5, weights)
+    both = [Replay(first.outputs), Replay(first.outputs)]
+    for replay, seen in zip(both, (vectors, without), strict=True):
+        learn(seen, replay, 0.5, weights)
+    return [float(np.linalg.norm(a - b)) for a, b in zip(both[0].sums, both[1].sums, strict=True)]
+
+
+def test_no_sum_moves_by_more_than_one_when_a_sample_is_left_out() -> None:
+    rng = np.random.default_rng(3)
+    largest = 0.0
+    for length in (1e-3, 1.0, 1e6):  # lengths must not matter
+        vectors, _ = groups(8)
+        vectors[0] = length * rng.standard_normal(WIDTH)
+        moved = sensitivities(vectors, [0])
+        assert len(moved) == 5
+        assert max(moved) <= 1
+        largest = max(largest, *moved)
+    assert largest > 0.99  # the bound is not loose: less noise would be too little
+
+
+def test_all_samples_of_a_person_together_count_as_one() -> None:
+    vectors, _ = groups(8)
+    vectors[:5] = vectors[0]
+    weights = np.where(np.arange(len(vectors)) < 5, 1 / 5, 1.0)
+    assert max(sensitivities(vectors, [0, 1, 2, 3, 4], weights)) <= 1
+    assert max(sensitivities(vectors, [0, 1, 2, 3, 4])) > 2  # without the weights they would not
+
+
+def log_likelihoods(vectors: Array, without: Array, rho: float, factor: float, trials: int) -> Array:
+    """Return the log-likelihood ratios ``(2, trials)`` of outputs made without and with the canary."""
+    rng, found = np.random.default_rng(4), np.zeros((2, trials))
+    for world, seen in enumerate((without, vectors)):
+        for trial in range(trials):
+            noise = Noise(rng, factor)
+            learn(seen, noise, rho)
+            replays = [Replay(noise.outputs), Replay(noise.outputs)]
+            for replay, data in zip(replays, (without, vectors), strict=True):
+                learn(data, replay, rho)
+            for out, absent, present, scale in zip(
+                noise.outputs, replays[0].sums, replays[1].sums, replays[0].scales, strict=True
+            ):
+                far, near = np.square(out - absent).sum(), np.square(out - present).sum()
+                found[world, trial] += (far - near) / (2 * scale**2)
+    return found
+
+
+def proven_epsilon(ratios: Array) -> float:
+    """Return the largest epsilon that the ratios prove, with a threshold chosen on half of the trials."""
+    trials = ratios.shape[1] // 2
+    tried, tested = ratios[:, :trials], ratios[:, trials:]
+
+    def bound(part: Array, threshold: float) -> float:
+        without, with_canary = (part > threshold).sum(1)
+        return epsilon_lower_bound(int(with_canary), trials, int(without), trials, DELTA)
+
+    best = max(np.quantile(tried, np.linspace(0.05, 0.95, 37)), key=lambda threshold: bound(tried, threshold))
+    return bound(tested, float(best))
+
+
+def test_a_canary_proves_no_more_than_is_claimed_and_finds_noise_that_is_too_small() -> None:
+    claimed, trials = 2.0, 200
+    rho = rho_of(claimed, DELTA)
+    canary, without = np.zeros((4, WIDTH)), np.zeros((4, WIDTH))
+    canary[0, 0] = 1
+    honest = log_likelihoods(canary, without, rho, 1.0, trials)
+    assert proven_epsilon(honest) < claimed
+    # The canary is the worst case: the mean privacy loss is what was paid.
+    assert honest[1].mean() == pytest.approx(rho, abs=4 * math.sqrt(2 * rho / trials))
+    # A mechanism with a wrong sensitivity, and so with a tenth of the noise, would claim the same.
+    assert proven_epsilon(log_likelihoods(canary, without, rho, 0.1, trials)) > claimed
+
+
+def test_a_symmetric_matrix_is_written_as_a_vector_of_the_same_length() -> None:
+    matrix = np.random.default_rng(0).standard_normal((5, 5))
+    matrix += matrix.T
+    assert np.linalg.norm(to_triangle(matrix)) == pytest.approx(np.linalg.norm(matrix))
+    np.testing.assert_allclose(from_triangle(to_triangle(matrix)), matrix)
+
+
+def test_rows_are_bounded_even_after_rounding() -> None:
+    rows = np.random.default_rng(0).standard_normal((1000, 1280)).astype(np.float32) * 1e5
+    rows[0] = 0
+    lengths = np.linalg.norm(bounded(rows), axis=1)
+    assert lengths.max() <= 1
+    assert lengths[0] == 0
+    assert lengths[1:].min() > 1 - 1e-8
