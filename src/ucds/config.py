@@ -139,10 +139,14 @@ class ConsensusSettings(TrainingSettings):
         "dp_delta": None,
         "dp_axes": 32,
         "dp_steps": 5,
+        "most_samples": 50_000,
     }
 
     tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
 
+    most_samples: int = Field(
+        50_000, ge=100, description="samples of a domain that are clustered; more are drawn from at random"
+    )
     space_width: int = Field(64, ge=1, description="principal axes of a space")
     whitening: float = Field(
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"

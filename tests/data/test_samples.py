@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.samples import Samples, first_positions, split_validation, subset
+from ucds.data.samples import Samples, draw_samples, first_positions, split_validation, subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 
@@ -96,3 +96,22 @@ def test_the_first_sample_of_each_content_is_found():
     assert first_positions([]) == {}
     parent = subset(vectors(3), [2, 0, 2, 1, 0])
     assert sorted(first_positions(parent.keys).values()) == [0, 1, 3]
+
+
+def test_at_most_so_many_samples_of_each_domain_are_drawn():
+    samples = vectors(100, 20, 3)
+    drawn = draw_samples(samples, 20, np.random.default_rng(0))
+    assert np.bincount(samples.domain[drawn]).tolist() == [20, 20, 3]
+    assert (np.diff(drawn) > 0).all()
+    assert len(np.unique(drawn[:20] // 10)) > 5  # from all over the first domain
+    assert drawn.tolist() == draw_samples(samples, 20, np.random.default_rng(0)).tolist()
+    assert drawn.tolist() != draw_samples(samples, 20, np.random.default_rng(1)).tolist()
+    assert draw_samples(samples, 100, np.random.default_rng(0)).tolist() == list(range(123))
+
+
+def test_some_samples_are_drawn_before_others():
+    first, second = np.array([7, 90]), np.arange(40, 60)
+    drawn = draw_samples(vectors(100), 30, np.random.default_rng(0), (first, second))
+    assert {7, 90, *range(40, 60)} < set(drawn.tolist())
+    few = draw_samples(vectors(100), 10, np.random.default_rng(0), (first, second))
+    assert {7, 90} < set(few.tolist()) < {7, 90, *range(40, 60)}

@@ -58,6 +58,16 @@ def test_apart_counts_where_answers_contradict_each_other() -> None:
     assert unmet(corrected, against) == 1
 
 
+def test_constraints_among_some_of_the_samples_have_their_positions() -> None:
+    known = Constraints(together=(JOIN,), apart=(DIVIDE,))
+    assert known.samples.tolist() == [0, 1, 4, 5, 8, 9, 16, 17]
+    some = np.array([1, 3, 5, 9])
+    found = known.among(some)
+    assert [[group.tolist() for group in pair] for pair in found.together] == [[[0], [2]]]
+    assert found.apart == ()  # nothing is left to tell from 9
+    assert Constraints().samples.tolist() == []
+
+
 def test_shares_follow_the_clusters() -> None:
     shares = np.array([[0.8, 0.1, 0.1], [0.7, 0.3, 0], [0.2, 0.8, 0], [0.1, 0.2, 0.7]], dtype=np.float32)
     before, after = np.array([0, 0, 1, 2]), np.array([0, 0, 0, 1])  # 0 and 1 are joined, 2 is called 1

@@ -61,6 +61,14 @@ def test_domains_share_their_clusters_when_each_is_seen_from_its_own_mean() -> N
     assert not torch.equal(together.stages_[0].assignments, assignments)
 
 
+def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster() -> None:
+    vectors, truth, domain = shifted([[100] * K, [5] * K])
+    found = source(most_samples=100).fit(vectors, sample_domain=domain)
+    assert found.stages_[0].assignments.shape == (100 + 20, K)
+    alone = source(most_samples=100).fit(vectors[domain == 0])
+    assert adjusted_rand_score(truth[domain == 0], alone.labels_) == 1
+
+
 def test_the_model_answers_from_the_mean_of_the_domains() -> None:
     """A small shift only: one query's domain is not known, so a large one is not taken away."""
     vectors, truth, domain = shifted(BALANCED)

@@ -19,6 +19,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import Interrupted, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.constraints import Constraints
 from ucds.math.metrics import score
 from ucds.models import ClusteringModel
 from ucds.target.fit import fit_target
@@ -192,6 +193,34 @@ def test_labels_of_some_samples_in_any_order() -> None:
     with pytest.warns(UcdsWarning, match="30 of 80"):
         _, again = train(given(PROVIDERS, np.sort(rows)))
     assert torch.equal(session.results[0].assignments, again.results[0].assignments)
+
+
+@pytest.mark.filterwarnings("ignore:30 of 400 samples have a label")
+def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_path: Path) -> None:
+    data, truth, listener = blob_data(400), np.arange(400) % K, Listener()
+    asked = np.arange(300, 330)
+    labels = ClusterLabels(tuple(str(i) for i in asked), truth[asked], K, "p")
+    model, session = train(labels, folder=tmp_path / "run", data=data, listener=listener, most_samples=120)
+    assert (predicted(model, data) == predicted(model, data)[:K][truth]).all()
+    assert session.results[0].assignments.shape == (120, K)
+    assert "120 of 400 samples are clustered, drawn at random" in listener.said[0]
+    ids = set(np.load(tmp_path / "run" / "evaluations.npz")["ids"].tolist())
+    assert {str(i) for i in asked} < ids
+    assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
+
+
+def test_what_a_person_corrected_is_among_the_samples_drawn() -> None:
+    data = blob_data(400)
+    pair = (np.array([0, 4, 8]), np.array([1, 5, 9]))  # two groups, which are to be one
+    runtime = Runtime(accelerator="cpu")
+    settings = ConsensusSettings(starts=1, most_samples=100, bottleneck_width=10)
+    session: Session[MethodSettings] = Session(runtime, settings)
+    constraints = Constraints(together=(pair,))
+    with pytest.warns(UcdsWarning, match="clusters are empty"):
+        model = fit_target(session, identity_backbone(WIDTH), data, K, None, corrections=constraints).model
+    found = predicted(model, data)
+    assert len(set(found[[0, 4, 8, 1, 5, 9]].tolist())) == 1
+    assert len(set(found.tolist())) == K - 1
 
 
 @pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups

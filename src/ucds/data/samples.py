@@ -6,6 +6,7 @@ ids by ``ucds.data.ground_truth``, after training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -165,3 +166,31 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
         raise InputError("No sample can be set aside for validation: every domain has one sample only.")
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     return subset(samples, train, keep_domains=True), subset(samples, validation, keep_domains=True)
+
+
+def draw_samples(
+    samples: Samples, most: int, generator: np.random.Generator, first: Sequence[IntArray] = ()
+) -> IntArray:
+    """Draw at most so many samples of each domain.
+
+    Args:
+        samples: collection to draw from.
+        most: number of samples of a domain at most.
+        generator: generator of the draw; not used if no domain has more samples.
+        first: groups of positions that are drawn before all others, those of the first group before those of
+            the second.
+
+    Returns:
+        ``(m,)`` positions, ascending.
+    """
+    rank = np.full(len(samples), len(first))
+    for place, group in reversed(list(enumerate(first))):
+        rank[group] = place
+    kept = []
+    for d in range(len(samples.domain_names)):
+        positions = np.flatnonzero(samples.domain == d)
+        if len(positions) > most:
+            positions = generator.permutation(positions)
+            positions = positions[np.argsort(rank[positions], kind="stable")][:most]
+        kept.append(positions)
+    return np.sort(np.concatenate(kept))

@@ -30,6 +30,25 @@ class Constraints:
     together: tuple[Pair, ...] = ()
     apart: tuple[Pair, ...] = ()
 
+    @property
+    def samples(self) -> IntArray:
+        """Positions of all samples that something is known of, ascending."""
+        groups = [group for pair in self.together + self.apart for group in pair]
+        return np.unique(np.concatenate(groups)) if groups else np.empty(0, np.int64)
+
+    def among(self, positions: IntArray) -> Constraints:
+        """Express what is known by positions among some of the samples; the others are left out.
+
+        Args:
+            positions: ``(m,)`` positions of these samples, ascending.
+        """
+
+        def find(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+            found = [tuple(np.flatnonzero(np.isin(positions, group)) for group in pair) for pair in pairs]
+            return tuple((one, other) for one, other in found if len(one) and len(other))
+
+        return Constraints(find(self.together), find(self.apart))
+
 
 def constrain(
     partition: Partition, vectors: FloatArray, constraints: Constraints, n_clusters: int

@@ -13,7 +13,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import FloatArray
-from ucds.training.fitting import FeatureClusters, fit_assignments, start_from_clusters
+from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -36,6 +36,7 @@ def fit_source_by_transport(
 
     Arguments and errors are those of :func:`ucds.source.fit.fit_source`.
     """
+    data, _ = draw_dataset(session, data)
     training, found = start_from_clusters(
         session,
         STAGE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from ucds.math.spaces import (
 )
 from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
 from ucds.target.guard import Evidence, weigh_labels
-from ucds.training.fitting import FeatureClusters, fit_assignments, start_from_clusters
+from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -159,13 +160,27 @@ def fit_target_by_consensus(
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
+    corrections = corrections or Constraints()
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    data, drawn = draw_dataset(session, data, first=(corrections.samples, labelled))
+    inside = np.isin(labelled, drawn)
+    answers: dict[str, Any] = (
+        {}
+        if labels is None
+        else {
+            "labels": labels.labels[inside],
+            "rows": np.searchsorted(drawn, labelled[inside]),
+            "provider_clusters": labels.n_clusters,
+        }
+    )
+    corrections = corrections.among(drawn)
     training, shares = start_from_clusters(
         session,
         STAGE,
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, data, n_clusters, labels, corrections),
+        lambda vectors: _cluster(session, vectors, n_clusters, answers, corrections),
         cache,
     )
     fit_assignments(session, "fit-target", training.trained, training.data, shares)
@@ -175,27 +190,15 @@ def fit_target_by_consensus(
 def _cluster(
     session: Session[ConsensusSettings],
     vectors: FloatArray,
-    data: Dataset,
     n_clusters: int,
-    labels: ClusterLabels | None,
-    corrections: Constraints | None,
+    answers: Mapping[str, Any],
+    corrections: Constraints,
 ) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
-    hard, rows, provider_clusters = None, None, None
-    if labels is not None:
-        hard, rows, provider_clusters = labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters
-    agreed = agree(
-        vectors,
-        n_clusters,
-        session.settings,
-        rng,
-        labels=hard,
-        rows=rows,
-        provider_clusters=provider_clusters,
-    )
+    agreed = agree(vectors, n_clusters, session.settings, rng, **answers)
     _report(session, agreed)
     shares = agreed.stability.shares
-    if corrections is not None:
+    if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
         shares = _corrected(agreed, vectors, corrections)
     mean = unit_rows(vectors).mean(0)

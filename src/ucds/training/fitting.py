@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import IntArray, draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import FloatArray, unit_rows
@@ -25,6 +26,7 @@ from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
 from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
+from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 from ucds.training.stage import Stage, StageState, make_sampler
 
@@ -57,6 +59,34 @@ class FeatureClusters:
     assignments: FloatArray
     seconds: float
     variances: FloatArray | None = None
+
+
+def draw_dataset(
+    session: Session[ConsensusSettings], data: Dataset, first: Sequence[IntArray] = ()
+) -> tuple[Dataset, IntArray]:
+    """Draw the samples to be clustered, where a domain has more than ``most_samples``.
+
+    All other samples get their cluster from the model. So time and memory of the clustering are bounded,
+    whatever the size of the data.
+
+    Args:
+        session: the run.
+        data: samples and views.
+        first: groups of positions that are drawn before all others, the first group before the second.
+
+    Returns:
+        The data drawn, and its positions ``(m,)`` in ``data``, ascending.
+    """
+    runtime, most = session.runtime, session.settings.most_samples
+    positions = draw_samples(data.samples, most, numpy_generator(runtime.seed, "draw-samples"), first)
+    if len(positions) == len(data.samples):
+        return data, positions
+    if runtime.rank == 0:
+        runtime.reporter.say(
+            f"{len(positions):,} of {len(data.samples):,} samples are clustered, drawn at random (setting "
+            "most_samples); the model gives the others their clusters"
+        )
+    return Dataset(subset(data.samples, positions), data.view), positions
 
 
 def start_from_clusters(
