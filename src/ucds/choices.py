@@ -1,8 +1,12 @@
-"""Names that a user chooses between, on the command line and in Python alike."""
+"""Names that a user chooses between, on the command line and in Python alike, and numbers of clusters."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Literal, get_args
+
+from ucds.errors import InputError
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
@@ -21,3 +25,40 @@ Sorting = Literal["copy", "link", "move"]
 """Way in which images get into the folders of their clusters."""
 PredictionFormat = Literal["table", "fiftyone", "label-studio"]
 """Form of a file of predictions: a table, or what one of these programs imports."""
+
+AUTO = "auto"
+"""Word that asks for a number of clusters to be chosen among all that the samples allow."""
+
+
+@dataclass(frozen=True)
+class ClusterRange:
+    """Numbers of clusters among which one is to be chosen.
+
+    Attributes:
+        low: smallest number.
+        high: largest number; ``None`` for as many as the samples allow.
+    """
+
+    low: int = 2
+    high: int | None = None
+
+
+def read_clusters(given: int | str) -> int | ClusterRange:
+    """Read a number of clusters, ``"auto"``, or a range such as ``"3..40"``.
+
+    Raises:
+        InputError: it is something else, or the range is empty or begins below 2.
+    """
+    if isinstance(given, str) and given.strip() == AUTO:
+        return ClusterRange()
+    number = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", str(given))
+    if number is None:
+        raise InputError(f"--clusters is a number, 'auto', or a range such as 3..40, not {given!r}")
+    low = int(number[1])
+    if number[2] is None:
+        if low < 1:
+            raise InputError("--clusters must be at least 1")
+        return low
+    if not 2 <= low < int(number[2]):
+        raise InputError(f"--clusters {given}: a range goes from at least 2 up to a larger number")
+    return ClusterRange(low, int(number[2]))

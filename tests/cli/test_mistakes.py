@@ -100,7 +100,10 @@ DATA = {
 }
 COMMAND_LINE = {
     "one cluster": (source(clusters="1"), "--clusters"),
-    "clusters no number": (source(clusters="many"), "--clusters"),
+    "clusters no number": (source(clusters="many"), "a number, 'auto', or a range such as 3..40, not 'many'"),
+    "range not as it is written": (alone("--clusters", "auto:1"), "a range such as 3..40, not 'auto:1'"),
+    "range from nothing": (source(clusters="0..3"), "a range goes from at least 2 up to a larger number"),
+    "range beyond the samples": (alone("--clusters", "2..37"), "allow to try at most 7 clusters, not 37"),
     "clusters missing": (["train-source", "{v}/source.npz", "--out", "{new}"], "--clusters"),
     "data missing": (["train-source", "--clusters", "4", "--out", "{new}"], "data"),
     "unknown option": (source("--epochs", "3"), "--epochs"),

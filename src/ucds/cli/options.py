@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ucds.choices import Accelerator, Method, Precision, Role, Tune
+from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ ImagesArgument = Annotated[
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]
+CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 to have it chosen."
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 PrecisionOption = Annotated[
     Precision, typer.Option(help="Precision of forward passes; the transport stays in fp32.")
@@ -198,6 +199,14 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     return run
+
+
+def cluster_number(text: str) -> int | str:
+    """Return --clusters as training takes it: a number, or the text that asks for a choice."""
+    number = read_clusters(text)
+    if number == 1:
+        raise InputError("--clusters must be at least 2")
+    return number if isinstance(number, int) else text
 
 
 def name_report(page: Path | None) -> str:

@@ -19,7 +19,7 @@ def train_source_command(
         Path,
         typer.Argument(help="Folder with one folder a domain, .npz with one array a domain, or a table."),
     ],
-    clusters: Annotated[int, typer.Option(min=2, help="Number of clusters, K.")],
+    clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     training: options.TrainingGroup,
     work: options.WorkGroup,
@@ -39,13 +39,14 @@ def train_source_command(
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
+    number = options.cluster_number(clusters)
     settings = training.method_settings("source", dp_epsilon=dp_epsilon, dp_delta=dp_delta)
     from ucds.source.train import train_source
 
     run = train_source(
         data,
         out,
-        clusters,
+        number,
         domains=None if domains is None else _names(domains),
         encoder=training.encoder(),
         settings=settings,

@@ -129,7 +129,7 @@ def train_target_command(
     output: options.OutputGroup,
     service: ServiceGroup,
     clusters: Annotated[
-        int | None, typer.Option(min=2, help="Number of clusters, K.", show_default="the provider's")
+        str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="Label file from the provider; or give --url.", show_default=False)
@@ -152,6 +152,7 @@ def train_target_command(
     """
     if labels is not None and url is not None:
         raise InputError("give either --labels, a file, or --url, a service")
+    number = None if clusters is None else options.cluster_number(clusters)
     settings = training.method_settings("target")
     from ucds.target.train import train_target
 
@@ -159,7 +160,7 @@ def train_target_command(
         images,
         out,
         labels=labels if url is None else service.client(url),
-        n_clusters=clusters,
+        n_clusters=number,
         max_queries=max_queries,
         constraints=constraints,
         encoder=training.encoder(),

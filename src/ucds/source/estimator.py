@@ -22,7 +22,8 @@ class SourceClustering(ClusteringEstimator):
     """Cluster unlabelled samples of several domains with shared prototypes.
 
     Args:
-        n_clusters: number of clusters, K.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+            the features of the frozen encoder (docs/clusters.md).
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for arrays
             ``None``, or a :class:`ucds.backbones.Backbone` that takes them.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
@@ -40,8 +41,9 @@ class SourceClustering(ClusteringEstimator):
     Attributes:
         labels_: ``(n,)`` cluster of each training sample.
         ids_: ids of the training samples.
-        prototypes_: ``(n_clusters, width)`` prototypes, shared by all domains.
-        proportions_: ``(n_domains, n_clusters)`` sizes of the clusters in each domain.
+        n_clusters_: number of clusters of the model.
+        prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains.
+        proportions_: ``(n_domains, n_clusters_)`` sizes of the clusters in each domain.
         domain_names_: names of the domains, in the order of the proportions.
         model_: the trained :class:`ucds.models.ClusteringModel`.
         stored_: the model with its description, as :meth:`save` writes it.
@@ -93,7 +95,7 @@ class SourceClustering(ClusteringEstimator):
         data = self._open_fitted(X, "target")
         hard = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
         contents = marks_of(data.samples.keys)
-        return ClusterLabels(data.samples.ids, hard, self.n_clusters, provider, contents)
+        return ClusterLabels(data.samples.ids, hard, self.n_clusters_, provider, contents)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         return fit_source(session, backbone, data, self.n_clusters, cache=self._feature_cache(data))

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import cast
 
 from ucds.backbones import Backbone
+from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
 from ucds.source.pcd import fit_source_by_pcd
 from ucds.source.private import fit_source_privately
 from ucds.source.transport import fit_source_by_transport
+from ucds.training.cluster_choice import settle_clusters
 from ucds.training.prepare import TrainedModel
 from ucds.training.session import Session
 
@@ -21,7 +23,7 @@ def fit_source(
     session: Session[MethodSettings],
     backbone: Backbone,
     data: Dataset,
-    n_clusters: int,
+    n_clusters: int | str,
     *,
     cache: Path | None = None,
     groups: Mapping[str, str] | None = None,
@@ -32,20 +34,25 @@ def fit_source(
         session: the run, with the settings of a method.
         backbone: pre-trained encoder.
         data: source samples and views.
-        n_clusters: number of clusters, K.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen, see
+            :func:`ucds.training.cluster_choice.settle_clusters`.
         cache: folder of frozen features; ``None`` keeps them in memory.
         groups: person of each sample by id, for a model with differential privacy; ``None`` protects single
             images.
 
     Raises:
-        InputError: there are too few samples, or groups but no ``dp_epsilon``.
+        InputError: there are too few samples, groups but no ``dp_epsilon``, or ``dp_epsilon`` but no number
+            of clusters.
     """
     epsilon = getattr(session.settings, "dp_epsilon", None)
     if groups is not None and epsilon is None:
         raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
+    if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
+        raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
+    number = settle_clusters(session, backbone, data, n_clusters, cache)
     if isinstance(session.settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)
         if epsilon is not None:
-            return fit_source_privately(ours, backbone, data, n_clusters, cache, groups)
-        return fit_source_by_transport(ours, backbone, data, n_clusters, cache)
-    return fit_source_by_pcd(cast("Session[PCDSettings]", session), backbone, data, n_clusters, cache)
+            return fit_source_privately(ours, backbone, data, number, cache, groups)
+        return fit_source_by_transport(ours, backbone, data, number, cache)
+    return fit_source_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, cache)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
 from ucds.files import digest_of
@@ -19,7 +20,7 @@ from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_ru
 def train_source(
     data: Source,
     out: str | Path,
-    n_clusters: int,
+    n_clusters: int | str,
     *,
     domains: Sequence[str] | None = None,
     encoder: EncoderOptions | None = None,
@@ -35,7 +36,8 @@ def train_source(
         data: folder with one folder of images a domain, ``.npz`` with one array of embeddings a domain, table
             with a column of domains, or other samples; see :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        n_clusters: number of clusters, K.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+            the features of the frozen encoder.
         domains: names of the domains to use; all if ``None``.
         encoder: encoder for images; ResNet-18 with published weights if ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
@@ -51,6 +53,7 @@ def train_source(
     """
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
+    read_clusters(n_clusters)
     check_run_folder(out, place_of(data), options)
     people = None if groups is None else read_groups(Path(groups))
     encoder = encoder or EncoderOptions()

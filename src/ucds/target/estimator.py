@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.backbones import Backbone
+from ucds.choices import read_clusters
 from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -44,9 +45,9 @@ class TargetClustering(ClusteringEstimator):
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
             y: ignored.
-            source_labels: the provider's labels: ``(n,)`` integers in ``[0, n_clusters)`` in the order of the
-                samples, -1 for a sample that has none, or :class:`ucds.ClusterLabels`. ``None`` clusters the
-                samples alone.
+            source_labels: the provider's labels: ``(n,)`` integers in ``[0, n_clusters)``, or any from 0 if
+                the number of clusters is to be chosen, in the order of the samples, -1 for a sample that has
+                none; or :class:`ucds.ClusterLabels`. ``None`` clusters the samples alone.
 
         Raises:
             InputError: an input, a label or a parameter cannot be used.
@@ -74,7 +75,9 @@ class TargetClustering(ClusteringEstimator):
         if given.shape != (len(ids),) or given.dtype.kind not in "iu":
             raise InputError(f"source_labels must be {len(ids)} integers, not {given.dtype} of {given.shape}")
         rows = np.flatnonzero(given != -1)
-        return ClusterLabels(tuple(ids[i] for i in rows), given[rows], self.n_clusters, "given")
+        asked = read_clusters(self.n_clusters)
+        clusters = asked if isinstance(asked, int) else int(given.max(initial=0)) + 1
+        return ClusterLabels(tuple(ids[i] for i in rows), given[rows], clusters, "given")
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         cache = self._feature_cache(data)

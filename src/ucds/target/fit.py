@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from ucds.backbones import Backbone
+from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
@@ -14,6 +15,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.constraints import Constraints
 from ucds.target.consensus import fit_target_by_consensus
 from ucds.target.pcd import fit_target_by_pcd
+from ucds.training.cluster_choice import settle_clusters
 from ucds.training.prepare import TrainedModel
 from ucds.training.session import Session
 
@@ -22,7 +24,7 @@ def fit_target(
     session: Session[MethodSettings],
     backbone: Backbone,
     data: Dataset,
-    n_clusters: int,
+    n_clusters: int | str,
     labels: ClusterLabels | None,
     *,
     cache: Path | None = None,
@@ -34,7 +36,8 @@ def fit_target(
         session: the run, with the settings of a method.
         backbone: pre-trained encoder, of any architecture.
         data: target samples and views.
-        n_clusters: number of clusters, K.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen, see
+            :func:`ucds.training.cluster_choice.settle_clusters`. The labels play no part in the choice.
         labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
             may have none. ``None`` clusters the samples alone.
         cache: folder of frozen features; ``None`` keeps them in memory.
@@ -42,8 +45,8 @@ def fit_target(
             ``None``.
 
     Raises:
-        InputError: there are too few samples, PCD is given labels of another number of clusters, or PCD is
-            given corrections.
+        InputError: there are too few samples, PCD is given labels of another number of clusters or labels
+            and no number, or PCD is given corrections.
 
     Warns:
         UcdsWarning: only some samples have a label.
@@ -51,9 +54,15 @@ def fit_target(
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=2)
-    if isinstance(session.settings, ConsensusSettings):
-        ours = cast("Session[ConsensusSettings]", session)
-        return fit_target_by_consensus(ours, backbone, data, n_clusters, labels, cache, corrections)
-    if corrections is not None:
+    ours = isinstance(session.settings, ConsensusSettings)
+    if corrections is not None and not ours:
         raise InputError("corrections are for the method consensus: leave out --constraints or --method pcd")
-    return fit_target_by_pcd(cast("Session[PCDSettings]", session), backbone, data, n_clusters, labels, cache)
+    if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
+        raise InputError(
+            "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
+        )
+    number = settle_clusters(session, backbone, data, n_clusters, cache)
+    if ours:
+        consensus = cast("Session[ConsensusSettings]", session)
+        return fit_target_by_consensus(consensus, backbone, data, number, labels, cache, corrections)
+    return fit_target_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, labels, cache)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
 from ucds.errors import InputError, UcdsWarning
@@ -26,7 +27,7 @@ def train_target(
     out: str | Path,
     *,
     labels: str | Path | ClusterLabels | LabelClient | None = None,
-    n_clusters: int | None = None,
+    n_clusters: int | str | None = None,
     max_queries: int | None = None,
     constraints: str | Path | None = None,
     encoder: EncoderOptions | None = None,
@@ -41,7 +42,8 @@ def train_target(
         images: samples, see :func:`ucds.data.sources.find_samples`.
         out: run folder to make; labels of a service are kept beside it.
         labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
-        n_clusters: number of clusters, K; the provider's if ``None``.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+            the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
         max_queries: number of samples to have labelled by a service, well spread; all if ``None``.
         constraints: file of corrections that were saved in the report of an earlier run on these samples;
             for the consensus method. None if ``None``.
@@ -66,6 +68,8 @@ def train_target(
         raise InputError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
     if max_queries is not None and not isinstance(labels, LabelClient):
         warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=2)
+    if n_clusters is not None:
+        read_clusters(n_clusters)
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import IDENTITY
-from ucds.choices import Accelerator, Method, Precision, Role, Tune
+from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.config import MethodSettings, make_settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -44,7 +44,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
         backbone: str | Backbone | None = None,
         weights: str = "default",
@@ -76,12 +76,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             X: ``(n, d)`` vectors, or a folder of images (with one folder a domain for the source side).
 
         Returns:
-            ``(n,)`` int64 in ``[0, n_clusters)``.
+            ``(n,)`` int64 in ``[0, n_clusters_)``.
         """
         return np.asarray(self.predict_proba(X).argmax(1), dtype=np.int64)
 
     def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
-        """Compute the probability of each cluster for each sample, ``(n, n_clusters)``."""
+        """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``."""
         check_is_fitted(self)
         return self._probabilities(self._open_fitted(X, self._role))
 
@@ -125,6 +125,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     def _take(self, stored: StoredModel) -> None:
         self.stored_ = stored
         self.model_ = stored.model
+        self.n_clusters_ = stored.card.n_clusters
         self.domain_names_ = stored.card.domains
         self.prototypes_ = stored.model.prototypes.detach().cpu().numpy().T
         self.proportions_ = stored.proportions.numpy()
@@ -133,8 +134,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     def _session(self) -> Session[MethodSettings]:
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
-        if not isinstance(self.n_clusters, Integral) or int(self.n_clusters) < 1:
-            raise InputError(f"n_clusters must be an integer of at least 1, not {self.n_clusters!r}")
+        if isinstance(self.n_clusters, str):
+            read_clusters(self.n_clusters)
+        elif not isinstance(self.n_clusters, Integral) or int(self.n_clusters) < 1:
+            raise InputError(
+                f"n_clusters must be 'auto', a range, or an integer of at least 1, not {self.n_clusters!r}"
+            )
         return Session(self._runtime(_seed_of(self.random_state)), settings)
 
     def _runtime(self, seed: int = 0) -> Runtime:

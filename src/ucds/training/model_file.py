@@ -103,13 +103,15 @@ def save_model(run: Path, stored: StoredModel) -> None:
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
-def check_model(run: Path) -> None:
-    """Make sure that the model file of a run folder is whole, without building the network.
+def check_model(run: Path) -> ModelCard:
+    """Return the description of a run folder's model, once its file is known to be whole.
+
+    The network is not built.
 
     Raises:
         DamagedFileError: the file is not as it was written.
     """
-    _read(run / MODEL_FILE)
+    return _read(run / MODEL_FILE)[0]
 
 
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:

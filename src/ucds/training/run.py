@@ -91,7 +91,7 @@ def check_run_folder(out: Path, inputs: Path | None, options: RunOptions) -> Non
 def train_run(
     out: Path,
     role: Role,
-    n_clusters: int,
+    clusters: int | str,
     inputs: Inputs,
     settings: MethodSettings,
     options: RunOptions,
@@ -104,7 +104,7 @@ def train_run(
     Args:
         out: run folder.
         role: side that trains.
-        n_clusters: number of clusters, K.
+        clusters: number of clusters as it was asked for: a number, or text that asks for a choice.
         inputs: samples and encoder.
         settings: settings of the method.
         options: seed, device and the like.
@@ -122,7 +122,7 @@ def train_run(
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     described = {
         "role": role,
-        "clusters": n_clusters,
+        "clusters": clusters,
         **identity,
         **inputs.identity,
         "seed": options.seed,
@@ -133,8 +133,7 @@ def train_run(
     }
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
-        check_model(out)
-        return TrainedRun(out, role, n_clusters, 0.0, resumed_finished=True)
+        return TrainedRun(out, role, check_model(out).n_clusters, 0.0, resumed_finished=True)
     require_space(out, _bytes_of_run(inputs, settings), "or choose another --out")
     with open_run(out, described, settings, options, reporter) as session:
         found = train(session)
@@ -142,7 +141,8 @@ def train_run(
             card = describe_trained(found, inputs.backbone, role, out.resolve().name)
             save_model(out, StoredModel(card, found.model, found.proportions))
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
-    return TrainedRun(out, role, n_clusters, sum(stage.seconds for stage in found.stages))
+    seconds = sum(stage.seconds for stage in found.stages)
+    return TrainedRun(out, role, found.model.n_clusters, seconds)
 
 
 def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:

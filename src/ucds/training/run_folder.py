@@ -4,6 +4,7 @@
 | --- | --- |
 | `run.json` | what was run: role, settings, data and where it lay, versions |
 | `labels.json` | the provider's labels, if a target was given any |
+| `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
 | `log.jsonl` | one line a logged step or evaluation |
 | `tensorboard/<stage>/` | the same for TensorBoard |
 | `checkpoint.pt` | an unfinished run's state |
@@ -27,6 +28,7 @@ from ucds.training.checkpoint import Checkpoint
 from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
 
 LABELS_FILE = "labels.json"
+CLUSTERS_FILE = "clusters.json"
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -129,7 +131,7 @@ class RunFolder:
         """Remove everything of a run that was refused before its first checkpoint."""
         if not self._fresh or has_checkpoint(self.path):
             return
-        for name in ("run.json", LABELS_FILE, "log.jsonl", ".lock"):
+        for name in ("run.json", LABELS_FILE, CLUSTERS_FILE, "log.jsonl", ".lock"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
         with suppress(OSError):

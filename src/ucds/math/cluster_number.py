@@ -1,0 +1,221 @@
+"""Chooses the number of clusters from the samples alone.
+
+A number of clusters is good if the clusters are found again in other samples (*stability*), and if they are
+far apart where every sample is averaged with its neighbours (*separation*). Parts of the samples are
+clustered into each number of clusters by a consensus of all spaces. Two parts have some samples in common;
+how far their clusters agree there is the stability. The separation is the silhouette of the clusters in the
+diffused spaces. The *score* of a number is the product of both.
+
+The parts are small on purpose. In small parts, groups within groups have too few samples to be found again,
+so that the score favours the groups that most samples speak for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, ward
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+from ucds.math.partitions import Partition, consensus, memberships
+from ucds.math.spaces import FloatArray, make_spaces
+from ucds.math.vote import FINENESS
+
+Scores = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+FEWEST_SAMPLES = 30
+"""Samples of a domain from which on a number of clusters can be chosen."""
+
+MOST_CLUSTERS = 100
+"""Largest number of clusters that is tried if no range is given."""
+
+CLEAR = 0.3
+"""Score of the best number from which on a number of clusters stands out at all."""
+
+_PARTS = 8
+_FEWEST_PARTS = 4  # of each of several domains
+_SHARE = 0.4  # of the samples in a part
+_REPRESENTATIVES, _MOST_REPRESENTATIVES = 1000, 3000
+_SAMPLES_EACH = 10  # representatives for each cluster, if there are so many samples
+_LARGE = 2  # number of clusters for which neighbourhoods are as large as they get
+_NEARLY_BEST, _PLAUSIBLE = 0.95, 0.9  # shares of the best score
+_UNLIKELY = 0.1  # share of the parts that may prefer a number below the interval, or one above it
+
+
+@dataclass(frozen=True)
+class ClusterNumber:
+    """A number of clusters, and the evidence for it.
+
+    Attributes:
+        number: number of clusters, K: the smallest whose score is nearly the best.
+        low: smallest plausible number.
+        high: largest plausible number.
+        candidates: numbers that were tried, ascending.
+        stability: agreement of the clusters of different parts, for each candidate (adjusted Rand index).
+        separation: mean silhouette of the clusters, for each candidate.
+    """
+
+    number: int
+    low: int
+    high: int
+    candidates: tuple[int, ...]
+    stability: tuple[float, ...]
+    separation: tuple[float, ...]
+
+    @property
+    def clear(self) -> bool:
+        """Whether any number stands out; the samples may have no clear groups otherwise."""
+        return max(a * b for a, b in zip(self.stability, self.separation, strict=True)) >= CLEAR
+
+
+def most_clusters(n_samples: int, wanted: int | None = None) -> int:
+    """Return the largest number of clusters that so many samples of one domain allow to try.
+
+    Args:
+        n_samples: number of samples.
+        wanted: largest number that a user asks for; ``None`` if there is no such wish, so that numbers with
+            fewer than ten samples a cluster are left out.
+    """
+    if wanted is None:
+        return min(MOST_CLUSTERS, n_samples // _SAMPLES_EACH)
+    return min(n_samples, _MOST_REPRESENTATIVES) // (_SAMPLES_EACH // 2)
+
+
+def choose_cluster_number(
+    domains: Sequence[FloatArray],
+    low: int,
+    high: int,
+    rng: np.random.Generator,
+    progress: Progress = lambda done, total: None,
+) -> ClusterNumber:
+    """Choose a number of clusters for the samples of one or several domains, which share it.
+
+    Numbers up to 12 are all tried, and above them every seventh percent; then those around the best one.
+
+    Args:
+        domains: features ``(n_d, d)`` of each domain, at least :data:`FEWEST_SAMPLES` samples.
+        low: smallest number to try, at least 2.
+        high: largest number to try, at most :func:`most_clusters` of the smallest domain.
+        rng: generator of the parts.
+        progress: receives the number of candidates that are done, and of all of the first round.
+
+    Source:
+        T. Lange, V. Roth, M. Braun and J. Buhmann, Stability-based validation of clustering solutions, 2004.
+        P. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis,
+        1987.
+    """
+    count = max(-(-_PARTS // len(domains)), min(_PARTS, _FEWEST_PARTS))
+    parts = [_draw_parts(vectors, high, count, rng) for vectors in domains]
+    found: dict[int, tuple[Scores, Scores]] = {}
+
+    def judge(k: int) -> None:
+        measured = [_measure(of_domain, k, rng) for of_domain in parts]
+        found[k] = np.concatenate([m[0] for m in measured]), np.concatenate([m[1] for m in measured])
+
+    coarse = coarse_numbers(low, high)
+    for done, k in enumerate(coarse):
+        progress(done, len(coarse))
+        judge(k)
+    progress(len(coarse), len(coarse))
+    best = coarse.index(_smallest_good(found))
+    for k in range(coarse[max(best - 1, 0)] + 1, coarse[min(best + 1, len(coarse) - 1)]):
+        if k not in found:
+            judge(k)
+    return _conclude(dict(sorted(found.items())))
+
+
+def coarse_numbers(low: int, high: int) -> list[int]:
+    """List the numbers to try first: all up to 12, then in steps of seven percent, and the last one."""
+    numbers = [low]
+    while numbers[-1] < high:
+        step = 1 if numbers[-1] < 12 else max(1, round(0.07 * numbers[-1]))
+        numbers.append(min(numbers[-1] + step, high))
+    return numbers
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some samples of a domain.
+
+    Attributes:
+        rows: positions of the samples among the representatives, ascending.
+        distances: ``(m, m)`` cosine distances in the diffused spaces.
+        trees: hierarchical clustering of the samples in each space.
+    """
+
+    rows: NDArray[np.int64]
+    distances: FloatArray
+    trees: list[Scores]
+
+
+def _draw_parts(vectors: FloatArray, high: int, count: int, rng: np.random.Generator) -> list[_Part]:
+    wanted = int(np.clip(_SAMPLES_EACH * high, _REPRESENTATIVES, _MOST_REPRESENTATIVES))
+    if len(vectors) > wanted:
+        vectors = vectors[rng.choice(len(vectors), wanted, replace=False)]
+    # Once and for all, because principal axes of a thousand dimensions take a second.
+    reduced = make_spaces(vectors, _LARGE, names=("features",)).vectors["features"]
+    return [_draw(reduced, rng) for _ in range(count)]
+
+
+def _draw(vectors: FloatArray, rng: np.random.Generator) -> _Part:
+    rows = np.sort(rng.choice(len(vectors), round(_SHARE * len(vectors)), replace=False))
+    spaces = make_spaces(vectors[rows], _LARGE).vectors
+    diffused = [space for name, space in spaces.items() if name.startswith("diffused-")]
+    distances = np.maximum(np.mean([1 - space @ space.T for space in diffused], axis=0), 0)
+    np.fill_diagonal(distances, 0)
+    return _Part(rows, distances, [ward(space) for space in spaces.values()])
+
+
+def _measure(parts: Sequence[_Part], k: int, rng: np.random.Generator) -> tuple[Scores, Scores]:
+    """Cluster parts of one domain into ``k`` clusters; return stability and separation of each part."""
+    partitions = [_cluster(part, k, rng) for part in parts]
+    agreement = np.zeros((len(parts), len(parts)))
+    for i, j in combinations(range(len(parts)), 2):
+        _, of_one, of_other = np.intersect1d(parts[i].rows, parts[j].rows, True, return_indices=True)
+        same = adjusted_rand_score(partitions[i][of_one], partitions[j][of_other])
+        agreement[i, j] = agreement[j, i] = max(same, 0.0)
+    separation = [_silhouette(part, partition) for part, partition in zip(parts, partitions, strict=True)]
+    return agreement.sum(1) / (len(parts) - 1), np.array(separation)
+
+
+def _cluster(part: _Part, k: int, rng: np.random.Generator) -> Partition:
+    """Find the consensus of the clusterings of a part in all spaces."""
+    most = max(k, len(part.rows) // 2)
+    sizes = [min(round(k * fine), most) for fine in FINENESS]
+    votes = [fcluster(tree, size, "maxclust").astype(np.int64) - 1 for tree in part.trees for size in sizes]
+    return consensus(memberships(votes), k, rng, refinements=3)
+
+
+def _silhouette(part: _Part, partition: Partition) -> float:
+    """Compute the mean silhouette; 0 if it is not defined or negative."""
+    if not 1 < len(np.unique(partition)) < len(partition):
+        return 0.0
+    return max(float(silhouette_score(part.distances, partition, metric="precomputed")), 0.0)
+
+
+def _smallest_good(found: dict[int, tuple[Scores, Scores]]) -> int:
+    """Return the smallest number whose mean score is nearly the best: fewer clusters explain as much."""
+    scores = {k: float((stability * separation).mean()) for k, (stability, separation) in found.items()}
+    return min(k for k, score in scores.items() if score >= _NEARLY_BEST * max(scores.values()))
+
+
+def _conclude(found: dict[int, tuple[Scores, Scores]]) -> ClusterNumber:
+    candidates = np.array(list(found))
+    scores = np.array([stability * separation for stability, separation in found.values()])
+    mean = scores.mean(1)
+    preferred = np.sort(candidates[scores.argmax(0)])
+    plausible = candidates[mean >= _PLAUSIBLE * mean.max()]
+    cut = int(_UNLIKELY * len(preferred))
+    return ClusterNumber(
+        number=_smallest_good(found),
+        low=int(min(plausible[0], preferred[cut])),
+        high=int(max(plausible[-1], preferred[-1 - cut])),
+        candidates=tuple(found),
+        stability=tuple(float(stability.mean()) for stability, _ in found.values()),
+        separation=tuple(float(separation.mean()) for _, separation in found.values()),
+    )

@@ -1,0 +1,128 @@
+"""Chooses the number of clusters of a run from frozen features, if the user leaves it open."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucds.backbones import Backbone
+from ucds.choices import ClusterRange, read_clusters
+from ucds.config import ModelSettings
+from ucds.data.dataset import Dataset
+from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.files import write_text_atomically
+from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
+from ucds.training.features import frozen_features
+from ucds.training.progress import told_to
+from ucds.training.run_folder import CLUSTERS_FILE
+from ucds.training.seeds import numpy_generator
+from ucds.training.session import Session
+
+
+def settle_clusters(
+    session: Session[ModelSettings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int | str,
+    cache: Path | None,
+) -> int:
+    """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
+
+    Every method that a number is chosen for gets the same one: the choice is made before any training, and
+    labels of a provider play no part in it. The run folder, if there is one, gets ``clusters.json``, the
+    evidence; a resumed run takes the number from there.
+
+    Args:
+        session: the run.
+        backbone: pre-trained encoder.
+        data: samples and views that the backbone takes.
+        n_clusters: number of clusters, K; or ``"auto"`` or a range, see :func:`ucds.choices.read_clusters`.
+        cache: folder of frozen features; ``None`` keeps them in memory.
+
+    Raises:
+        InputError: the number or range cannot be read, or the samples are too few for it.
+        Interrupted: the run was asked to stop.
+
+    Warns:
+        UcdsWarning: no number of clusters stands out.
+    """
+    asked = read_clusters(n_clusters)
+    if isinstance(asked, int):
+        return asked
+    runtime = session.runtime
+    known = None if runtime.folder is None else _read_number(runtime.folder.path / CLUSTERS_FILE)
+    if (number := runtime.broadcast(known)) is not None:
+        return number
+    rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
+    different = min(len({data.samples.keys[i] for i in of_domain}) for of_domain in rows)
+    high = _largest(asked, different)
+    backbone.module.to(runtime.device)
+    batch_size = session.settings.prediction_batch_size
+    features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size).samples
+    found = None
+    if runtime.rank == 0:
+        domains = [features.read(of_domain).numpy() for of_domain in rows]
+        found = _choose(session, domains, asked.low, high)
+    found = runtime.broadcast(found)
+    assert found is not None
+    if runtime.rank == 0:
+        _report(session, found, n_clusters)
+    return found.number
+
+
+def _read_number(path: Path) -> int | None:
+    """Return the number that an earlier start of a run has chosen."""
+    return int(json.loads(path.read_text(encoding="utf-8"))["number"]) if path.exists() else None
+
+
+def _largest(asked: ClusterRange, n_samples: int) -> int:
+    """Return the largest number to try; ``n_samples`` counts the different samples of the smallest domain."""
+    if n_samples < FEWEST_SAMPLES:
+        raise InputError(
+            f"{n_samples} different samples of a domain are too few to choose a number of clusters "
+            f"(at least {FEWEST_SAMPLES}): give --clusters as a number"
+        )
+    most = most_clusters(n_samples, asked.high)
+    if asked.high is not None and asked.high > most:
+        raise InputError(
+            f"{n_samples:,} different samples of a domain allow to try at most {most} clusters, not "
+            f"{asked.high}: name a smaller range, or a number"
+        )
+    return asked.high or most
+
+
+def _choose(
+    session: Session[ModelSettings], domains: list[np.ndarray[Any, Any]], low: int, high: int
+) -> ClusterNumber:
+    tell = told_to(session.runtime.reporter, "choose the number of clusters")
+
+    def progress(done: int, total: int) -> None:
+        if session.runtime.stop_requested:
+            raise Interrupted
+        tell(done, total)
+
+    rng = numpy_generator(session.runtime.seed, "cluster-number")
+    return choose_cluster_number(domains, low, high, rng, progress)
+
+
+def _report(session: Session[ModelSettings], found: ClusterNumber, asked: int | str) -> None:
+    """Say and write down which number was chosen, and on what evidence."""
+    runtime = session.runtime
+    tried = f"{found.candidates[0]} to {found.candidates[-1]}"
+    runtime.reporter.say(
+        f"{found.number} clusters were chosen among {tried}; {found.low} to {found.high} are plausible"
+    )
+    if not found.clear:
+        warnings.warn(
+            "no number of clusters stands out: choose --clusters by what you need, or try another encoder",
+            UcdsWarning,
+            stacklevel=2,
+        )
+    if runtime.folder is not None:
+        values = {"asked": asked, **asdict(found), "clear": found.clear}
+        write_text_atomically(runtime.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")

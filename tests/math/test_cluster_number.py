@@ -1,0 +1,61 @@
+"""Tests of `choose_cluster_number`: blobs of known number, noise without groups, several domains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ucds.math.cluster_number import choose_cluster_number, coarse_numbers, most_clusters
+
+
+def blobs(k: int, n: int, seed: int = 0, width: int = 16) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(100 + k).normal(size=(k, width))
+    return (centres[np.arange(n) % k] + 0.25 * rng.normal(size=(n, width))).astype(np.float32)
+
+
+@pytest.mark.parametrize(("k", "n", "high"), [(2, 60, 6), (3, 120, 10), (9, 270, 14)])
+def test_the_number_of_blobs_is_found(k: int, n: int, high: int) -> None:
+    found = choose_cluster_number([blobs(k, n)], 2, high, np.random.default_rng(0))
+    assert found.number == k
+    assert found.low <= k <= found.high
+    assert found.clear
+    assert found.candidates == tuple(range(2, high + 1))
+    assert found.stability[k - 2] == pytest.approx(1, abs=0.05)
+
+
+def test_domains_share_the_number_and_equal_seeds_choose_equally() -> None:
+    domains = [blobs(5, 100, seed) + 3 * seed for seed in range(2)]
+    first, second = (choose_cluster_number(domains, 3, 9, np.random.default_rng(1)) for _ in range(2))
+    assert first == second
+    assert first.number == 5
+    assert first.candidates[0] == 3
+
+
+def test_in_noise_no_number_stands_out() -> None:
+    noise = np.random.default_rng(0).normal(size=(200, 24)).astype(np.float32)
+    assert not choose_cluster_number([noise], 2, 8, np.random.default_rng(0)).clear
+
+
+def test_samples_without_differences_have_no_number() -> None:
+    found = choose_cluster_number([np.ones((40, 4), np.float32)], 2, 4, np.random.default_rng(0))
+    assert not found.clear
+
+
+def test_progress_reaches_its_end() -> None:
+    told: list[tuple[int, int]] = []
+    choose_cluster_number(
+        [blobs(3, 60)], 2, 6, np.random.default_rng(0), lambda done, total: told.append((done, total))
+    )
+    assert told == [(done, 5) for done in range(6)]
+
+
+def test_numbers_up_to_twelve_are_all_tried_and_then_every_seventh_percent() -> None:
+    assert coarse_numbers(2, 16) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    assert coarse_numbers(40, 50) == [40, 43, 46, 49, 50]
+    assert coarse_numbers(2, 3) == [2, 3]
+
+
+def test_the_samples_bound_the_number() -> None:
+    assert [most_clusters(n) for n in (30, 500, 10_000)] == [3, 50, 100]
+    assert [most_clusters(n, wanted=200) for n in (30, 500, 10_000)] == [6, 100, 600]

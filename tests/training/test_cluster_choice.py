@@ -1,0 +1,153 @@
+"""Tests of numbers of clusters that are chosen: commands, functions and estimators choose alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds import InputError, SourceClustering, TargetClustering, UcdsWarning
+from ucds.choices import ClusterRange, read_clusters
+
+BRIEF = ucds.ConsensusSettings(starts=1, bottleneck_width=8)
+CPU = ucds.RunOptions(accelerator="cpu")
+K = 5
+
+
+def vectors(n: int = 100, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Samples of five far groups."""
+    rng = np.random.default_rng(seed)
+    return (np.eye(8)[np.arange(n) % K] + 0.08 * rng.normal(size=(n, 8)) + 2).astype(np.float32)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", vectors())
+    return tmp_path / "x.npy"
+
+
+def test_what_asks_for_a_number_is_read() -> None:
+    assert read_clusters(7) == read_clusters(" 7") == 7
+    assert read_clusters("auto") == ClusterRange(2, None)
+    assert read_clusters("3..40") == read_clusters("3 .. 40") == ClusterRange(3, 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("auto:1", "--clusters is a number, 'auto', or a range such as 3..40, not 'auto:1'"),
+        ("many", "is a number, 'auto', or a range"),
+        ("-3", "is a number, 'auto', or a range"),
+        ("3.5", "is a number, 'auto', or a range"),
+        ("", "is a number, 'auto', or a range"),
+        ("0", "must be at least 1"),
+        ("0..3", "a range goes from at least 2 up to a larger number"),
+        ("1..3", "a range goes from at least 2 up to a larger number"),
+        ("5..5", "a range goes from at least 2 up to a larger number"),
+        ("9..3", "a range goes from at least 2 up to a larger number"),
+    ],
+)
+def test_what_names_no_number_is_refused(text: str, message: str, tmp_path: Path, samples: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_clusters(text)
+    with pytest.raises(InputError, match=message):
+        ucds.train_target(samples, tmp_path / "run", n_clusters=text)
+    with pytest.raises(InputError, match=message):
+        ucds.train_source(samples, tmp_path / "run", n_clusters=text)
+    with pytest.raises(InputError, match=message):
+        TargetClustering(text).fit(vectors())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_the_function_and_the_estimator_choose_the_same_number(
+    samples: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    own = ucds.train_target(samples, tmp_path / "own", n_clusters="auto", settings=BRIEF, options=CPU)
+    arguments = ("--accelerator", "cpu", "--set", "starts=1", "--set", "bottleneck_width=8", "--no-report")
+    assert run("train-target", samples, "--out", tmp_path / "typed", "--clusters", "auto", *arguments) == 0
+    fitted = TargetClustering(
+        "auto", random_state=0, accelerator="cpu", settings={"starts": 1, "bottleneck_width": 8}
+    ).fit(np.load(samples))
+    assert own.n_clusters == fitted.n_clusters_ == len(fitted.prototypes_) == K
+    assert (tmp_path / "own/clusters.json").read_bytes() == (tmp_path / "typed/clusters.json").read_bytes()
+    assert ucds.load(tmp_path / "typed").n_clusters == K
+    np.testing.assert_array_equal(
+        fitted.labels_, ucds.load(tmp_path / "own", accelerator="cpu").predict(samples)
+    )
+    evidence = json.loads((tmp_path / "own/clusters.json").read_text())
+    assert (evidence["asked"], evidence["number"], evidence["clear"]) == ("auto", K, True)
+    assert evidence["low"] <= K <= evidence["high"]
+    assert evidence["candidates"] == list(range(2, 11))
+
+
+def test_a_resumed_run_keeps_its_number_and_must_ask_for_the_same(samples: Path, tmp_path: Path) -> None:
+    def train(asked: str) -> ucds.TrainedRun:
+        options = ucds.RunOptions(accelerator="cpu", resume=(tmp_path / "run").exists())
+        return ucds.train_target(samples, tmp_path / "run", n_clusters=asked, settings=BRIEF, options=options)
+
+    assert train("3..8").n_clusters == K
+    assert train("3..8").resumed_finished
+    evidence = tmp_path / "run/clusters.json"
+    evidence.write_text(evidence.read_text().replace(f'"number": {K}', '"number": 4'))
+    (tmp_path / "run/model.safetensors").unlink()
+    assert train("3..8").n_clusters == 4
+    with pytest.raises(InputError, match="its clusters is '3..8', not 'auto'"):
+        train("auto")
+
+
+def test_the_provider_chooses_a_number_that_all_domains_share(
+    tmp_path: Path, run: Callable[..., int]
+) -> None:
+    domains = {"a": vectors(60), "b": vectors(60, 1) + np.float32(0.2)}
+    np.savez(tmp_path / "domains.npz", **domains)
+    given = ("--clusters", "3..7", "--accelerator", "cpu", "--set", "starts=1")
+    assert run("train-source", tmp_path / "domains.npz", "--out", tmp_path / "run", *given) == 0
+    fitted = SourceClustering("3..7", random_state=0, accelerator="cpu", settings={"starts": 1})
+    fitted.fit(np.concatenate(list(domains.values())), sample_domain=np.repeat(["a", "b"], 60))
+    assert fitted.n_clusters_ == ucds.load(tmp_path / "run").n_clusters == K
+    assert fitted.label(vectors(10)).n_clusters == K
+
+
+@pytest.mark.filterwarnings("ignore:stage .* collapsed:ucds.errors.UcdsWarning")
+def test_pcd_gets_the_number_in_the_same_way(samples: Path, tmp_path: Path) -> None:
+    settings = ucds.PCDSettings(tune="head", refinement_epochs=1, bottleneck_width=8)
+    found = ucds.train_target(samples, tmp_path / "run", n_clusters="3..7", settings=settings, options=CPU)
+    assert found.n_clusters == K
+    labels = np.arange(100) % 3
+    with pytest.raises(InputError, match="the provider's labels fix the number of clusters"):
+        TargetClustering("auto", method="pcd").fit(vectors(), source_labels=labels)
+
+
+def test_a_private_model_needs_a_number_that_its_samples_did_not_choose() -> None:
+    private = SourceClustering("auto", settings={"dp_epsilon": 1.0})
+    with pytest.raises(InputError, match="with --dp-epsilon give --clusters as a number"):
+        private.fit(vectors())
+
+
+def test_labels_of_a_provider_play_no_part_in_the_choice() -> None:
+    fitted = TargetClustering("3..7", random_state=0, accelerator="cpu", settings={"starts": 1})
+    assert fitted.fit(vectors(), source_labels=np.arange(100) % 3).n_clusters_ == K
+    assert fitted.fit(vectors(), source_labels=np.arange(100) % 20).n_clusters_ == K
+
+
+def test_too_few_samples_for_a_choice_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "few.npy", vectors(29))
+    with pytest.raises(InputError, match="29 different samples .* too few to choose .* as a number"):
+        ucds.train_target(tmp_path / "few.npy", tmp_path / "run", n_clusters="auto", options=CPU)
+    assert not (tmp_path / "run").exists()
+    copies = np.repeat(vectors(25), 4, axis=0)
+    with pytest.raises(InputError, match="25 different samples"):
+        TargetClustering("auto").fit(copies)
+    with pytest.raises(InputError, match="100 different samples .* at most 20 clusters, not 101"):
+        TargetClustering("2..101").fit(vectors())
+
+
+def test_the_client_is_warned_where_no_number_stands_out() -> None:
+    noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
+    with pytest.warns(UcdsWarning, match="no number of clusters stands out"):
+        TargetClustering("2..5", random_state=0, accelerator="cpu", settings={"starts": 1}).fit(noise)
