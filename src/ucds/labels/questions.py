@@ -81,12 +81,7 @@ class ImageQuestions:
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build a form with one file part for each image."""
-        files = [
-            (IMAGES_FIELD, (str(number), content, "application/octet-stream"))
-            for number, content in enumerate(contents)
-        ]
-        request = httpx.Request("POST", "http://service", files=files)
-        return Body(request.read(), request.headers["Content-Type"])
+        return body_of_images(contents)
 
     def check_accepted(self, info: ServiceInfo) -> None:
         """Make sure that the service takes images; see :class:`Questions`."""
@@ -115,10 +110,7 @@ class VectorQuestions:
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
-        rows = np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1)
-        file = io.BytesIO()
-        np.save(file, rows, allow_pickle=False)
-        return Body(file.getvalue(), NPY_TYPE)
+        return body_of_rows(np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1))
 
     def check_accepted(self, info: ServiceInfo) -> None:
         """Make sure that the service takes embeddings of this width; see :class:`Questions`."""
@@ -128,6 +120,23 @@ class VectorQuestions:
             raise InputError(
                 f"model {info.model!r} takes embeddings of width {info.width}, not {self.array.shape[1]}"
             )
+
+
+def body_of_images(contents: Sequence[bytes]) -> Body:
+    """Build a request for image files: a form with one part for each."""
+    files = [
+        (IMAGES_FIELD, (str(number), content, "application/octet-stream"))
+        for number, content in enumerate(contents)
+    ]
+    request = httpx.Request("POST", "http://service", files=files)
+    return Body(request.read(), request.headers["Content-Type"])
+
+
+def body_of_rows(rows: FloatArray) -> Body:
+    """Build a request for embeddings: ``(b, d)`` rows in NumPy's format."""
+    file = io.BytesIO()
+    np.save(file, rows, allow_pickle=False)
+    return Body(file.getvalue(), NPY_TYPE)
 
 
 def open_questions(source: Source) -> Questions:

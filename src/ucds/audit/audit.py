@@ -1,0 +1,243 @@
+"""Audits a provider's model: runs all attacks on members and others, and writes the report."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.audit.extraction import price_curve
+from ucds.audit.findings import Attack, Findings, Prevalence
+from ucds.audit.membership import Scores, agreement_scores, boundary_distances, shadow_scores
+from ucds.audit.opening import Opened, open_model, open_service
+from ucds.audit.page import render
+from ucds.audit.population import BAG, bag_scores, domain_success, share_misplaced
+from ucds.audit.reconstruction import Reconstruction, reconstruct
+from ucds.audit.variants import Variant, image_variants, vector_variants
+from ucds.choices import Accelerator
+from ucds.data.samples import Samples
+from ucds.data.sources import Source
+from ucds.errors import InputError
+from ucds.files import require_writable, write_text_atomically
+from ucds.labels.client import LabelClient
+from ucds.math.attack_scores import attack_success
+from ucds.training.inputs import CacheOptions, EncoderOptions
+from ucds.training.progress import Quiet, Reporter, told_to
+from ucds.training.seeds import numpy_generator, torch_generator
+
+FEWEST = 20
+"""Members and others that an audit needs at least."""
+
+_SMALLEST_PIXEL = 2.0  # first radius in the search for a boundary, as a deviation in pixel values
+_SMALLEST_SHARE = 0.5  # the same for vectors, as a part of their spread
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much an audit asks.
+
+    Attributes:
+        samples: members to ask about, and as many others; fewer if there are fewer.
+        variants: changed copies of each.
+        boundary: members for which the distance to the boundary is sought, and as many others.
+        steps: steps along an estimated gradient for each image.
+        shadows: shadow clusterers.
+    """
+
+    samples: int = 1000
+    variants: int = 6
+    boundary: int = 30
+    steps: int = 2
+    shadows: int = 16
+
+
+QUICK = Effort(samples=100, variants=4, boundary=8, steps=0, shadows=8)
+
+
+def audit(
+    run: str | Path | None,
+    members: Source,
+    others: Source,
+    out: str | Path,
+    *,
+    client: LabelClient | None = None,
+    encoder: EncoderOptions | None = None,
+    effort: Effort | None = None,
+    seed: int = 0,
+    accelerator: Accelerator = "auto",
+    cache: CacheOptions | None = None,
+    reporter: Reporter | None = None,
+) -> Findings:
+    """Attack a source model with labels alone, and write what was found; ``ucds audit`` does the same.
+
+    Args:
+        run: folder of a finished source run; ``None`` attacks the service of ``client``.
+        members: samples that the model was trained on, best with one folder a domain.
+        others: samples of the same kind that it was not trained on, likewise.
+        out: HTML file to write; a JSON file with all figures is written beside it.
+        client: client of a label service, whose budget must cover the queries; ``None`` attacks ``run``.
+        encoder: the attacker's encoder for images; that of ``run`` if ``None``.
+        effort: number of samples and queries; the defaults if ``None``.
+        seed: seed of every random choice.
+        accelerator: device to compute on.
+        cache: place of decoded images and frozen features.
+        reporter: receives progress messages; nothing is said if ``None``.
+
+    Raises:
+        InputError: the run, the service or the samples cannot be used, or there are too few samples.
+        UserError: the service refuses, or cannot be reached.
+    """
+    started, out, effort = time.monotonic(), Path(out), effort or Effort()
+    reporter, cache = reporter or Quiet(), cache or CacheOptions()
+    require_writable(out)
+    if (run is None) == (client is None):
+        raise InputError("an audit attacks either a run or a service: give one of them")
+    if client is not None:
+        opened = open_service(client, members, others, encoder, effort.samples, seed, cache, reporter)
+    else:
+        assert run is not None
+        opened = open_model(
+            Path(run), members, others, encoder, effort.samples, seed, accelerator, cache, reporter
+        )
+    if min(len(opened.members), len(opened.others)) < FEWEST:
+        raise InputError(
+            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
+            f"{len(opened.others)}"
+        )
+    found = _Audit(opened, effort, seed, reporter).findings()
+    settings = {"seed": seed, **asdict(effort)}
+    found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
+    write_text_atomically(out, render(found))
+    write_text_atomically(out.with_suffix(".json"), json.dumps(found.to_dict(), indent=2) + "\n")
+    return found
+
+
+class _Audit:
+    """The attacks in turn, on members and others together: an attacker does not know which is which."""
+
+    def __init__(self, opened: Opened, effort: Effort, seed: int, reporter: Reporter) -> None:
+        self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
+        self._subject, self._both = opened.subject, (opened.members, opened.others)
+        self._labels: list[NDArray[np.int64]] = []
+
+    def findings(self) -> Findings:
+        """Run all attacks."""
+        opened = self._opened
+        self._labels = [self._label(samples) for samples in self._both]
+        agreement, agreeing = self._agreement()
+        boundary = self._boundary()
+        shadow, shadowing = self._shadow()
+        return Findings(
+            model=self._subject.name,
+            n_clusters=self._subject.n_clusters,
+            privacy=opened.privacy,
+            members=len(opened.members),
+            others=len(opened.others),
+            queries=self._subject.queries,
+            membership=(agreement, boundary, shadow),
+            domains=self._domains(agreeing, shadowing),
+            stability=self._stability(agreeing),
+            prevalence=self._prevalence(),
+            prices=price_curve(opened.features[1], self._labels[1], self._rng("price")),
+            reconstruction=self._reconstruction(),
+        )
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        return numpy_generator(self._seed, "audit", purpose)
+
+    def _label(self, samples: Samples) -> NDArray[np.int64]:
+        return np.concatenate([self._subject.ask(samples.read(part)) for part in _parts(len(samples))])
+
+    def _agreement(self) -> tuple[Attack, list[Scores]]:
+        chosen = self._variants()
+        scores = []
+        for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
+            progress = told_to(self._reporter, f"changed copies of {what}")
+            generator = torch_generator(self._seed, "audit", what)
+            scores.append(agreement_scores(self._subject, samples, labels, chosen, generator, progress))
+        what = "The share of changed copies of a sample that keep its label."
+        return Attack("agreement", what, 1 + len(chosen), attack_success(*scores)), scores
+
+    def _variants(self) -> list[Variant]:
+        if self._opened.images:
+            return image_variants(self._effort.variants)
+        return vector_variants(self._effort.variants, self._opened.spread)
+
+    def _boundary(self) -> Attack:
+        images, effort = self._opened.images, self._effort
+        smallest = _SMALLEST_PIXEL if images else _SMALLEST_SHARE * self._opened.spread
+        before, scores, asked = self._subject.queries, [], 0
+        for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
+            count = min(effort.boundary if images else 10 * effort.boundary, len(samples))
+            asked += count
+            progress, generator = (
+                told_to(self._reporter, f"boundary of {what}"),
+                torch_generator(self._seed, what),
+            )
+            parts = []
+            for index in _parts(count, 10 if images else 100):
+                rows, steps = samples.read(index), effort.steps if images else 0
+                parts.append(
+                    boundary_distances(
+                        self._subject, rows, labels[index], generator, smallest=smallest, steps=steps
+                    )
+                )
+                progress(int(index[-1]) + 1, count)
+            scores.append(np.concatenate(parts))
+        queries = 1 + (self._subject.queries - before) / asked
+        what = "The distance to the nearest point of another label, along random directions and gradients."
+        return Attack("boundary", what, queries, attack_success(*scores))
+
+    def _shadow(self) -> tuple[Attack, list[Scores]]:
+        features, labels = np.concatenate(self._opened.features), np.concatenate(self._labels)
+        shadows, clusters = self._effort.shadows, self._subject.n_clusters
+        scores = shadow_scores(features, labels, clusters, self._rng("shadow"), shadows)
+        parts = [scores[: len(self._labels[0])], scores[len(self._labels[0]) :]]
+        what = (
+            "How much more often clusterers that saw a sample agree with its label than those that did not."
+        )
+        return Attack("shadow clusterers", what, 1, attack_success(*parts)), parts
+
+    def _domains(self, *kinds: list[Scores]) -> Attack:
+        """Add the standardised scores of several attacks up in bags of one domain."""
+        totals = [np.zeros(len(samples)) for samples in self._both]
+        for scores in kinds:
+            joined = np.concatenate(scores)
+            for total, part in zip(totals, scores, strict=True):
+                total += (part - joined.mean()) / max(float(joined.std()), 1e-12)
+        bags = [
+            bag_scores(total, samples.domain, self._rng("bags"))
+            for total, samples in zip(totals, self._both, strict=True)
+        ]
+        what = f"Both scores that need no boundary, averaged over {BAG} samples of one domain."
+        missing = f"each side needs at least two domains' worth of {BAG} samples"
+        queries = BAG * (1.0 + self._effort.variants)
+        return Attack("domain", what, queries, domain_success(bags[0], bags[1]), missing)
+
+    def _stability(self, agreeing: list[Scores]) -> dict[str, float]:
+        shares = {}
+        for samples, scores, what in zip(self._both, agreeing, ("member", "other"), strict=True):
+            for d in np.unique(samples.domain):
+                name = f"{samples.domain_names[d]} ({what})"
+                shares[name] = float(scores[samples.domain == d].mean())
+        return shares
+
+    def _prevalence(self) -> Prevalence | None:
+        truth = self._opened.proportions
+        if truth is None:
+            return None
+        equal = np.abs(truth - 1 / len(truth)).sum() / 2
+        return Prevalence(share_misplaced(self._labels[1], truth), float(equal))
+
+    def _reconstruction(self) -> Reconstruction | None:
+        if self._opened.bottleneck is None:
+            return None
+        return reconstruct(*self._opened.bottleneck)
+
+
+def _parts(n: int, size: int = 64) -> list[NDArray[np.int64]]:
+    return [np.arange(start, min(start + size, n)) for start in range(0, n, size)]

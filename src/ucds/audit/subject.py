@@ -1,0 +1,113 @@
+"""What is attacked: a model in this process, or a label service; both give one integer for each sample."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ucds.errors import RefusedError
+from ucds.labels.client import LabelClient, OverBudgetError
+from ucds.labels.questions import Body, body_of_images, body_of_rows
+from ucds.labels.wire import ServiceInfo
+from ucds.training.inputs import view_for
+from ucds.training.model_file import StoredModel
+from ucds.training.runtime import Runtime
+
+Labels = NDArray[np.int64]
+_BATCH = 64
+
+
+class Subject(Protocol):
+    """Answers questions with labels.
+
+    Attributes:
+        name: name of the model.
+        n_clusters: number of clusters, K.
+        queries: number of samples that were asked about so far.
+    """
+
+    name: str
+    n_clusters: int
+    queries: int
+
+    def ask(self, rows: Tensor) -> Labels:
+        """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
+
+
+class ModelSubject:
+    """A model in this process, which answers as its label service would.
+
+    Args:
+        stored: model of role "source".
+        runtime: device to compute on.
+    """
+
+    def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
+        self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
+        self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
+        self._view = view_for(stored.card.backbone)
+
+    def ask(self, rows: Tensor) -> Labels:
+        """Label rows; see :class:`Subject`."""
+        self.queries += len(rows)
+        with torch.inference_mode():
+            parts = [
+                self._model(self._view.test(part.to(self._device))).logits.argmax(1).cpu()
+                for part in torch.split(rows, _BATCH)
+            ]
+        return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
+
+
+class ServiceSubject:
+    """A label service; every changed copy of a sample counts against the key's budget.
+
+    Args:
+        client: client of the service.
+        info: answer of the service about its model and limits.
+    """
+
+    def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
+        self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
+        self._client, self._batch = client, min(_BATCH, info.max_batch)
+
+    def ask(self, rows: Tensor) -> Labels:
+        """Label rows; see :class:`Subject`.
+
+        Raises:
+            RefusedError: the service refuses the request, or the key's budget does not cover the rows.
+            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
+        """
+        self.queries += len(rows)
+        labels: list[int] = []
+        for part in torch.split(rows, self._batch):
+            try:
+                labels += self._client.ask(_body(part), len(part)).labels
+            except OverBudgetError:
+                raise RefusedError(
+                    f"the key's budget ended after {self.queries - len(rows):,} queries of the audit: raise "
+                    "it, or audit with --quick"
+                ) from None
+        return np.array(labels, dtype=np.int64)
+
+
+def _body(rows: Tensor) -> Body:
+    if rows.ndim == 2:
+        return body_of_rows(rows.numpy())
+    return body_of_images(_pictures(rows))
+
+
+def _pictures(rows: Tensor) -> Sequence[bytes]:
+    """Write images as files without loss."""
+    files = []
+    for row in rows:
+        file = io.BytesIO()
+        Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(file, "PNG", compress_level=1)
+        files.append(file.getvalue())
+    return files

@@ -1,0 +1,46 @@
+"""Models of vectors that are easy to judge, and samples for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ucds.backbones import identity_backbone
+from ucds.models import ClusteringModel, ProjectionHead
+from ucds.training.model_file import ModelCard, StoredModel, save_model
+
+WIDTH = 16
+
+
+def draw(count: int, seed: int) -> np.ndarray:
+    """Vectors of three wide groups."""
+    rng = np.random.default_rng(seed)
+    groups = 2 * np.eye(WIDTH)[rng.integers(0, 3, count)]
+    return (groups + rng.standard_normal((count, WIDTH))).astype(np.float32)
+
+
+def save_nearest(run: Path, prototypes: np.ndarray) -> None:
+    """Write a source model that labels a vector by the prototype with the largest cosine."""
+    unit = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
+    head = ProjectionHead(
+        torch.eye(WIDTH), torch.zeros(WIDTH), torch.ones(WIDTH), torch.from_numpy(unit.T.astype(np.float32))
+    )
+    backbone = identity_backbone(WIDTH)
+    model = ClusteringModel(backbone, len(unit), bottleneck_width=WIDTH, unit_features=True, head=head)
+    card = ModelCard(
+        role="source",
+        name="nearest",
+        n_clusters=len(unit),
+        bottleneck_width=WIDTH,
+        backbone=backbone.spec,
+        weights=backbone.weights,
+        domains=("a",),
+        stages=("made",),
+        tune="head",
+        unit_features=True,
+    )
+    run.mkdir()
+    proportions = torch.full((1, len(unit)), 1 / len(unit))
+    save_model(run, StoredModel(card, model.eval(), proportions))

@@ -1,0 +1,153 @@
+"""Tests of `ucds audit` from samples to report: a model that memorises, one that knows nothing, a service."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from audit_kit import draw, save_nearest
+from serving_kit import running
+from typer.testing import CliRunner
+
+from ucds.audit.audit import QUICK, Effort, audit
+from ucds.audit.extraction import Price, price_curve, price_of
+from ucds.audit.population import bag_scores, share_misplaced
+from ucds.cli.app import app
+from ucds.errors import InputError, RefusedError
+from ucds.labels.client import LabelClient
+from ucds.serving.labeller import ModelLabeller
+from ucds.serving.ledger import Ledger
+
+EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """Folder with two domains of members and two of others, all of one distribution."""
+    np.savez(tmp_path / "members.npz", a=draw(60, 1), b=draw(60, 2))
+    np.savez(tmp_path / "others.npz", c=draw(75, 3), d=draw(75, 4))
+    return tmp_path
+
+
+def run_audit(folder: Path, run: str, effort: Effort = EFFORT, out: str = "report.html") -> dict[str, object]:
+    found = audit(
+        folder / run,
+        folder / "members.npz",
+        folder / "others.npz",
+        folder / out,
+        effort=effort,
+        accelerator="cpu",
+    )
+    return found.to_dict()
+
+
+def members_of(folder: Path) -> np.ndarray:
+    return np.concatenate(list(np.load(folder / "members.npz").values()))
+
+
+def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
+    """Over-fitted on purpose: a prototype for each member."""
+    save_nearest(samples / "run", members_of(samples))
+    found = audit(
+        samples / "run",
+        samples / "members.npz",
+        samples / "others.npz",
+        samples / "report.html",
+        effort=EFFORT,
+        accelerator="cpu",
+    )
+    areas = {attack.name: attack.success.auc_low for attack in found.membership if attack.success}
+    assert max(areas["agreement"], areas["boundary"]) > 0.7
+    assert found.domains.success is not None
+    assert found.domains.success.auc == 1  # of ten bags
+    assert found.reconstruction is not None
+    assert found.reconstruction.copied == 120
+    assert "finds out for" in found.summary()[0]
+
+
+def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
+    save_nearest(samples / "run", draw(3, 99))
+    found = run_audit(samples, "run")
+    attacks = [attack["success"] for attack in found["membership"]]  # type: ignore[index, attr-defined]
+    assert len(attacks) == 3
+    for success in attacks:
+        assert success["auc_low"] <= 0.5 <= success["auc_high"]
+    assert found["reconstruction"]["copied"] == 0  # type: ignore[index]
+
+
+def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
+    save_nearest(samples / "run", draw(5, 99))
+    quick = replace(QUICK, samples=60)
+    first = run_audit(samples, "run", quick)
+    again = run_audit(samples, "run", quick, "again.html")
+    assert {**first, "seconds": 0} == {**again, "seconds": 0}
+    assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first))
+    page = (samples / "report.html").read_text()
+    for attack in first["membership"]:  # type: ignore[attr-defined]
+        assert f"{attack['success']['auc']:.3f}" in page
+    assert "<script" not in page
+    assert "Guarantee: the model has none" in page
+
+
+def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Path) -> None:
+    save_nearest(samples / "run", draw(3, 99))
+    members = samples / "members.npz"
+    with pytest.raises(InputError, match="all of the others are members too"):
+        audit(samples / "run", members, members, samples / "r.html", accelerator="cpu")
+    np.save(samples / "few.npy", draw(5, 7))
+    with pytest.raises(InputError, match="needs 20 members and 20 others, not 120 and 5"):
+        audit(samples / "run", members, samples / "few.npy", samples / "r.html", accelerator="cpu")
+    with pytest.raises(InputError, match="either a run or a service"):
+        audit(None, members, members, samples / "r.html")
+    assert not (samples / "r.html").exists()
+
+
+def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
+    save_nearest(samples / "run", members_of(samples))
+    (samples / "ledger").mkdir()
+    book = Ledger(samples / "ledger")
+    rich, poor = book.add_key("rich", 100_000), book.add_key("poor", 70)
+    effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
+    paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
+    with running(ModelLabeller.load(samples / "run", accelerator="cpu"), book) as service:
+        with LabelClient(service.url, rich) as client:
+            remote = audit(None, *paths, client=client, effort=effort)
+        with (
+            LabelClient(service.url, poor) as client,
+            pytest.raises(RefusedError, match="budget ended after"),
+        ):
+            audit(None, *paths, client=client, effort=effort)
+    book.close()
+    local = audit(samples / "run", *paths, effort=effort, accelerator="cpu")
+    assert remote.membership == local.membership
+    assert remote.queries == local.queries
+    assert remote.reconstruction is None
+
+
+def test_the_command_prints_what_was_found(samples: Path) -> None:
+    save_nearest(samples / "run", draw(3, 99))
+    words = ["audit", str(samples / "run"), "--quick", "--accelerator", "cpu"]
+    for name in ("members", "others"):
+        words += [f"--{name}", str(samples / f"{name}.npz")]
+    done = CliRunner().invoke(app, [*words, "--out", str(samples / "report.html")])
+    assert done.exit_code == 0, done.output
+    assert "Membership: the strongest attack is" in done.stderr
+    assert "Copying: " in done.stderr
+
+
+def test_the_price_curve_rises_to_the_price() -> None:
+    vectors = draw(900, 0)
+    curve = price_curve(vectors, vectors[:, :3].argmax(1), np.random.default_rng(0), (50, 200))
+    assert [point.labels for point in curve] == [50, 200, 600]
+    assert curve[-1].agreement > curve[0].agreement
+    assert price_of([Price(50, 0.5), Price(100, 0.91)]) == 100
+    assert price_of([Price(50, 0.5)]) is None
+
+
+def test_bags_hold_one_domain_and_shares_are_compared() -> None:
+    bags = bag_scores(np.repeat([1.0, 2.0], [60, 30]), np.repeat([0, 1], [60, 30]), np.random.default_rng(0))
+    assert bags.tolist() == [1, 1, 2]
+    assert share_misplaced(np.array([0, 0, 1, 1]), np.array([0.25, 0.5, 0.25])) == pytest.approx(0.25)
