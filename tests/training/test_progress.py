@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Mapping
 
 import pytest
 
-from ucds.training.progress import Bar, Lines, Quiet, terminal_reporter, told_to
+from ucds.training.progress import STARTING, WORKING, Bar, Lines, Quiet, end_bar, terminal_reporter, told_to
 
 
 class Recorder(Quiet):
@@ -25,10 +26,36 @@ class Recorder(Quiet):
         self.calls.append(("end",))
 
 
-def lines_of(steps: range, total: int, capsys: pytest.CaptureFixture[str], done: int = 0) -> list[str]:
+class Clock:
+    """Takes the place of the module ``time``; the test says how time goes by."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("ucds.training.progress.time", clock)
+    return clock
+
+
+def lines_of(
+    steps: range,
+    total: int,
+    capsys: pytest.CaptureFixture[str],
+    clock: Clock,
+    done: int = 0,
+    each: float = 1.0,
+) -> list[str]:
+    """Lines about steps of which each takes some seconds."""
     reporter = Lines()
     reporter.begin("stage", total, done)
     for step in steps:
+        clock.now += each
         reporter.advance(step, {"loss": 0.123456, "clusters": 4})
     reporter.end()
     captured = capsys.readouterr()
@@ -36,8 +63,8 @@ def lines_of(steps: range, total: int, capsys: pytest.CaptureFixture[str], done:
     return captured.err.splitlines()
 
 
-def test_lines_come_about_ten_times(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = lines_of(range(1, 1001), 1000, capsys)
+def test_lines_come_about_ten_times(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    lines = lines_of(range(1, 1001), 1000, capsys, clock, each=0.05)
     assert [line.split()[1] for line in lines] == [f"{i}00/1000" for i in range(1, 11)]
     assert re.fullmatch(r"stage 100/1000 loss 0\.1235 clusters 4 \(\d+ s left\)", lines[0])
     assert lines[-1].endswith("(0 s left)")
@@ -45,27 +72,94 @@ def test_lines_come_about_ten_times(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("total", [1, 2, 3, 9, 10, 11, 37])
 def test_the_last_step_is_always_told_and_never_more_than_eleven(
-    total: int, capsys: pytest.CaptureFixture[str]
+    total: int, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
-    lines = lines_of(range(1, total + 1), total, capsys)
+    lines = lines_of(range(1, total + 1), total, capsys, clock)
     assert lines[-1].startswith(f"stage {total}/{total} ")
     assert len(lines) == min(total, len(lines)) <= 11
 
 
-def test_a_resumed_piece_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = lines_of(range(51, 101), 100, capsys, done=50)
+def test_a_log_file_gets_one_line_about_quick_work(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    assert lines_of(range(1, 9), 8, capsys, clock, each=0.1) == [
+        "stage 8/8 loss 0.1235 clusters 4 (0 s left)"
+    ]
+
+
+def test_a_resumed_piece_goes_on_where_it_was(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    lines = lines_of(range(51, 101), 100, capsys, clock, done=50)
     assert [line.split()[1] for line in lines] == ["60/100", "70/100", "80/100", "90/100", "100/100"]
 
 
-def test_time_left_counts_only_what_was_done_now(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter([0.0, 20.0])
-    monkeypatch.setattr("ucds.training.progress.time.monotonic", lambda: next(clock))
+def test_time_left_counts_only_what_was_done_now(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     reporter = Lines()
     reporter.begin("stage", 100, 50)
+    clock.now = 20.0
     reporter.advance(60, {})  # ten steps in twenty seconds, forty to go
     assert "(80 s left)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [Lines, Bar])
+def test_long_work_is_announced_once_and_quick_work_is_not(
+    kind: type[Lines | Bar], capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    """Ten steps in 5 seconds: 990 more take 495 seconds."""
+    for total in (1000, 100):
+        reporter = kind()
+        reporter.begin("compute features", total)
+        for done in range(1, 21):
+            clock.now += 0.5
+            reporter.advance(done, {})
+        reporter.end()
+        said = capsys.readouterr().err.count("compute features: about 8 minutes left")
+        assert said == (1 if total == 1000 else 0)
+
+
+def drawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    """What a bar draws for a stage with many figures, on a terminal of 80 columns."""
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    for name, value in {"COLUMNS": "80", "TERM": "xterm-256color", **environment}.items():
+        monkeypatch.setenv(name, value)
+    bar = Bar()
+    bar.begin("refine-target", 123_456, 100_000)
+    bar.advance(123_000, dict.fromkeys(("transport", "information", "mixing", "clusters"), 0.123456))
+    bar.end()
+    return screen.getvalue()
+
+
+def test_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", drawn_on_a_terminal(monkeypatch))
+    rows = [row for row in re.split(r"[\r\n]+", drawn) if row]
+    assert max(map(len, rows)) <= 80
+    assert re.match(r"refine-target .* 123,000/123,456 \d+:\d\d left transport 0.1235 .*…", rows[-1])
+
+
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]")
+    assert coloured.search(drawn_on_a_terminal(monkeypatch))
+    assert not coloured.search(drawn_on_a_terminal(monkeypatch, NO_COLOR="1"))
+
+
+def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moving bar fills the time before, between and after pieces of work, until a result is printed."""
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    bar = Bar(command=True)
+    bar.begin(STARTING, 0)
+    assert STARTING in screen.getvalue()
+    bar.begin("decode images", 2)
+    bar.advance(2, {})
+    bar.end()
+    assert WORKING in screen.getvalue()
+    end_bar()
+    end_bar()  # a second call does nothing
+    drawn = screen.getvalue()
+    assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h") > 0  # the cursor comes back
+    print("result", file=sys.stderr)
+    assert screen.getvalue() == drawn + "result\n"
 
 
 def test_told_to_begins_once_and_ends_once() -> None:

@@ -16,6 +16,7 @@ from ucds.cli import audit, ledger, research, serving, source, target  # noqa: F
 from ucds.cli.app import app
 from ucds.cli.options import is_first_process, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
+from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning
 _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
@@ -48,7 +49,10 @@ def _outlive(first: int) -> None:
 def _run() -> NoReturn:
     warnings.showwarning = _show_warning
     try:
-        status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+        try:
+            status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+        finally:
+            end_bar()
     except _UsageError as error:
         _fail(error.format_message())
     except Interrupted:

@@ -19,12 +19,12 @@ import typer
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
+from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
     from ucds.training.inputs import CacheOptions, EncoderOptions
-    from ucds.training.progress import Reporter
     from ucds.training.run import RunOptions, TrainedRun
 
 _LARGEST_CACHE = 1e9
@@ -147,13 +147,12 @@ class OutputGroup:
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
 
     def reporter(self) -> Reporter:
-        """Make the receiver of progress messages: a bar, plain lines, or nothing."""
-        from ucds.training.progress import Quiet, terminal_reporter
-
-        return Quiet() if self.quiet else terminal_reporter()
+        """Make the receiver of progress messages, see :func:`start`; with ``--quiet`` it shows nothing."""
+        return Quiet() if self.quiet else start()
 
     def present(self, sentence: str, values: Mapping[str, Any]) -> None:
         """Print a result: as JSON on standard output, or as a sentence on standard error."""
+        end_bar()
         if self.as_json and is_first_process():
             print(json.dumps(values, indent=2))
         elif not self.quiet:
@@ -209,6 +208,22 @@ def cluster_number(text: str) -> int | str:
     return number if isinstance(number, int) else text
 
 
+def start() -> Reporter:
+    """Show on a terminal that a command has started, and make the receiver of its progress messages.
+
+    A command calls this before it loads libraries, which may take seconds.
+    """
+    reporter = terminal_reporter(command=True)
+    reporter.begin(STARTING, 0)
+    return reporter
+
+
+def show(text: str) -> None:
+    """Print a result on standard output."""
+    end_bar()
+    print(text)
+
+
 def name_report(page: Path | None) -> str:
     """Return the end of a sentence that says where a report is; nothing without a report."""
     return "" if page is None else f"; open {page} in a browser"
@@ -232,6 +247,5 @@ def say_warning(message: str) -> None:
 
 
 def is_first_process() -> bool:
-    """Return whether this is the first of several processes, the one that speaks to the user."""
-    """Return whether this is the first, or the only, process of a run."""
+    """Return whether this is the first, or the only, process of a run: the one that speaks to the user."""
     return os.environ.get("LOCAL_RANK", "0") == "0"

@@ -30,11 +30,12 @@ def evaluate_command(
     ] = None,
 ) -> None:
     """Score a model against class folders, which training never reads."""
+    reporter = output.reporter()
     from ucds.evaluation import evaluate
 
-    cache, reporter = work.cache_options(), output.reporter()
+    cache = work.cache_options()
     report = evaluate(run, data, out, accelerator=work.accelerator, cache=cache, reporter=reporter)
-    print(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
+    options.show(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
 
 
 @app.command("demo", rich_help_panel=options.RESEARCHER)
@@ -45,10 +46,11 @@ def demo_command(
     seed: options.SeedOption = 0,
 ) -> None:
     """See the whole story in a minute: handwritten digits in four styles, and every method on them."""
+    reporter = output.reporter()
     from ucds.demo.story import run_demo
 
-    table = run_demo(out, seed, output.reporter())
-    print((out / "metrics.json").read_text().rstrip() if output.as_json else table)
+    table = run_demo(out, seed, reporter)
+    options.show((out / "metrics.json").read_text().rstrip() if output.as_json else table)
 
 
 @app.command("settings", rich_help_panel=options.RESEARCHER)
@@ -97,6 +99,7 @@ def benchmark_command(
     precision: options.PrecisionOption = "32-true",
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
+    reporter = output.reporter()
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
     from ucds.experiments.runner import run_benchmark
@@ -104,17 +107,18 @@ def benchmark_command(
 
     asked, folder, files = read_benchmark(config), results / config.stem, read_weights(weights or [])
     machine = Machine(data, files, work.cache_options(), work.accelerator, precision, threads)
-    count = run_benchmark(asked, folder, machine, output.reporter(), jobs=jobs)
+    count = run_benchmark(asked, folder, machine, reporter, jobs=jobs)
     page = write_table(asked, folder)
     output.present(f"{count} new records in {folder}", {"new_records": count, "folder": str(folder)})
     if not output.as_json:
-        print(page)
+        options.show(page)
 
 
 @app.command("table", rich_help_panel=options.RESEARCHER)
 def table_command(config: ConfigArgument, results: ResultsOption = Path("results")) -> None:
     """Write a benchmark's table and figures again from its records."""
+    options.start()
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table
 
-    print(write_table(read_benchmark(config), results / config.stem))
+    options.show(write_table(read_benchmark(config), results / config.stem))

@@ -41,6 +41,7 @@ def train_source_command(
     """Learn a clustering model from several unlabelled domains."""
     number = options.cluster_number(clusters)
     settings = training.method_settings("source", dp_epsilon=dp_epsilon, dp_delta=dp_delta)
+    reporter = output.reporter()
     from ucds.source.train import train_source
 
     run = train_source(
@@ -53,7 +54,7 @@ def train_source_command(
         options=training.run_options(work.accelerator),
         cache=work.cache_options(),
         groups=dp_group,
-        reporter=output.reporter(),
+        reporter=reporter,
     )
     output.present_run(run)
 
@@ -75,8 +76,9 @@ def label_command(
     output: options.OutputGroup,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
+    reporter = output.reporter()
     from ucds.source.label import label
 
-    cache, reporter = work.cache_options(), output.reporter()
+    cache = work.cache_options()
     labels = label(run, images, out, accelerator=work.accelerator, cache=cache, reporter=reporter)
     output.present_labels(labels, out)

@@ -13,6 +13,7 @@ from ucds.choices import PredictionFormat, Sorting
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
+from ucds.training.progress import Reporter, end_bar
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
@@ -63,6 +64,7 @@ class ServiceGroup:
         def confirm(sentence: str) -> bool:
             if self.overdraw or not sys.stdin.isatty():
                 return self.overdraw
+            end_bar()
             return typer.confirm(f"{sentence}. Ask all the same?", err=True)
 
         return LabelClient(
@@ -97,6 +99,7 @@ def query_command(
 
     Backbone, weights and seed are used with --max-queries only: they choose the samples to ask about.
     """
+    reporter = output.reporter()
     client = service.client(url, parallel=parallel, batch_size=batch_size)
     from ucds.target.ask import query
 
@@ -111,7 +114,7 @@ def query_command(
                 seed=seed,
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
-                reporter=output.reporter(),
+                reporter=reporter,
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -153,7 +156,7 @@ def train_target_command(
     if labels is not None and url is not None:
         raise InputError("give either --labels, a file, or --url, a service")
     number = None if clusters is None else options.cluster_number(clusters)
-    settings = training.method_settings("target")
+    settings, reporter = training.method_settings("target"), output.reporter()
     from ucds.target.train import train_target
 
     run = train_target(
@@ -167,9 +170,9 @@ def train_target_command(
         settings=settings,
         options=training.run_options(work.accelerator),
         cache=work.cache_options(),
-        reporter=output.reporter(),
+        reporter=reporter,
     )
-    page = None if no_report else _write_report(out, images, None, None, work, output)
+    page = None if no_report else _write_report(out, images, None, None, work, reporter)
     output.present_run(run, page)
 
 
@@ -199,6 +202,7 @@ def predict_command(
     no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
+    reporter = output.reporter()
     from ucds.target.predict import check_outputs, predict
 
     check_outputs(images, out, out_format, sort_into)
@@ -206,7 +210,7 @@ def predict_command(
 
     def write_report() -> Path | None:
         place = out.with_suffix(".html")
-        return None if no_report else _write_report(run, images, place, names, work, output)
+        return None if no_report else _write_report(run, images, place, names, work, reporter)
 
     page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
@@ -220,7 +224,7 @@ def predict_command(
         min_confidence=min_confidence,
         accelerator=work.accelerator,
         cache=work.cache_options(),
-        reporter=output.reporter(),
+        reporter=reporter,
     )
     page = page if moved else write_report()
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
@@ -248,9 +252,10 @@ def report_command(
     names: NamesOption = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
+    reporter = output.reporter()
     from ucds.reports.page.report import report
 
-    cache, reporter = work.cache_options(), output.reporter()
+    cache = work.cache_options()
     done = report(run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
@@ -262,14 +267,14 @@ def _write_report(
     out: Path | None,
     names: Path | None,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
     if not options.is_first_process():
         return None
     from ucds.reports.page.report import report
 
-    cache, reporter = work.cache_options(), output.reporter()
+    cache = work.cache_options()
     return report(
         run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter
     ).path

@@ -23,6 +23,7 @@ from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import Partition
 from ucds.math.spaces import FloatArray, centre, make_spaces, principal_axes, unit_rows
 from ucds.math.vote import vote
+from ucds.math.watch import Watch, count_parts, unwatched
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""
@@ -60,6 +61,7 @@ def cluster_domains(
     rounds: int = 3,
     starts: int | None = None,
     centred: bool = True,
+    watch: Watch = unwatched,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
@@ -76,6 +78,7 @@ def cluster_domains(
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
         centred: whether each domain's own mean is subtracted, or the common one from all.
+        watch: told after each clustering of a domain, and after each plan.
     """
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
@@ -88,14 +91,18 @@ def cluster_domains(
     # Step 2: each domain by itself.
     partitions = [
         vote(
-            make_spaces(vectors, n_clusters, width=width, whitening=whitening), n_clusters, rng, starts=starts
+            make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch),
+            n_clusters,
+            rng,
+            starts=starts,
+            watch=watch,
         ).partition
         for vectors in domains
     ]
     # Step 3: the same clusters in all domains.
     prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
     # Step 4: transport.
-    prototypes, plans = _alternate(samples, prototypes, rounds, relaxation)
+    prototypes, plans = _alternate(samples, prototypes, rounds, relaxation, watch)
     return DomainClusters(
         axes=axes,
         mean=mean,
@@ -144,12 +151,13 @@ def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
 
 
 def _alternate(
-    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float
+    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float, watch: Watch
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute plans and prototypes in turn; without a round, the plans alone."""
     uniform = torch.full((len(prototypes),), 1 / len(prototypes))
     potentials: list[Tensor | None] = [None] * len(samples)
     plans: list[Tensor] = []
+    advance = count_parts(watch, "transport", max(rounds, 1) * len(samples))
     for _ in range(max(rounds, 1)):
         plans = []
         for d, vectors in enumerate(samples):
@@ -163,6 +171,7 @@ def _alternate(
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
+            advance()
         if rounds:
             prototypes = _move(samples, plans)
     return prototypes, plans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,16 @@ from sklearn.cluster import KMeans
 
 from ucds.math.partitions import Partition, draw_representatives
 from ucds.math.spaces import FloatArray
+from ucds.math.watch import Watch, count_parts, unwatched
 
 
 def kmeans_partitions(
-    spaces: Iterable[FloatArray], sizes: Sequence[int], starts: int, rng: np.random.Generator
+    spaces: Sequence[FloatArray],
+    sizes: Sequence[int],
+    starts: int,
+    rng: np.random.Generator,
+    *,
+    watch: Watch = unwatched,
 ) -> list[Partition]:
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
@@ -25,10 +31,12 @@ def kmeans_partitions(
         sizes: numbers of clusters.
         starts: number of partitions for each space and size.
         rng: generator of the starts.
+        watch: told after each start.
 
     Returns:
         ``(n,)`` partitions, space after space, size after size.
     """
+    advance = count_parts(watch, "k-means", len(spaces) * len(sizes) * starts)
     found = []
     for space in spaces:
         seen = space[draw_representatives(len(space), rng)]
@@ -39,6 +47,7 @@ def kmeans_partitions(
                 centres = seen[spread_samples(distances, size, draws)]
                 kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
                 found.append(kmeans.predict(space).astype(np.int64))
+                advance()
     return found
 
 

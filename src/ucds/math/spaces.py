@@ -18,8 +18,11 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.choices import SPACES, Space
+from ucds.math.watch import Watch, count_parts, unwatched
 
 FloatArray = NDArray[np.float32]
+
+_BLOCK = 4096  # samples whose neighbours are searched at a time
 
 _MOST_FEATURES = 256  # further principal components of a centred space carry next to nothing
 
@@ -86,7 +89,7 @@ def _project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitenin
     return unit_rows(vectors @ weighted)
 
 
-def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
+def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch = unwatched) -> sparse.csr_array:
     """Link samples that are among each other's nearest neighbours, and each sample with itself.
 
     Links that hold in one direction only connect groups of different density, and are left out.
@@ -94,13 +97,19 @@ def mutual_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
     Args:
         vectors: ``(n, d)`` vectors.
         count: number of neighbours of a sample, without itself.
+        watch: told after each block of samples.
 
     Returns:
         ``(n, n)`` row-stochastic matrix: row i averages over sample i and its mutual neighbours.
     """
     count = min(count, len(vectors) - 1)
     search = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(vectors)
-    graph = sparse.csr_array(search.kneighbors_graph(vectors), dtype=np.float32)
+    advance = count_parts(watch, "find neighbours", -(-len(vectors) // _BLOCK))
+    blocks = []
+    for first in range(0, len(vectors), _BLOCK):
+        blocks.append(search.kneighbors_graph(vectors[first : first + _BLOCK]))
+        advance()
+    graph = sparse.csr_array(sparse.vstack(blocks, format="csr"), dtype=np.float32)
     graph = graph.maximum(sparse.eye_array(len(vectors), dtype=np.float32, format="csr"))
     mutual = sparse.csr_array(graph.minimum(graph.T))
     return sparse.csr_array(sparse.diags_array(1 / mutual.sum(1)) @ mutual, dtype=np.float32)
@@ -155,6 +164,7 @@ def make_spaces(
     whitening: float = 0.5,
     neighbours: int = 10,
     rounds: int = 3,
+    watch: Watch = unwatched,
 ) -> Spaces:
     """Build the spaces whose clusterings are to be compared.
 
@@ -168,6 +178,7 @@ def make_spaces(
         whitening: 0 keeps the variances along them, 1 makes them equal.
         neighbours: largest number of neighbours.
         rounds: number of rounds of averaging.
+        watch: told while the neighbours are searched.
     """
     centred = centre(vectors)
     shifted = centred - centred.mean(0)
@@ -176,7 +187,8 @@ def make_spaces(
         "features": _project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
         "principal": _project(shifted, axes[:, :width], scales[:width], whitening),
     }
-    graph = mutual_neighbours(plain["principal"], neighbours_within(len(vectors), n_clusters, neighbours))
+    count = neighbours_within(len(vectors), n_clusters, neighbours)
+    graph = mutual_neighbours(plain["principal"], count, watch=watch)
     spaces: dict[Space, FloatArray] = {}
     for name in names:
         base = plain[name.removeprefix("diffused-")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from ucds.math.partitions import (
     refine,
 )
 from ucds.math.spaces import FloatArray, Spaces
+from ucds.math.watch import Watch, count_parts, unwatched
 
 FINENESS = (1.0, 1.25, 1.5, 2.0)
 """Numbers of clusters of the partitions that vote, as multiples of K.
@@ -55,7 +56,14 @@ class Vote:
     partition: Partition
 
 
-def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: int | None = None) -> Vote:
+def vote(
+    spaces: Spaces,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    starts: int | None = None,
+    watch: Watch = unwatched,
+) -> Vote:
     """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
 
     Votes may have two consensuses of nearly equal merit. Therefore there are several candidates, the
@@ -68,14 +76,17 @@ def vote(spaces: Spaces, n_clusters: int, rng: np.random.Generator, *, starts: i
         rng: generator of the starts.
         starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
             of samples.
+        watch: told after each clustering and each candidate.
     """
     vectors = list(spaces.vectors.values())
-    found = partitions_by_space(vectors, n_clusters, rng, starts=starts)
+    found = partitions_by_space(vectors, n_clusters, rng, starts=starts, watch=watch)
     joined = memberships([partition for space in found for partition in space])
-    candidates = [
-        consensus(joined, n_clusters, rng),
-        *(_consensus_of_half(found, joined, n_clusters, rng) for _ in range(_HALVES)),
-    ]
+    advance = count_parts(watch, "find the consensus", 1 + _HALVES)
+    candidates = [consensus(joined, n_clusters, rng)]
+    advance()
+    for _ in range(_HALVES):
+        candidates.append(_consensus_of_half(found, joined, n_clusters, rng))
+        advance()
     agreement = np.array([mean_coassociation(joined, one, n_clusters) for one in candidates])
     spread = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
     looseness = (np.maximum(spread, 1e-12) / np.maximum(spread.min(0), 1e-12)).mean(1)
@@ -110,17 +121,20 @@ def _consensus_of_half(
 
 
 def partitions_by_space(
-    vectors: Iterable[FloatArray], n_clusters: int, rng: np.random.Generator, *, starts: int | None = None
+    vectors: Sequence[FloatArray],
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    starts: int | None = None,
+    watch: Watch = unwatched,
 ) -> list[list[Partition]]:
-    """Cluster the samples in every space into K clusters and into more, see :func:`vote`."""
-    found = []
-    for space in vectors:
-        n = len(space)
-        most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
-        sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
-        count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
-        found.append(kmeans_partitions([space], sizes, count, rng))
-    return found
+    """Cluster the same samples in every space into K clusters and into more, see :func:`vote`."""
+    n = len(vectors[0])
+    most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
+    sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
+    count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
+    found, each = kmeans_partitions(vectors, sizes, count, rng, watch=watch), len(sizes) * count
+    return [found[first : first + each] for first in range(0, len(found), each)]
 
 
 @dataclass(frozen=True)
@@ -145,6 +159,8 @@ def resample(
     agreed: Partition,
     n_clusters: int,
     rng: np.random.Generator,
+    *,
+    watch: Watch = unwatched,
 ) -> Stability:
     """Find the consensus again from halves of the votes and two thirds of the samples, several times.
 
@@ -155,7 +171,9 @@ def resample(
         agreed: ``(n,)`` consensus of all votes.
         n_clusters: number of clusters, K.
         rng: generator of the resampling.
+        watch: told after each repetition.
     """
+    advance = count_parts(watch, "repeat the vote in parts", _RESAMPLES)
     found = []
     for _ in range(_RESAMPLES):
         half = rng.choice(len(votes), -(-len(votes) // 2), replace=False)
@@ -164,6 +182,7 @@ def resample(
             joined = blend(joined, others, weight)
         seen = max(n_clusters, min(_RESAMPLED, 2 * len(agreed) // 3))
         found.append(consensus(joined, n_clusters, rng, representatives=seen, refinements=3))
+        advance()
     agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
     return Stability(agreement, _shares([agreed, *found], agreed, n_clusters))
 

@@ -66,6 +66,7 @@ def _cluster(
         rounds=settings.transport_rounds,
         starts=settings.starts,
         centred=settings.domain_centring,
+        watch=session.runtime.watch,
     )
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)

@@ -36,6 +36,7 @@ from ucds.math.spaces import (
     unit_rows,
 )
 from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
+from ucds.math.watch import Watch, unwatched
 from ucds.target.guard import Evidence, weigh_labels
 from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
@@ -85,6 +86,7 @@ def agree(
     labels: Partition | None = None,
     rows: IntArray | None = None,
     provider_clusters: int | None = None,
+    watch: Watch = unwatched,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
 
@@ -96,6 +98,7 @@ def agree(
         labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
         rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
         provider_clusters: number of clusters of the provider; as many as occur if ``None``.
+        watch: told after each part of the work.
     """
     # Step 1: spaces in which the samples fall into clusters.
     spaces = make_spaces(
@@ -106,9 +109,10 @@ def agree(
         whitening=settings.whitening,
         neighbours=settings.neighbours,
         rounds=settings.diffusion_rounds,
+        watch=watch,
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    own = vote(spaces, n_clusters, rng, starts=settings.starts)
+    own = vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, others, evidence = own.partition, None, None
     if labels is not None:
         # Step 3: the guard decides how much the provider's labels count.
@@ -130,7 +134,7 @@ def agree(
     # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
     votes = [one for space in own.spaces for one in space]
     weight = 0.0 if evidence is None else evidence.weight
-    stability = resample(votes, others, weight, partition, n_clusters, rng)
+    stability = resample(votes, others, weight, partition, n_clusters, rng, watch=watch)
     return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence)
 
 
@@ -195,7 +199,7 @@ def _cluster(
     corrections: Constraints,
 ) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
-    agreed = agree(vectors, n_clusters, session.settings, rng, **answers)
+    agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
     shares = agreed.stability.shares
     if corrections.together or corrections.apart:

@@ -24,10 +24,9 @@ from ucds.data.features import FeatureSamples
 from ucds.data.samples import FloatArray, IntArray, first_positions
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import InputError, Interrupted
+from ucds.errors import InputError
 from ucds.models import state_digest
 from ucds.training.prediction import evaluation_mode
-from ucds.training.progress import told_to
 from ucds.training.runtime import Runtime
 
 _MOST_ROWS = 2**40
@@ -83,16 +82,14 @@ def frozen_features(
 def _extract(
     backbone: Backbone, data: Dataset, runtime: Runtime, positions: IntArray, batch_size: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    progress = told_to(runtime.reporter, "compute features")
     with evaluation_mode(backbone.module), torch.no_grad():
         for start in range(0, len(positions), batch_size):
-            if runtime.stop_requested:
-                raise Interrupted
+            runtime.watch("compute features", start, len(positions))
             index = positions[start : start + batch_size]
             inputs = data.view.test(data.samples.read(index).to(runtime.device))
             features = backbone.module(inputs).float().cpu().numpy()
             if not np.isfinite(features).all():
                 raise InputError("the backbone's features are not finite: are its weights right?")
             yield index, features
-            if runtime.rank == 0:
-                progress(start + len(index), len(positions))
+    if len(positions):
+        runtime.watch("compute features", len(positions), len(positions))

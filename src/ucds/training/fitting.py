@@ -19,6 +19,7 @@ from ucds.data.samples import IntArray, draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
@@ -226,7 +227,8 @@ def _fit_prototypes(
         return known
     started, runtime, settings = time.monotonic(), session.runtime, session.settings
     features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
-    found = solve_prototypes(features, state.targets, model.prototypes.detach(), settings.prototype_decay)
+    start, decay = model.prototypes.detach(), settings.prototype_decay
+    found = solve_prototypes(features, state.targets, start, decay, watch=runtime.watch)
     model.prototypes.data.copy_(runtime.broadcast(found))
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     seconds = time.monotonic() - started
@@ -235,7 +237,9 @@ def _fit_prototypes(
     return result
 
 
-def solve_prototypes(features: Tensor, targets: Tensor, start: Tensor, decay: float) -> Tensor:
+def solve_prototypes(
+    features: Tensor, targets: Tensor, start: Tensor, decay: float, *, watch: Watch = unwatched
+) -> Tensor:
     """Find the prototypes that predict given assignments best: a convex problem, solved as one.
 
     The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once,
@@ -246,6 +250,7 @@ def solve_prototypes(features: Tensor, targets: Tensor, start: Tensor, decay: fl
         targets: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         start: ``(d_f, K)`` prototypes to start from.
         decay: weight of the sum of squares; with 0 there may be no minimum.
+        watch: told after each evaluation of the objective.
 
     Returns:
         ``(d_f, K)`` prototypes.
@@ -253,10 +258,13 @@ def solve_prototypes(features: Tensor, targets: Tensor, start: Tensor, decay: fl
     Source:
         D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989.
     """
-    prototypes = start.clone().requires_grad_()
+    prototypes, work, evaluated = start.clone().requires_grad_(), "fit the prototypes", 0
     optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
+        nonlocal evaluated
+        watch(work, min(evaluated, _ITERATIONS - 1), _ITERATIONS)
+        evaluated += 1
         optimiser.zero_grad()
         value = soft_cross_entropy(features @ prototypes, targets) + decay / 2 * prototypes.square().sum()
         value.backward()  # type: ignore[no-untyped-call]
@@ -264,4 +272,5 @@ def solve_prototypes(features: Tensor, targets: Tensor, start: Tensor, decay: fl
 
     with torch.enable_grad():
         optimiser.step(loss)  # type: ignore[no-untyped-call]
+    watch(work, _ITERATIONS, _ITERATIONS)  # it often needs fewer
     return prototypes.detach()

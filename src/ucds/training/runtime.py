@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ucds.choices import Accelerator, Precision
-from ucds.errors import InputError
+from ucds.errors import InputError, Interrupted
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
@@ -61,6 +61,7 @@ class Runtime:
         self.reporter: Reporter = reporter or Quiet()
         self.checkpoint_seconds = checkpoint_seconds
         self.stop_requested = False
+        self._watched: str | None = None
 
     def launch(self) -> None:
         """Start the other processes of a run on several devices."""
@@ -109,6 +110,26 @@ class Runtime:
             return self.stop_requested
         asked = torch.tensor(float(self.stop_requested), device=self.device)
         return bool(self._fabric.all_reduce(asked, reduce_op="sum"))
+
+    def watch(self, work: str, done: int, total: int) -> None:
+        """Show how far some work is, and end it if the run was asked to stop; a ``Watch`` of the mathematics.
+
+        Args:
+            work: name of the work.
+            done: number of its parts that are done.
+            total: number of all its parts.
+
+        Raises:
+            Interrupted: the run was asked to stop.
+        """
+        if self.stop_requested:
+            raise Interrupted
+        if work != self._watched:
+            self.reporter.begin(work, total)
+        self.reporter.advance(done, {})
+        self._watched = work if done < total else None
+        if done >= total:
+            self.reporter.end()
 
     def broadcast(self, value: T) -> T:
         """Send the value of the first process to all others, and return it."""

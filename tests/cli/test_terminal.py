@@ -1,0 +1,139 @@
+"""Tests of the commands on a terminal: something is shown at once, and an interrupt is heard soon."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ENDS_WITH_THE_FIRST_LIBRARY = """
+import os, sys
+
+class Ends:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numpy", "torch", "scipy", "sklearn", "timm", "fastapi", "sqlalchemy"):
+            os._exit(99)
+
+sys.meta_path.insert(0, Ends())
+from ucds.cli import main
+main()
+"""
+
+
+@dataclass
+class Terminal:
+    """A program on a terminal of 80 columns.
+
+    Attributes:
+        process: the program.
+        screen: file descriptor of the terminal.
+        drawn: what the program has written so far.
+    """
+
+    process: subprocess.Popen[bytes]
+    screen: int
+    drawn: bytes = field(default=b"")
+
+    def read(self, wanted: bytes = b"\0", seconds: float = 120.0) -> bool:
+        """Read until something is written, the program ends, or time is up; return whether it was."""
+        deadline = time.monotonic() + seconds
+        while wanted not in self.drawn and time.monotonic() < deadline:
+            if select.select([self.screen], [], [], 0.1)[0]:
+                try:
+                    self.drawn += os.read(self.screen, 65536)
+                except OSError:  # the program has ended
+                    break
+        return wanted in self.drawn
+
+
+@contextmanager
+def on_a_terminal(*command: str | Path) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+
+    def take_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        preexec_fn=take_the_terminal,  # an interrupt key is sent to the programs of the terminal
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train-source", "data", "--clusters", "3", "--out", "run"),
+        ("label", "run", "images", "--out", "labels.json"),
+        ("serve", "run"),
+        ("query", "images", "--url", "https://nowhere", "--key", "k", "--out", "labels.json"),
+        ("train-target", "images", "--clusters", "3", "--out", "run"),
+        ("predict", "run", "images", "--out", "clusters.csv"),
+        ("report", "run"),
+        ("evaluate", "run", "data"),
+        ("demo",),
+        ("benchmark", "config.toml", "--data", "data"),
+        ("table", "config.toml"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_shows_something_before_it_loads_libraries(arguments: tuple[str, ...]) -> None:
+    with on_a_terminal("-c", ENDS_WITH_THE_FIRST_LIBRARY, *arguments) as terminal:
+        terminal.read()
+        assert terminal.process.wait() == 99
+    assert re.search(rb"starting|loading the model of run", terminal.drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [b"k-means", b"find the consensus", b"repeat the vote in parts"])
+def test_an_interrupt_is_heard_within_two_seconds_of_work(work: bytes, tmp_path: Path) -> None:
+    """Seconds of the processor count, which other programs on the machine do not prolong."""
+    vectors = np.random.default_rng(0).normal(size=(12_000, 64)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    training = ("train-target", tmp_path / "vectors.npy", "--clusters", "30", "--out", tmp_path / "run")
+    with on_a_terminal("-m", "ucds", *training, "--accelerator", "cpu") as terminal:
+        assert terminal.read(work, 600)
+        before = _seconds_of(terminal.process.pid)
+        os.write(terminal.screen, b"\x03")
+        assert terminal.read(b"stopping as soon as all work is saved", 60)
+        assert terminal.read(b"stopped, with all work saved: go on with --resume", 60)
+        used = _seconds_of(terminal.process.pid) - before
+        assert terminal.process.wait(60) == 130
+    assert used < 2
+    rows = re.sub(rb"\x1b\[[?0-9;]*[A-Za-z]", b"", terminal.drawn).decode()
+    assert max(len(row) for row in re.split(r"[\r\n]+", rows)) <= 80
+    assert terminal.drawn.count(b"\x1b[?25l") == terminal.drawn.count(b"\x1b[?25h")  # the cursor is back
+
+
+def _seconds_of(pid: int) -> float:
+    """Processor time that a process has used, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
