@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ucds.backbones import Backbone
-from ucds.config import MethodSettings
-from ucds.data.dataset import Dataset
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.source.fit import fit_source
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
-from ucds.training.prepare import TrainedModel
-from ucds.training.session import Session
+
+if TYPE_CHECKING:
+    from ucds.backbones import Backbone
+    from ucds.config import MethodSettings
+    from ucds.data.dataset import Dataset
+    from ucds.training.prepare import TrainedModel
+    from ucds.training.session import Session
 
 
 class SourceClustering(ClusteringEstimator):
@@ -98,4 +99,6 @@ class SourceClustering(ClusteringEstimator):
         return ClusterLabels(data.samples.ids, hard, self.n_clusters_, provider, contents)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+        from ucds.source.fit import fit_source
+
         return fit_source(session, backbone, data, self.n_clusters, cache=self._feature_cache(data))

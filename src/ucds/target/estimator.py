@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ucds.backbones import Backbone
 from ucds.choices import read_clusters
-from ucds.config import MethodSettings
-from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.fit import fit_target
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
-from ucds.training.prepare import TrainedModel
-from ucds.training.session import Session
+
+if TYPE_CHECKING:
+    from ucds.backbones import Backbone
+    from ucds.config import MethodSettings
+    from ucds.data.dataset import Dataset
+    from ucds.data.samples import Samples
+    from ucds.training.prepare import TrainedModel
+    from ucds.training.session import Session
 
 
 class TargetClustering(ClusteringEstimator):
@@ -80,5 +81,7 @@ class TargetClustering(ClusteringEstimator):
         return ClusterLabels(tuple(ids[i] for i in rows), given[rows], clusters, "given")
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+        from ucds.target.fit import fit_target
+
         cache = self._feature_cache(data)
         return fit_target(session, backbone, data, self.n_clusters, self._answers, cache=cache)

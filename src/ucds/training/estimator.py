@@ -1,4 +1,8 @@
-"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, files."""
+"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, files.
+
+Modules that need torch are imported by the methods that use them, so that importing an estimator takes about
+a second and not ten.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,23 +19,20 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ucds.backbones import Backbone, identity_backbone
-from ucds.backbones.spec import IDENTITY
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
-from ucds.config import MethodSettings, make_settings
-from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
-from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError
-from ucds.training.inference import cluster_probabilities
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_prediction, open_for_training
-from ucds.training.model_file import StoredModel, load_model, save_model
-from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet, terminal_reporter
-from ucds.training.run import describe_trained
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
+
+if TYPE_CHECKING:
+    from ucds.backbones import Backbone
+    from ucds.config import MethodSettings
+    from ucds.data.dataset import Dataset
+    from ucds.data.samples import Samples
+    from ucds.training.inputs import CacheOptions
+    from ucds.training.model_file import StoredModel
+    from ucds.training.prepare import TrainedModel
+    from ucds.training.runtime import Runtime
+    from ucds.training.session import Session
 
 FolderOrArray = str | Path | ArrayLike
 
@@ -87,6 +88,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which :meth:`load` reads."""
+        from ucds.training.model_file import save_model
+
         check_is_fitted(self)
         save_model(Path(folder), self.stored_)
 
@@ -102,6 +105,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             InputError: there is no finished run of this side in the folder.
             DamagedFileError: the model file cannot be read.
         """
+        from ucds.backbones import Backbone
+        from ucds.training.model_file import load_model
+
         backbone = parameters.get("backbone")
         given = backbone if isinstance(backbone, Backbone) else None
         stored = load_model(Path(run), role=cls._role, backbone=given)
@@ -114,6 +120,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         """Train the model of this side."""
 
     def _fit(self, data: Dataset, backbone: Backbone, session: Session[MethodSettings]) -> Self:
+        from ucds.training.model_file import StoredModel
+        from ucds.training.run import describe_trained
+
         found = self._train(session, backbone, data)
         card = describe_trained(found, backbone, self._role, type(self).__name__)
         self._take(StoredModel(card, found.model, found.proportions.cpu()))
@@ -123,6 +132,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return self
 
     def _take(self, stored: StoredModel) -> None:
+        from ucds.backbones.spec import IDENTITY
+
         self.stored_ = stored
         self.model_ = stored.model
         self.n_clusters_ = stored.card.n_clusters
@@ -133,6 +144,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
 
     def _session(self) -> Session[MethodSettings]:
+        from ucds.config import make_settings
+        from ucds.training.session import Session
+
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
         if isinstance(self.n_clusters, str):
             read_clusters(self.n_clusters)
@@ -143,6 +157,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return Session(self._runtime(_seed_of(self.random_state)), settings)
 
     def _runtime(self, seed: int = 0) -> Runtime:
+        from ucds.training.runtime import Runtime
+
         reporter = terminal_reporter() if self.verbose else Quiet()
         return Runtime(accelerator=self.accelerator, precision=self.precision, seed=seed, reporter=reporter)
 
@@ -152,6 +168,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         session: Session[MethodSettings],
         sample_domain: ArrayLike | None = None,
     ) -> tuple[Dataset, Backbone]:
+        from ucds.backbones import Backbone, identity_backbone
+        from ucds.data.dataset import Dataset
+        from ucds.data.views import VectorView
+        from ucds.training.inputs import EncoderOptions, open_for_training
+
         if isinstance(X, str | Path):
             if sample_domain is not None:
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
@@ -170,6 +191,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         raise InputError("a named backbone is for folders of images: arrays are used as they are")
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
+        from ucds.data.dataset import Dataset
+        from ucds.data.vectors import VectorSamples
+        from ucds.data.views import VectorView
+        from ucds.training.inputs import open_for_prediction
+
         spec = self.stored_.card.backbone
         if isinstance(X, str | Path):
             return open_for_prediction(X, spec, side, self._cache_options(), self._runtime().reporter)
@@ -184,9 +210,13 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return self._cache_options().directory if images or self.cache is not None else None
 
     def _cache_options(self) -> CacheOptions:
+        from ucds.training.inputs import CacheOptions
+
         return CacheOptions(Path(self.cache) if self.cache is not None else None)
 
     def _probabilities(self, data: Dataset) -> NDArray[np.float32]:
+        from ucds.training.inference import cluster_probabilities
+
         found = cluster_probabilities(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
@@ -208,6 +238,8 @@ def _seed_of(random_state: Any) -> int:
 
 
 def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None) -> Samples:
+    from ucds.data.vectors import VectorSamples
+
     if sample_domain is None:
         return VectorSamples(vectors)
     given = np.asarray(sample_domain)
