@@ -69,7 +69,7 @@ def test_help_is_quick() -> None:
 
 COMMANDS = (
     *("train-source", "label", "serve", "keys", "ledger", "query", "train-target", "predict"),
-    "report",
+    *("report", "export"),
     *("evaluate", "demo", "settings", "benchmark", "table"),
 )
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ucds.cli import audit, ledger, research, serving, source, target  # noqa: F401  (they add their commands)
+from ucds.cli import audit, exports, ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.app import app
 from ucds.cli.options import is_first_process, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line

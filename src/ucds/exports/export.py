@@ -1,0 +1,143 @@
+"""Exports a finished model: chooses the form, compares the result with the model, writes the files."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucds.backbones.spec import BackboneSpec
+from ucds.choices import ExportFormat
+from ucds.data.sources import Source
+from ucds.errors import InputError, UcdsWarning
+from ucds.exports.describe import Description, describe
+from ucds.exports.graph import LARGEST_DIFFERENCE, GraphFormat, largest_difference, write_graph
+from ucds.exports.hub import write_hub_folder
+from ucds.exports.scikit import scikit_bytes
+from ucds.files import require_writable, write_atomically, write_text_atomically
+from ucds.tables import require_suffix
+from ucds.training.inputs import stored_size, view_for
+from ucds.training.loaded import Model, load
+
+_SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "torchscript": ".pt", "sklearn": ".skops"}
+_COMPARED = 64
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Files of an exported model.
+
+    Attributes:
+        path: file, or folder of the form "hub".
+        form: form of the export.
+        differences: largest difference of each output of a graph from the model's own, by name.
+        compared: number of samples that the differences were found on.
+    """
+
+    path: Path
+    form: ExportFormat
+    differences: dict[str, float]
+    compared: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON types."""
+        return asdict(self) | {"path": str(self.path)}
+
+
+def export(
+    run: str | Path | Model,
+    out: str | Path | None = None,
+    *,
+    form: ExportFormat = "onnx",
+    images: Source | None = None,
+) -> Exported:
+    """Write a finished model in a form that other programs run; ``ucds export`` does the same.
+
+    A graph is compared with the model on 64 samples before it is written. ``docs/export.md`` says what each
+    form holds.
+
+    Args:
+        run: folder of a finished run, or a model that :func:`ucds.load` opened.
+        out: file or folder to write; in the run folder, under the name "model" or "hub", if ``None``.
+        form: ``"onnx"`` or ``"torchscript"``, a graph with its description as JSON beside it; ``"sklearn"``,
+            the layers above the encoder; or ``"hub"``, a folder in the layout of a model hub.
+        images: samples to compare a graph on; random ones if ``None``.
+
+    Raises:
+        InputError: the model, the samples or ``out`` cannot be used, a package is not installed, or the graph
+            gives other probabilities than the model.
+        DamagedFileError: the model file cannot be read.
+        NoSpaceError: the result cannot be written.
+
+    Warns:
+        UcdsWarning: the model is a provider's.
+    """
+    if out is None and isinstance(run, Model):
+        raise InputError("name the file to write: a model that is open already has no folder")
+    model = run if isinstance(run, Model) else load(run, accelerator="cpu")
+    if form == "hub":
+        folder = Path(str(run)) / "hub" if out is None else Path(out)
+        _warn_of_source(model)
+        write_hub_folder(model.stored, folder, None if isinstance(run, Model) else Path(run))
+        return Exported(folder, form, {}, 0)
+    path = Path(str(run)) / f"model{_SUFFIXES[form]}" if out is None else Path(out)
+    require_writable(path)
+    require_suffix(path, (_SUFFIXES[form],))
+    description = describe(model.stored)
+    differences: dict[str, float] = {}
+    if form == "sklearn":
+        content, compared = scikit_bytes(model.stored.model), 0
+    else:
+        inputs = _random_inputs(model.stored.card.backbone) if images is None else _inputs(model, images)
+        content, compared = write_graph(model.stored.model, description, inputs[:2], form), len(inputs)
+        differences = _compare(model, content, inputs, form, description)
+    _warn_of_source(model)
+    write_atomically(path, lambda file: file.write(content))
+    written = asdict(description) | {"largest_difference": differences}
+    write_text_atomically(path.with_suffix(".json"), json.dumps(written, indent=2) + "\n")
+    return Exported(path, form, differences, compared)
+
+
+def _compare(
+    model: Model, content: bytes, inputs: Tensor, form: GraphFormat, description: Description
+) -> dict[str, float]:
+    found = largest_difference(model.stored.model, content, inputs, form)
+    if not found[0] <= LARGEST_DIFFERENCE:
+        raise InputError(
+            f"the exported model gives probabilities that differ by {found[0]:.2g} from the model's, "
+            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written; try another format"
+        )
+    return dict(zip(description.outputs, found, strict=True))
+
+
+def _inputs(model: Model, images: Source) -> Tensor:
+    """Return inputs of the model, of at most 64 samples that are spread over those given."""
+    data = model.open(images)
+    chosen = np.unique(np.linspace(0, len(data.samples) - 1, _COMPARED).astype(np.int64))
+    inputs = data.view.test(data.samples.read(chosen))
+    return inputs if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.ndim - 1))
+
+
+def _random_inputs(spec: BackboneSpec) -> Tensor:
+    """Draw pictures of random colours, or normal vectors, and return them as inputs of the model."""
+    generator = torch.Generator().manual_seed(0)
+    if spec.input_size is None:
+        return torch.randn(_COMPARED, spec.width, generator=generator)
+    side = stored_size(spec)
+    coarse = torch.rand(_COMPARED, 3, 8, 8, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
+    return view_for(spec).test((255 * smooth).to(torch.uint8))
+
+
+def _warn_of_source(model: Model) -> None:
+    if model.role == "source":
+        message = (
+            "this is a provider's model: whoever has it needs no labels, and can look for its training data"
+        )
+        warnings.warn(message, UcdsWarning, stacklevel=3)

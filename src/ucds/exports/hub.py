@@ -1,0 +1,142 @@
+"""Folders in the layout of a model hub: written from a run, uploaded, and opened again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ucds.errors import InputError, one_line
+from ucds.exports.card import write_card
+from ucds.exports.describe import describe
+from ucds.files import write_text_atomically
+from ucds.training.loaded import Model, load
+from ucds.training.model_file import MODEL_FILE, StoredModel, save_model
+
+CONFIG_FILE = "config.json"
+CARD_FILE = "README.md"
+_FILES = (MODEL_FILE, CONFIG_FILE, CARD_FILE)
+
+
+def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
+    """Write a model with its configuration and its card.
+
+    Args:
+        stored: model to write.
+        folder: folder to write; it must not exist, be empty or hold an earlier export.
+        run: run folder, whose settings and seed the card tells; ``None`` if there is none.
+
+    Raises:
+        InputError: the folder holds other things.
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    _refuse_other_use(folder)
+    save_model(folder, stored)
+    config = {"model_type": "ucds", **asdict(describe(stored)), "card": asdict(stored.card)}
+    write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+    write_text_atomically(folder / CARD_FILE, write_card(stored, run))
+
+
+def _refuse_other_use(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: name a folder")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if names and not names <= {*_FILES, ".git", ".gitattributes"}:
+        raise InputError(f"{folder} holds other things than an exported model: choose another --out")
+
+
+def push_to_hub(
+    run: str | Path | Model,
+    name: str,
+    *,
+    private: bool = True,
+    token: str | None = None,
+    endpoint: str | None = None,
+    message: str = "Upload a ucds model",
+) -> str:
+    """Upload a model to a hub, in the layout of :func:`write_hub_folder`.
+
+    Args:
+        run: folder of a finished run, folder that ``ucds export --format hub`` wrote (with the card as you
+            have edited it), or a model that :func:`ucds.load` opened.
+        name: OWNER/NAME of the repository, which is made if it does not exist.
+        private: whether a new repository can be seen by its owner only.
+        token: token of the hub; the one that ``hf auth login`` keeps if ``None``.
+        endpoint: address of the hub; the public one if ``None``.
+        message: message of the commit.
+
+    Returns:
+        Address of the commit.
+
+    Raises:
+        InputError: the run or the name cannot be used, or the hub refuses.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = _exported(run, Path(place))
+        api = HfApi(endpoint=endpoint, token=token)
+        try:
+            api.create_repo(name, private=private, exist_ok=True)
+            commit = api.upload_folder(
+                repo_id=name, folder_path=folder, commit_message=message, allow_patterns=[*_FILES]
+            )
+        except (HfHubHTTPError, HFValidationError, OSError) as error:
+            raise InputError(f"the hub did not take {name}: {one_line(error)}") from None
+    return str(commit.commit_url)
+
+
+def _exported(run: str | Path | Model, place: Path) -> Path:
+    """Return a folder that was exported before, once it is known to be whole; export all else to a place."""
+    model = run if isinstance(run, Model) else load(run, accelerator="cpu")
+    folder = None if isinstance(run, Model) else Path(run)
+    if folder is not None and all((folder / name).exists() for name in _FILES):
+        return folder
+    write_hub_folder(model.stored, place, folder)
+    return place
+
+
+def from_pretrained(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+    **how: Any,
+) -> Model:
+    """Open a model of a hub, or of a local folder in a hub's layout.
+
+    A folder of this name is opened without a look at the hub. Model files hold numbers and a description, and
+    no code.
+
+    Args:
+        name: OWNER/NAME of a repository, or a folder.
+        revision: branch, tag or commit of the repository; the newest if ``None``.
+        token: token of the hub; the one that ``hf auth login`` keeps if ``None``.
+        endpoint: address of the hub; the public one if ``None``.
+        how: further arguments of :func:`ucds.load`, such as ``role`` and ``accelerator``.
+
+    Raises:
+        InputError: there is no such model, or the hub cannot be reached.
+        DamagedFileError: the model file cannot be read.
+    """
+    if Path(name).is_dir():
+        return load(name, **how)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        folder = snapshot_download(
+            str(name),
+            revision=revision,
+            token=token,
+            endpoint=endpoint,
+            library_name="ucds",
+            allow_patterns=[*_FILES],
+        )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise InputError(f"{name} is neither a folder nor a model of the hub: {one_line(error)}") from None
+    return load(folder, **how)

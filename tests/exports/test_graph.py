@@ -1,0 +1,141 @@
+"""Tests of exported graphs: other programs compute what the model computes, for any number of samples."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import ucds
+from ucds.backbones import build_backbone, identity_backbone, module_backbone
+from ucds.errors import InputError, UcdsWarning
+from ucds.exports.graph import largest_difference, write_graph
+from ucds.training.loaded import Model
+
+MakeModel = Callable[..., Model]
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
+
+
+def edges(make_model: MakeModel, **card: Any) -> Model:
+    return make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32), **card)
+
+
+def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
+    model = edges(make_model)
+    done = ucds.export(model, tmp_path / "deep" / "m.onnx")
+    assert done.compared == 64
+    assert set(done.differences) == {"probabilities", "features", "embeddings"}
+    assert max(done.differences.values()) <= 1e-4
+    graph = onnx.load(tmp_path / "deep" / "m.onnx")
+    onnx.checker.check_model(graph)
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    described = json.loads(session.get_modelmeta().custom_metadata_map["ucds"])
+    beside = json.loads((tmp_path / "deep" / "m.json").read_text())
+    assert beside == described | {"largest_difference": done.differences}
+    assert (
+        described["transform"] | {"resize": [37, 37], "crop": [32, 32], "offset": [2, 2]}
+        == described["transform"]
+    )
+    pixels = np.random.default_rng(0).integers(256, size=(3, 37, 37, 3), dtype=np.uint8)
+    crop = pixels[:, 2:34, 2:34].transpose(0, 3, 1, 2).astype(np.float32) / 255
+    mean, std = (
+        np.array(described["transform"][name], np.float32)[:, None, None] for name in ("mean", "std")
+    )
+    probabilities, features, embeddings = session.run(None, {"images": (crop - mean) / std})
+    np.testing.assert_allclose(probabilities, model.predict_proba(pixels), atol=1e-5)
+    np.testing.assert_allclose(features, model.transform(pixels), atol=1e-4)
+    assert embeddings.shape == (3, described["outputs"]["embeddings"][1])
+
+
+def test_a_graph_in_torchscript_holds_its_description(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(identity_backbone(6), unit_features=False)
+    done = ucds.export(model, tmp_path / "m.pt", form="torchscript")
+    extra = {"ucds.json": b""}
+    loaded: Any = torch.jit.load(tmp_path / "m.pt", _extra_files=extra)
+    described = json.loads(extra["ucds.json"])
+    assert described["input"] == {"embeddings": ["n", 6]}
+    assert described["outputs"] == {"probabilities": ["n", 5], "features": ["n", 16]}
+    assert (described["transform"], described["model"]) == (None, "clinic")
+    assert described["fingerprint"] == model.stored.fingerprint
+    vectors = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+    found = loaded(torch.from_numpy(vectors))
+    np.testing.assert_allclose(found[0].numpy(), model.predict_proba(vectors), atol=1e-6)
+    assert set(done.differences) == {"probabilities", "features"}
+
+
+def test_a_graph_is_compared_on_the_samples_that_are_given(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(identity_backbone(6))
+    vectors = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    for count, compared in ((200, 64), (20, 20), (1, 2)):
+        done = ucds.export(model, tmp_path / "m.pt", form="torchscript", images=vectors[:count])
+        assert done.compared == compared
+
+
+def test_a_graph_of_another_model_differs(make_model: MakeModel) -> None:
+    model, other = make_model(identity_backbone(6)), make_model(identity_backbone(6), unit_features=False)
+    from ucds.exports.describe import describe
+
+    inputs = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
+    content = write_graph(other.stored.model, describe(other.stored), inputs[:2], "torchscript")
+    assert largest_difference(model.stored.model, content, inputs, "torchscript")[0] > 0.01
+    assert largest_difference(other.stored.model, content, inputs, "torchscript") == (0.0, 0.0)
+
+
+class Drawing(torch.nn.Module):
+    """Gives other features each time."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + torch.rand_like(inputs)
+
+
+class Untraceable(torch.nn.Identity):
+    """Runs, but not while its operations are recorded."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_tracing():
+            raise NotImplementedError("an operation\nthat no graph holds")
+        return inputs
+
+
+def test_what_cannot_be_exported_leaves_no_file(make_model: MakeModel, tmp_path: Path) -> None:
+    drawing = make_model(module_backbone(Drawing(), 6))
+    with pytest.raises(InputError, match="probabilities that differ by .*: it is not written"):
+        ucds.export(drawing, tmp_path / "m.pt", form="torchscript")
+    untraceable = make_model(module_backbone(Untraceable(), 6))
+    with pytest.raises(InputError, match="'module' cannot be written as torchscript: an operation") as error:
+        ucds.export(untraceable, tmp_path / "m.pt", form="torchscript")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"must end in \.onnx"):
+        ucds.export(drawing, tmp_path / "m.pt")
+    with pytest.raises(InputError, match="name the file to write"):
+        ucds.export(drawing)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_providers_model_leaves_with_a_warning(make_model: MakeModel, tmp_path: Path) -> None:
+    with pytest.warns(UcdsWarning, match="this is a provider's model"):
+        ucds.export(make_model(identity_backbone(6), role="source"), tmp_path / "m.pt", form="torchscript")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "torchscript"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_050", "vit_tiny_patch16_224"])
+def test_networks_of_three_families_are_the_same_outside(
+    make_model: MakeModel, tmp_path: Path, name: str, form: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(256, size=(64, 8, 8, 3), dtype=np.uint8).repeat(14, 1).repeat(14, 2)
+    model = make_model(build_backbone(name, weights="none", input_size=96))
+    suffix = {"onnx": "onnx", "torchscript": "pt"}[form]
+    done = ucds.export(model, tmp_path / f"m.{suffix}", form=form, images=pixels)
+    assert done.compared == 64
+    assert max(done.differences.values()) <= 1e-4
+    assert io.BytesIO((tmp_path / f"m.{suffix}").read_bytes()).getbuffer().nbytes > 1e6

@@ -1,0 +1,61 @@
+"""Tests of the scikit-learn object: it computes what the model computes, and opens without this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skops.io
+
+import ucds
+from ucds.backbones import build_backbone, identity_backbone
+from ucds.exports.scikit import as_scikit
+from ucds.training.loaded import Model
+
+MakeModel = Callable[..., Model]
+
+OUTSIDE = """
+import sys
+import numpy, skops.io
+path, vectors, out = sys.argv[1:]
+assert not skops.io.get_untrusted_types(file=path)
+numpy.save(out, skops.io.load(path).predict_proba(numpy.load(vectors)))
+assert "ucds" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("n_clusters", [2, 5])
+@pytest.mark.parametrize("unit", [True, False])
+def test_the_pipeline_computes_what_the_model_computes(
+    make_model: MakeModel, n_clusters: int, unit: bool
+) -> None:
+    model = make_model(identity_backbone(6), n_clusters, unit_features=unit)
+    vectors = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    pipeline = as_scikit(model.stored.model)
+    np.testing.assert_allclose(pipeline.predict_proba(vectors), model.predict_proba(vectors), atol=1e-5)
+    np.testing.assert_array_equal(pipeline.predict(vectors), model.predict(vectors))
+    assert len(set(pipeline.predict(vectors).tolist())) == n_clusters  # not one cluster for all
+
+
+def test_it_takes_the_embeddings_of_the_exported_encoder(make_model: MakeModel) -> None:
+    model = make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32))
+    pixels = np.random.default_rng(0).integers(256, size=(6, 40, 40, 3), dtype=np.uint8)
+    data = model.open(pixels)
+    embeddings = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(6))))
+    found = as_scikit(model.stored.model).predict_proba(embeddings.detach().numpy())
+    np.testing.assert_allclose(found, model.predict_proba(pixels), atol=1e-5)
+
+
+def test_the_file_is_opened_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(identity_backbone(6))
+    vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", vectors)
+    done = ucds.export(model, tmp_path / "m.skops", form="sklearn")
+    places = [done.path, tmp_path / "x.npy", tmp_path / "p.npy"]
+    subprocess.run([sys.executable, "-c", OUTSIDE, *map(str, places)], check=True, timeout=120)
+    np.testing.assert_allclose(np.load(tmp_path / "p.npy"), model.predict_proba(vectors), atol=1e-5)
+    assert skops.io.load(done.path).n_features_in_ == 6
