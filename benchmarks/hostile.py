@@ -17,7 +17,8 @@ import argparse
 import contextlib
 import http.client
 import itertools
-import json
+import multiprocessing
+import multiprocessing.queues
 import os
 import platform
 import re
@@ -60,6 +61,7 @@ run = serving.make_run(pathlib.Path(sys.argv[1]), "ucds/oriented_edges")
 ledger = serving.Ledger(run)
 print(ledger.add_key("honest", 10**9), ledger.add_key("hostile", 10**9))
 """
+Statuses = multiprocessing.queues.SimpleQueue[int]
 SLOW, IDLE = f"{SLOW_BODIES} slow bodies", f"{IDLE_CONNECTIONS} idle connections"
 
 
@@ -90,18 +92,19 @@ def measure(attack: str, data: bytes | None, seconds: float, package: Path) -> F
             _honest(url, honest, images, serials, seconds, figures.alone, figures)
             figures.failures = 0
             over = threading.Event()
-            threads = _attackers(url, hostile, data, attack, over, figures)
-            threads += [threading.Thread(target=_watch, args=(url, process.pid, over, figures), daemon=True)]
-            for thread in threads:
-                thread.start()
-            time.sleep(1)
-            _honest(url, honest, images, serials, seconds, figures.attacked, figures)
-            begun = time.monotonic()
-            process.send_signal(signal.SIGTERM)
-            over.set()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(LONGEST_END)
-                figures.stop = time.monotonic() - begun
+            watcher = threading.Thread(target=_watch, args=(url, process.pid, over, figures), daemon=True)
+            with _attacker(url, hostile, data, attack) as statuses:
+                watcher.start()
+                time.sleep(1)
+                _honest(url, honest, images, serials, seconds, figures.attacked, figures)
+                over.set()
+                begun = time.monotonic()
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LONGEST_END)
+                    figures.stop = time.monotonic() - begun
+            while not statuses.empty():
+                figures.hostile_statuses.add(statuses.get())
     return figures
 
 
@@ -126,32 +129,48 @@ def _honest(
         times.append(time.monotonic() - begun)
 
 
-def _attackers(
-    url: str, key: str, data: bytes | None, attack: str, over: threading.Event, figures: Figures
-) -> list[threading.Thread]:
+@contextlib.contextmanager
+def _attacker(url: str, key: str, data: bytes | None, attack: str) -> Iterator[Statuses]:
+    """Attack in a process of its own, whose threads do not hold up the honest client's; give its statuses."""
+    fork = multiprocessing.get_context("fork")
+    statuses: Statuses = fork.SimpleQueue()
+    process = fork.Process(target=_attack, args=(url, key, data, attack, statuses), daemon=True)
+    process.start()
+    try:
+        yield statuses
+    finally:
+        process.kill()
+        process.join()
+
+
+def _attack(url: str, key: str, data: bytes | None, attack: str, statuses: Statuses) -> None:
+    """Begin all that belongs to an attack, and go on until the process is killed."""
     if data is not None:
-        return [
-            threading.Thread(target=_send_files, args=(url, key, data, i, over, figures), daemon=True)
+        seen: set[int] = set()
+        threads = [
+            threading.Thread(target=_send_files, args=(url, key, data, i, seen, statuses))
             for i in range(SENDERS)
         ]
-    work, count = (_hold_body, SLOW_BODIES) if attack == SLOW else (_hold_connection, IDLE_CONNECTIONS)
-    return [threading.Thread(target=work, args=(url, key, over), daemon=True) for _ in range(count)]
+    else:
+        work, count = (_hold_body, SLOW_BODIES) if attack == SLOW else (_hold_connection, IDLE_CONNECTIONS)
+        threads = [threading.Thread(target=work, args=(url, key)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
 
 
-def _send_files(
-    url: str, key: str, data: bytes, sender: int, over: threading.Event, figures: Figures
-) -> None:
+def _send_files(url: str, key: str, data: bytes, sender: int, seen: set[int], statuses: Statuses) -> None:
     """Send a file again and again, each time as a new one; a refusal with Retry-After is not waited for."""
     for number in itertools.count():
-        if over.is_set():
-            return
         try:
             serving.Connection(url, key).ask([data + f"{sender} {number}".encode()])
         except RuntimeError as error:
-            figures.hostile_statuses.add(int(str(error)[:3]))
-            over.wait(0.05)
+            status = int(str(error)[:3])
+            if status not in seen:
+                statuses.put(status)
+            seen.add(status)
         except (OSError, ValueError, http.client.HTTPException):
-            over.wait(0.05)
+            pass  # the connection was closed; try again
+        time.sleep(0.05)
 
 
 def _connect(url: str) -> socket.socket:
@@ -159,25 +178,26 @@ def _connect(url: str) -> socket.socket:
     return socket.create_connection((place.hostname or "", place.port or 80), timeout=60)
 
 
-def _hold_body(url: str, key: str, over: threading.Event) -> None:
+def _hold_body(url: str, key: str) -> None:
     """Send a body one byte a second; begin again when the service closes the connection."""
     head = (
         f"POST /v1/labels HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
         "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n--b"
     )
-    while not over.is_set():
+    while True:
         with contextlib.suppress(OSError), _connect(url) as connection:
             connection.sendall(head.encode())
-            while not over.wait(1):
+            while True:
+                time.sleep(1)
                 connection.sendall(b"x")
 
 
-def _hold_connection(url: str, key: str, over: threading.Event) -> None:
-    while not over.is_set():
+def _hold_connection(url: str, key: str) -> None:
+    """Open a connection and say nothing; open another one when the service closes it."""
+    while True:
         with contextlib.suppress(OSError), _connect(url) as connection:
-            while not over.is_set() and connection.recv(1):
-                pass
-        over.wait(0.2)
+            connection.recv(1)
+        time.sleep(0.2)
 
 
 def _watch(url: str, pid: int, over: threading.Event, figures: Figures) -> None:
@@ -198,7 +218,7 @@ def _watch(url: str, pid: int, over: threading.Event, figures: Figures) -> None:
 
 
 def _memory(pid: int) -> float:
-    """Resident memory in MiB of a process and its children."""
+    """Memory in MiB of a process and its children; pages that they share count once."""
     total = 0.0
     numbers = [pid]
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -206,7 +226,7 @@ def _memory(pid: int) -> float:
             numbers += [int(number) for number in children.read_text().split()]
     for number in numbers:
         with contextlib.suppress(OSError):
-            found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{number}/status").read_text())
+            found = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{number}/smaps_rollup").read_text())
             total += int(found[1]) / 1024 if found else 0.0
     return total
 
@@ -257,18 +277,20 @@ HEAD = [
 ]
 
 
-def write(out: Path, part: str, rows: list[str], seconds: float) -> None:
-    """Rewrite one part of the record, and keep the other."""
+def write(out: Path, part: str, row: str, seconds: float) -> None:
+    """Put a row into one part of the record, and keep the other rows and the other part."""
     parts: dict[str, str] = {}
     if out.exists():
         for text in out.read_text().split("\n## ")[1:]:
             parts[text.partition("\n")[0].split(" ")[0].lower()] = "## " + text.strip()
+    rows = {line.split(" | ")[0]: line for line in [*parts.get(part, "").split("\n"), row]}
+    kept = [rows[f"| {attack}"] for attack in (*FILES, SLOW, IDLE) if f"| {attack}" in rows]
     machine = (
         f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} processors, "
         f"load average {os.getloadavg()[0]:.1f} at the end."
     )
     titles = {"before": "Before (revision 5e8af11)", "after": "After"}
-    parts[part] = "\n".join([f"## {titles[part]}", "", machine, "", *HEAD, *rows])
+    parts[part] = "\n".join([f"## {titles[part]}", "", machine, "", *HEAD, *kept])
     lines = [
         "# The label service under hostile clients",
         "",
@@ -292,15 +314,13 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path, default=HERE / "hostile.md")
     options = parser.parse_args()
-    rows = []
     for attack in (*FILES, SLOW, IDLE):
         if options.only and not any(word in attack for word in options.only.split(",")):
             continue
         data = FILES[attack]() if attack in FILES else None
-        rows.append(row(measure(attack, data, options.seconds, options.package)))
-        print(rows[-1], flush=True)
-        print(json.dumps({"load": os.getloadavg()}), flush=True)
-        write(options.out, options.part, rows, options.seconds)
+        found = row(measure(attack, data, options.seconds, options.package))
+        print(found, f"load {os.getloadavg()[0]:.1f}", flush=True)
+        write(options.out, options.part, found, options.seconds)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,17 @@ def test_a_cancelled_image_ends_at_once(decoders: Decoders, slow: bytes) -> None
         decoding.run()
 
 
+def test_a_process_that_gives_way_from_its_start_is_kept() -> None:
+    before, here = children(), os.getpriority(os.PRIO_PROCESS, 0)
+    decoders = bounded(niceness=3, give_way_at_once=True)
+    started = children() - before
+    decoders.decode(picture(1), 8)
+    assert len(started) == 1
+    assert children() - before == started
+    assert os.getpriority(os.PRIO_PROCESS, started.pop()) == min(19, here + 3)
+    decoders.close()
+
+
 def test_processes_hold_no_secrets_and_end_with_their_caller(
     decoders: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -48,6 +49,12 @@ def pictures_service(ledger: Ledger, **limits: float) -> Iterator[Service]:
             client.post("/v1/labels", files=files(*(picture(1, serial=i) for i in range(8))))
         yield service
         service.key = hostile
+
+
+def children() -> set[int]:
+    """Processes that decode, which this one has started."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for numbers in lists for number in numbers.read_text().split()}
 
 
 def send_and_stay(service: Service, key: str, data: bytes) -> ExitStack:
@@ -103,6 +110,20 @@ def test_who_keeps_sending_unusable_images_is_refused_for_a_while(ledger: Ledger
     assert statuses[-1] == 429
     assert int(answers[-1].headers["retry-after"]) > 0
     assert "ucds_samples_unusable_total" in metrics
+
+
+def test_who_sent_unusable_images_gives_way_to_the_others(ledger: Ledger) -> None:
+    with pictures_service(ledger, waste_seconds=0.4) as service:  # 0.02 are made up for in 3 s
+        started, hostile = children(), ledger.add_key("worse", 100)
+        with service.client(key=hostile) as client:
+            assert client.post("/v1/labels", files=files(b"no image")).status_code == 422
+            assert children() == started
+            assert client.post("/v1/labels", files=files(picture(1))).status_code == 200
+        (own,) = children() - started
+        assert os.getpriority(os.PRIO_PROCESS, own) > os.getpriority(os.PRIO_PROCESS, 0)
+        with service.client() as client:
+            assert client.post("/v1/labels", files=files(picture(1, serial=60))).status_code == 200
+        assert children() == started | {own}
 
 
 def test_a_request_full_of_slow_images_is_given_up(ledger: Ledger, slow: bytes) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ucds.errors import InputError, Interrupted
+from ucds.training.devices import choose_device
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 
@@ -94,12 +95,19 @@ def test_forward_passes_have_the_precision_asked_for(precision: str, dtype: torc
         assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
 
 
+def test_the_device_chosen_without_fabric_is_that_of_fabric() -> None:
+    assert choose_device("auto") == Runtime().device
+    assert choose_device("cpu") == Runtime(accelerator="cpu").device
+
+
 def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="must be at least 1, not 0"):
         Runtime(accelerator="cpu", devices=0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(InputError, match="no CUDA device found: use --accelerator cpu"):
         Runtime(accelerator="cuda")
+    with pytest.raises(InputError, match="no CUDA device found"):
+        choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match="asked for 3 CUDA devices, but this machine has 2"):
         Runtime(devices=3)

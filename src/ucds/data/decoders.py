@@ -42,6 +42,7 @@ class DecodeBounds:
         max_pixels: pixels of one image, checked in its header before a pixel is decoded.
         formats: formats that are read, by Pillow's names.
         niceness: amount by which a process gives way to others once an image takes long; 0 to 19.
+        give_way_at_once: whether it does so from its start on, however long an image takes.
     """
 
     seconds: float = 60.0
@@ -49,6 +50,7 @@ class DecodeBounds:
     max_pixels: int = MAX_PIXELS
     formats: tuple[str, ...] = FORMATS
     niceness: int = 0
+    give_way_at_once: bool = False
 
 
 class Decoders:
@@ -159,7 +161,7 @@ class _Process:
         self.since, self.gives_way, self._niceness = time.monotonic(), False, bounds.niceness
         self._pipe, theirs = Pipe()
         number, told = theirs.fileno(), asdict(bounds)
-        del told["niceness"]  # that is for this side
+        del told["niceness"], told["give_way_at_once"]  # they are for this side
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", _MODULE, str(number), json.dumps(told)],
@@ -170,6 +172,9 @@ class _Process:
                 start_new_session=True,  # Ctrl-C is for the caller
                 env=_environment(),
             )
+        if bounds.give_way_at_once:
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, bounds.niceness)
+            self._niceness = 0  # no more than that
         self._ready = False
 
     def ask(self, data: bytes, size: int, seconds: float) -> bytes:

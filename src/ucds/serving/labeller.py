@@ -15,9 +15,9 @@ from ucds.choices import Accelerator
 from ucds.data.views import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
+from ucds.training.devices import choose_device
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
-from ucds.training.runtime import Runtime
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ class ModelLabeller:
             DamagedFileError: the model file cannot be read.
         """
         stored = load_model(run, role="source")
-        return cls(stored, Runtime(accelerator=accelerator).device, batch_size)
+        return cls(stored, choose_device(accelerator), batch_size)
 
     def label(self, rows: Rows) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""

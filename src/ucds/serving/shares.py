@@ -153,6 +153,10 @@ class Price:
         if debt > self._allowance:
             self._refused.add(owner)
 
+    def owes(self, owner: Owner) -> bool:
+        """Return whether an owner caused work that came to nothing, and has not made up for it yet."""
+        return self._debt(owner) > 0
+
     def exhausted(self, owner: Owner) -> bool:
         """Return whether an owner has used up its allowance."""
         return owner in self._refused

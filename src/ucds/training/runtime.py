@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ucds.choices import Accelerator, Precision
-from ucds.errors import InputError, Interrupted
+from ucds.errors import Interrupted
 from ucds.training.batch_norm import synchronise_batch_norm
+from ucds.training.devices import check_devices
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
 
@@ -48,7 +49,7 @@ class Runtime:
         reporter: Reporter | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> None:
-        _check_devices(accelerator, devices)
+        check_devices(accelerator, devices)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
         # between the two forward passes of a step.
@@ -160,13 +161,3 @@ class Runtime:
         gathered = self._fabric.all_gather(rows, sync_grads=rows.requires_grad)
         assert isinstance(gathered, Tensor)
         return gathered.flatten(0, 1)
-
-
-def _check_devices(accelerator: Accelerator, devices: int) -> None:
-    if devices < 1:
-        raise InputError(f"the number of devices must be at least 1, not {devices}")
-    available = torch.cuda.device_count()
-    if accelerator == "cuda" and not available:
-        raise InputError("no CUDA device found: use --accelerator cpu")
-    if accelerator != "cpu" and 0 < available < devices:
-        raise InputError(f"asked for {devices} CUDA devices, but this machine has {available}")
