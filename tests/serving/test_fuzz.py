@@ -58,8 +58,9 @@ def fuzz(service: Service, count: int) -> Counter[int]:
     return statuses
 
 
+# Where a key is needed, two operations have as many different requests, elsewhere one: 500 make 3,014 in all.
 @pytest.mark.parametrize(
-    "count", [pytest.param(10, id="some"), pytest.param(1000, id="many", marks=pytest.mark.slow)]
+    "count", [pytest.param(10, id="some"), pytest.param(500, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("needs_key", [True, False], ids=["key", "open"])
 @pytest.mark.parametrize("accepts", ["images", "embeddings"])
@@ -72,7 +73,7 @@ def test_every_answer_is_as_described(ledger: Ledger, accepts: str, needs_key: b
         service.key = key
         statuses = fuzz(service, count)
     assert statuses[200] > 0
-    assert statuses.total() >= count
-    if count >= 1000:
+    assert statuses.total() > (2 if needs_key else 1) * count
+    if count >= 500:
         assert statuses[422] > 0 or statuses[415] > 0
     assert ledger.verify().faults == ()

@@ -7,22 +7,25 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from postgres import postgresql
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
-from ucds.serving import audit, tables
+from ucds.serving import audit, database, tables
 from ucds.serving.audit import Head
 from ucds.serving.ledger import Ledger, migrate
 
 SCHEMA = """
-CREATE TABLE keys (id INTEGER PRIMARY KEY, name VARCHAR(64) NOT NULL UNIQUE,
+CREATE TABLE keys (id {key} PRIMARY KEY, name VARCHAR(64) NOT NULL UNIQUE,
     hash VARCHAR(64) NOT NULL UNIQUE, budget BIGINT NOT NULL, rate FLOAT,
     created VARCHAR(32) NOT NULL, revoked VARCHAR(32), used BIGINT NOT NULL,
     last_used VARCHAR(32));
 CREATE TABLE answers (key_id INTEGER NOT NULL REFERENCES keys (id), model VARCHAR(64) NOT NULL,
-    content BLOB NOT NULL, label INTEGER NOT NULL, entry BIGINT NOT NULL,
+    content {bytes} NOT NULL, label INTEGER NOT NULL, entry BIGINT NOT NULL,
     PRIMARY KEY (key_id, model, content));
 CREATE INDEX ix_answers_entry ON answers (entry);
 CREATE TABLE audit (number BIGINT PRIMARY KEY, time VARCHAR(32) NOT NULL, kind VARCHAR(16) NOT NULL,
@@ -37,9 +40,8 @@ def time(number: int) -> str:
     return f"2026-01-01T00:00:{number:02d}.000+00:00"
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A ledger as the first version wrote it: two keys with a gap in their numbers, one of them revoked."""
+def write_old(place: str | Path, **types: str) -> None:
+    """Write a ledger as the first version did: two keys with a gap in their numbers, one of them revoked."""
     given = {"name": "anna", "model": MODEL, "asked": 2, "charged": 2, "digest": answers_digest(ANSWERS)}
     again = given | {"charged": 0, "digest": answers_digest([])}
     entries = [
@@ -50,23 +52,33 @@ def old(tmp_path: Path) -> Path:
         ("key-revoked", {"name": "carl"}),
     ]
     last = Head(0, tables.GENESIS)
-    path = tmp_path / "ledger.sqlite"
-    with closing(sqlite3.connect(path)) as database, database:
-        database.executescript(SCHEMA)
+    engine = database.connect(database.parse_place(place), create=True)
+    with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+        for statement in SCHEMA.format(**types).split(";\n"):
+            connection.exec_driver_sql(statement)
         for number, (kind, body) in enumerate(entries, 1):
             words = json.dumps(body, sort_keys=True)
             last = Head(number, audit.entry_hash(last.hash, number, time(number), kind, words))
-            database.execute(
-                "INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (number, time(number), kind, words, last.hash)
-            )
-        database.execute("INSERT INTO head VALUES (1, 'ucds-ledger/1', ?, ?)", (last.entries, last.hash))
-        keys = [
-            (2, "carl", "0" * 64, 1, None, time(1), time(5), 0, None),
-            (34, "anna", hashlib.sha256(SECRET.encode()).hexdigest(), 9, 2.5, time(2), None, 2, time(4)),
-        ]
-        database.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", keys)
-        rows = [(34, MODEL, content, label, 3) for content, label in ANSWERS]
-        database.executemany("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", rows)
+            insert(connection, "audit", (number, time(number), kind, words, last.hash))
+        insert(connection, "head", (1, "ucds-ledger/1", last.entries, last.hash))
+        insert(connection, "keys", (2, "carl", "0" * 64, 1, None, time(1), time(5), 0, None))
+        secret = hashlib.sha256(SECRET.encode()).hexdigest()
+        insert(connection, "keys", (34, "anna", secret, 9, 2.5, time(2), None, 2, time(4)))
+        for content, label in ANSWERS:
+            insert(connection, "answers", (34, MODEL, content, label, 3))
+    engine.dispose()
+
+
+def insert(connection: sa.Connection, table: str, row: tuple[Any, ...]) -> None:
+    values = {f"value{i}": value for i, value in enumerate(row)}
+    names = ", ".join(f":{name}" for name in values)
+    connection.execute(sa.text(f"INSERT INTO {table} VALUES ({names})"), values)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.sqlite"
+    write_old(path, key="INTEGER", bytes="BLOB")
     return path
 
 
@@ -75,9 +87,10 @@ def test_an_old_ledger_is_refused_in_one_line(old: Path) -> None:
         Ledger(old)
 
 
-def test_a_migrated_ledger_holds_all_it_held(old: Path) -> None:
-    migrate(old)
-    book = Ledger(old, create=False)
+def check_migrated(place: str | Path) -> None:
+    """Migrate a ledger; it must hold all it held, take new keys and charges, and agree with its log."""
+    migrate(place)
+    book = Ledger(place, create=False)
     record = book.find_key(SECRET)
     assert record is not None
     assert (record.name, record.limit, record.rate, record.used) == ("anna", 9, 2.5, 2)
@@ -87,13 +100,26 @@ def test_a_migrated_ledger_holds_all_it_held(old: Path) -> None:
         ("anna", None, ("????",)),
     ]
     book.charge(record, MODEL, [b"c" * 16], {b"c" * 16: 5})
-    secret = book.add_key("carl", 4)
+    secrets = [book.add_key("carl", 4), *(book.add_key(f"new{i}", 4) for i in range(3))]
     book.rotate_key("anna")
-    assert book.find_key(secret) is not None
+    found = [book.find_key(secret) for secret in secrets]
+    assert len({key.number for key in found if key is not None}) == len(secrets)
     assert book.verify().faults == ()
     book.close()
     with pytest.raises(InputError, match="nothing to migrate"):
-        migrate(old)
+        migrate(place)
+
+
+def test_a_migrated_ledger_holds_all_it_held(old: Path) -> None:
+    check_migrated(old)
+
+
+def test_a_ledger_in_postgresql_is_migrated() -> None:
+    with postgresql() as url:
+        write_old(url, key="SERIAL", bytes="BYTEA")
+        with pytest.raises(InputError, match="older format 'ucds-ledger/1'"):
+            Ledger(url)
+        check_migrated(url)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +135,13 @@ def test_a_migrated_ledger_holds_all_it_held(old: Path) -> None:
     ],
 )
 def test_an_old_ledger_that_was_tampered_with_stays_as_it_is(old: Path, change: str) -> None:
-    with closing(sqlite3.connect(old)) as database, database:
-        database.execute(change)
-        before = list(database.iterdump())
+    with closing(sqlite3.connect(old)) as tampered, tampered:
+        tampered.execute(change)
+        before = list(tampered.iterdump())
     with pytest.raises(DamagedFileError, match="does not agree with its log"):
         migrate(old)
-    with closing(sqlite3.connect(old)) as database:
-        assert list(database.iterdump()) == before
+    with closing(sqlite3.connect(old)) as tampered:
+        assert list(tampered.iterdump()) == before
 
 
 def test_where_there_is_no_ledger_nothing_is_migrated(tmp_path: Path) -> None:
