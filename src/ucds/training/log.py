@@ -71,9 +71,10 @@ class RunLog:
         with writing(self._path):
             self._file.write(line.encode() + b"\n")
         if self._tensorboard is not None:
-            writer = self._writer(self._tensorboard / stage)
-            for name, value in figures.items():
-                writer.add_scalar(name, value, step)
+            with writing(self._tensorboard):
+                writer = self._writer(self._tensorboard / stage)
+                for name, value in figures.items():
+                    writer.add_scalar(name, value, step)
 
     def _writer(self, folder: Path) -> Any:
         # A folder for each stage: TensorBoard forgets from a step on whatever the folder holds, and steps

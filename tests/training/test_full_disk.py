@@ -1,0 +1,85 @@
+"""A disk that fills up ends a run in one line; with room again, it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from ucds.labels.cluster_labels import ClusterLabels
+
+ROOM = 2**20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Embeddings of two providers and a client, and labels."""
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.normal(size=(60, 12)).astype(np.float32) for name in ("east", "north")}
+    np.savez(tmp_path / "source.npz", **arrays)
+    np.save(tmp_path / "target.npy", arrays["east"] + 1)
+    ids = tuple(str(i) for i in range(60))
+    ClusterLabels(ids, rng.integers(5, size=60), 5, "test").save(tmp_path / "labels.json")
+    return tmp_path
+
+
+def train(side: str, data: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    what = {
+        "source": ["train-source", str(data / "source.npz"), "--clusters", "5"],
+        "target": ["train-target", str(data / "target.npy"), "--labels", str(data / "labels.json")],
+    }[side]
+    epochs = ["source_epochs=20"] if side == "source" else ["clustering_epochs=10", "refinement_epochs=10"]
+    options = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
+    options += [word for setting in epochs for word in ("--set", setting)]
+    options += ["--no-report"] if side == "target" else []
+    command = [sys.executable, "-m", "ucds", *what, *options, *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Fill a disk up to so many bytes."""
+    filler, size = disk / "filler", ROOM - leave
+    filler.write_bytes(bytes(size))
+    return filler
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_run_on_a_full_disk_goes_on_when_there_is_room(side: str, data: Path, disk: Path) -> None:
+    assert train(side, data, data / "whole").returncode == 0
+    expected = load_file(data / "whole" / "model.safetensors")
+    for leave in (8_192, 40_960, 90_112, 163_840):
+        out = disk / "run"
+        filler = fill(disk, leave)
+        full = train(side, data, out)
+        assert full.returncode == 2, (leave, full.stderr)
+        *_, last = full.stderr.splitlines()
+        assert last.startswith("error: ")
+        assert str(out) in last
+        assert "Traceback" not in full.stderr
+        filler.unlink()
+        resumed = train(side, data, out, *(["--resume"] if out.exists() else []))
+        assert resumed.returncode == 0, (leave, resumed.stderr)
+        found = load_file(out / "model.safetensors")
+        assert all((found[name] == expected[name]).all() for name in expected)
+        assert (out / "log.jsonl").read_text() == (data / "whole" / "log.jsonl").read_text()
+        subprocess.run(["rm", "-r", str(out)], check=True)
