@@ -40,6 +40,7 @@ bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/hostile.py
 	$(BIN)/python benchmarks/baseline_steps.py
 
 clean:  ## Remove the environment and caches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -242,6 +243,27 @@ def tampering(ledger: Ledger) -> Iterator[sqlite3.Connection]:
     """The database without the ledger's care."""
     with closing(sqlite3.connect(str(ledger.url.database))) as database, database:
         yield database
+
+
+def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
+    dice = random.Random(0)
+
+    def size(requests: int, samples: int) -> int:
+        folder = tmp_path / f"{requests} {samples}"
+        folder.mkdir()
+        book = Ledger(folder)
+        record = book.find_key(book.add_key("clinic-a", 10**6))
+        assert record is not None
+        for _ in range(requests):
+            labels = {dice.randbytes(16): 7 for _ in range(samples)}
+            book.charge(record, "a" * 32, list(labels), labels, "f" * 32)
+        book.close()
+        return (folder / "ledger.sqlite").stat().st_size
+
+    few, many, long = size(20, 1), size(120, 1), size(20, 101)
+    each_sample = (long - few) / (20 * 100)
+    assert 120 < each_sample < 160
+    assert 420 < (many - few) / 100 - each_sample < 520
 
 
 def test_a_ledger_without_its_head_is_refused(ledger: Ledger, tmp_path: Path) -> None:
