@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from serving_kit import FakeLabeller, Service, picture, running, vector
+from sqlalchemy import select
 
+from ucds.claims import PrivacyClaim
 from ucds.data.vectors import load_vectors
 from ucds.errors import UcdsWarning, UserError
 from ucds.labels.client import LabelClient
@@ -16,7 +19,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import read_receipts, receipts_path
+from ucds.labels.receipts import is_authentic, read_receipts, receipts_path
+from ucds.serving import tables
 from ucds.serving.audit import Head
 from ucds.serving.ledger import Ledger
 from ucds.serving.settings import Limits
@@ -52,6 +56,33 @@ def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_pat
     labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
     assert len(labels.ids) == 100
     assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]
+
+
+def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(5)], np.float32))
+    signer, key, labeller = Signer.open(tmp_path / "key.pem"), ledger.add_key("anna", 100), FakeLabeller()
+    labeller.privacy = PrivacyClaim(2.0, 1e-5, "person")
+    with running(labeller, ledger, signer=signer) as service:
+        service.key = key
+        with LabelClient(service.url, key) as client:
+            assert client.info().privacy == labeller.privacy
+        _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    (kept,) = read_receipts(receipts_path(tmp_path / "labels.json"))
+    assert kept.receipt.privacy == labeller.privacy
+    assert is_authentic(kept.receipt)
+    assert not is_authentic(kept.receipt.model_copy(update={"privacy": PrivacyClaim(1.0, 1e-5, "person")}))
+    with ledger.transaction() as connection:
+        words = connection.execute(select(tables.audit.c.body).filter_by(kind="answered")).scalar_one()
+    assert json.loads(words)["privacy"] == {"epsilon": 2.0, "delta": 1e-5, "unit": "person"}
+    assert ledger.verify().faults == ()
+
+
+def test_a_receipt_of_a_model_without_guarantee_has_no_word_of_one(ledger: Ledger, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(1, 1)], np.float32))
+    with running(FakeLabeller(), ledger, signer=Signer.open(tmp_path / "key.pem")) as service:
+        service.key = ledger.add_key("anna", 100)
+        _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    assert "privacy" not in receipts_path(tmp_path / "labels.json").read_text()
 
 
 def test_the_client_keeps_a_receipt_for_each_answer(ledger: Ledger, tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def open_service(
     both = _open_both(members, others, attacker, most, seed, cache, reporter)
     features = _features(both, attacker, runtime, cache)
     images = info.accepts == "images"
-    return Opened(ServiceSubject(client, info), both[0].samples, both[1].samples, images, features)
+    subject = ServiceSubject(client, info)
+    return Opened(subject, both[0].samples, both[1].samples, images, features, info.privacy)
 
 
 def _open_both(

@@ -9,7 +9,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from ucds.claims import PrivacyClaim
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -82,6 +91,8 @@ class Receipt(Signed):
         model_digest: digest of the weights of the model that answered.
         answers_digest: digest of the contents asked about and their labels; see
             `ucds.labels.receipts.answers_digest`.
+        privacy: guarantee of differential privacy that the model carries; left out without one, so that
+            receipts of such models are what they always were.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
@@ -90,6 +101,14 @@ class Receipt(Signed):
     time: Time
     model_digest: ModelDigest
     answers_digest: Digest
+    privacy: PrivacyClaim | None = None
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        if fields.get("privacy", ...) is None:
+            del fields["privacy"]
+        return fields
 
 
 class LabelAnswer(Message):
@@ -133,6 +152,7 @@ class ServiceInfo(Message):
         max_request_bytes: bytes of the longest request body.
         signer: public key of the receipts; ``None`` from a service without a ledger.
         budget: budget of the key that asks; ``None`` from a service without a ledger.
+        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
     """
 
     model: str
@@ -146,6 +166,7 @@ class ServiceInfo(Message):
     max_request_bytes: Positive
     signer: PublicKey | None
     budget: Budget | None
+    privacy: PrivacyClaim | None = None
 
 
 class InvalidSample(Message):

@@ -12,6 +12,7 @@ from typing import TypeVar, TypeVarTuple
 
 from starlette.requests import Request
 
+from ucds.claims import PrivacyClaim
 from ucds.errors import UserError
 from ucds.labels.wire import Receipt
 from ucds.serving.checkpoints import CheckpointWriter
@@ -145,6 +146,7 @@ class Accounts:
         contents: Sequence[bytes],
         labels: Mapping[bytes, int],
         request: str,
+        privacy: PrivacyClaim | None,
     ) -> tuple[Charge, Receipt | None]:
         """Charge a key for the answers to a request, and sign a receipt; see `Ledger.charge`.
 
@@ -152,14 +154,16 @@ class Accounts:
             Refusal: the budget does not cover the answers (429), or the key was revoked meanwhile (403).
         """
         try:
-            charge = await self._ask(self._writer, self._ledger.charge, key, model, contents, labels, request)
+            charge = await self._ask(
+                self._writer, self._ledger.charge, key, model, contents, labels, request, privacy
+            )
         except OverBudget as error:
             raise self._over_budget(key, error) from None
         except KeyEnded:
             raise Refusal("revoked-key", _ENDED) from None
         if self._checkpoints is not None:
             self._checkpoints.note(charge.entry.entries)
-        return charge, None if self._signer is None else self._signer.receipt(charge, model)
+        return charge, None if self._signer is None else self._signer.receipt(charge, model, privacy)
 
     async def check_ready(self) -> None:
         """Make sure that a charge could be written now.

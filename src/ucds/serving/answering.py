@@ -76,6 +76,7 @@ class Answering:
             max_request_bytes=limits.max_request_bytes,
             signer=None if self.accounts is None else self.accounts.signer,
             budget=None if key is None else key.budget,
+            privacy=labeller.privacy,
         )
 
     async def identify(
@@ -157,7 +158,9 @@ class Answering:
         tokens = await self.accounts.pay(key, len(samples))
         known = await self.accounts.find_known(key, model, contents)
         labels = known | await self._compute(owner, samples, contents, known)
-        charge, receipt = await self.accounts.charge(key, model, contents, labels, request)
+        charge, receipt = await self.accounts.charge(
+            key, model, contents, labels, request, self.labeller.privacy
+        )
         answer = self._compose(charge.labels, contents, charge.budget, receipt)
         return answer, limit_headers(charge.budget, key.rate, tokens)
 

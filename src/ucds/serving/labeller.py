@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ucds.choices import Accelerator
+from ucds.claims import PrivacyClaim
 from ucds.data.views import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
@@ -33,6 +34,7 @@ class Labeller(Protocol):
         row_shape: shape of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
         dtype: type of the rows: uint8 for images, float32 for embeddings.
         batch_size: number of rows in every batch.
+        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Labeller(Protocol):
     row_shape: tuple[int, ...]
     dtype: npt.DTypeLike
     batch_size: int
+    privacy: PrivacyClaim | None
 
     def label(self, rows: Rows) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
@@ -74,6 +77,7 @@ class ModelLabeller:
         spec = stored.card.backbone
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
+        self.privacy = stored.card.privacy
         self.digest = state_digest(stored.model)[:32]
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)

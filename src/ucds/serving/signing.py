@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from ucds.claims import PrivacyClaim
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
 from ucds.labels.wire import Receipt, Signed
@@ -63,12 +64,13 @@ class Signer:
             raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
         return cls(key)
 
-    def receipt(self, charge: Charge, model: str) -> Receipt:
+    def receipt(self, charge: Charge, model: str, privacy: PrivacyClaim | None = None) -> Receipt:
         """Return the receipt for a charge.
 
         Args:
             charge: charge that is on disk.
             model: digest of the model that answered.
+            privacy: guarantee that the model carries; ``None`` without one.
         """
         return self.sign(
             Receipt,
@@ -77,6 +79,7 @@ class Signer:
             time=charge.time,
             model_digest=model,
             answers_digest=charge.digest,
+            privacy=privacy,
         )
 
     def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
