@@ -20,7 +20,6 @@ import torch
 from PIL import Image
 
 from ucds.backbones import Backbone, identity_backbone
-from ucds.claims import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
@@ -37,7 +36,7 @@ class FakeLabeller:
     """Rows of embeddings; the label is the first value, rounded."""
 
     name, digest, n_clusters, batch_size = "fake", "d" * 32, K, 8
-    privacy: PrivacyClaim | None = None
+    privacy: str | None = None
     row_shape: tuple[int, ...] = (WIDTH,)
     dtype: Any = np.float32
 

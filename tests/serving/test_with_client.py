@@ -61,7 +61,7 @@ def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_pat
 def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(5)], np.float32))
     signer, key, labeller = Signer.open(tmp_path / "key.pem"), ledger.add_key("anna", 100), FakeLabeller()
-    labeller.privacy = PrivacyClaim(2.0, 1e-5, "person")
+    labeller.privacy = str(PrivacyClaim(2.0, 1e-5, "person"))
     with running(labeller, ledger, signer=signer) as service:
         service.key = key
         with LabelClient(service.url, key) as client:
@@ -70,10 +70,13 @@ def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Led
     (kept,) = read_receipts(receipts_path(tmp_path / "labels.json"))
     assert kept.receipt.privacy == labeller.privacy
     assert is_authentic(kept.receipt)
-    assert not is_authentic(kept.receipt.model_copy(update={"privacy": PrivacyClaim(1.0, 1e-5, "person")}))
+    assert not is_authentic(
+        kept.receipt.model_copy(update={"privacy": str(PrivacyClaim(1.0, 1e-5, "person"))})
+    )
     with ledger.transaction() as connection:
         words = connection.execute(select(tables.audit.c.body).filter_by(kind="answered")).scalar_one()
-    assert json.loads(words)["privacy"] == {"epsilon": 2.0, "delta": 1e-5, "unit": "person"}
+    assert json.loads(words)["privacy"] == "epsilon 2.0, delta 1e-05, for each person"
+    assert PrivacyClaim.parse(labeller.privacy) == PrivacyClaim(2.0, 1e-5, "person")
     assert ledger.verify().faults == ()
 
 

@@ -116,7 +116,8 @@ def open_service(
     features = _features(both, attacker, runtime, cache)
     images = info.accepts == "images"
     subject = ServiceSubject(client, info)
-    return Opened(subject, both[0].samples, both[1].samples, images, features, info.privacy)
+    claim = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
+    return Opened(subject, both[0].samples, both[1].samples, images, features, claim)
 
 
 def _open_both(

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from ucds.claims import PrivacyClaim
+from ucds.claims import CLAIM_PATTERN
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -38,6 +38,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 Time = Annotated[str, Field(pattern=r"^[0-9T:.+-]{29}$")]
+Guarantee = Annotated[str, Field(pattern=CLAIM_PATTERN)]
 Accepts = Literal["images", "embeddings"]
 
 
@@ -91,8 +92,9 @@ class Receipt(Signed):
         model_digest: digest of the weights of the model that answered.
         answers_digest: digest of the contents asked about and their labels; see
             `ucds.labels.receipts.answers_digest`.
-        privacy: guarantee of differential privacy that the model carries; left out without one, so that
-            receipts of such models are what they always were.
+        privacy: guarantee of differential privacy that the model carries, in the form of
+            `ucds.claims.PrivacyClaim`; left out without one, so that receipts of other models are what they
+            always were.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
@@ -101,7 +103,7 @@ class Receipt(Signed):
     time: Time
     model_digest: ModelDigest
     answers_digest: Digest
-    privacy: PrivacyClaim | None = None
+    privacy: Guarantee | None = None
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -152,7 +154,8 @@ class ServiceInfo(Message):
         max_request_bytes: bytes of the longest request body.
         signer: public key of the receipts; ``None`` from a service without a ledger.
         budget: budget of the key that asks; ``None`` from a service without a ledger.
-        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
+        privacy: guarantee of differential privacy that the model carries, as in :class:`Receipt`; ``None``
+            without one.
     """
 
     model: str
@@ -166,7 +169,7 @@ class ServiceInfo(Message):
     max_request_bytes: Positive
     signer: PublicKey | None
     budget: Budget | None
-    privacy: PrivacyClaim | None = None
+    privacy: Guarantee | None = None
 
 
 class InvalidSample(Message):

@@ -12,7 +12,6 @@ from typing import TypeVar, TypeVarTuple
 
 from starlette.requests import Request
 
-from ucds.claims import PrivacyClaim
 from ucds.errors import UserError
 from ucds.labels.wire import Receipt
 from ucds.serving.checkpoints import CheckpointWriter
@@ -146,7 +145,7 @@ class Accounts:
         contents: Sequence[bytes],
         labels: Mapping[bytes, int],
         request: str,
-        privacy: PrivacyClaim | None,
+        privacy: str | None,
     ) -> tuple[Charge, Receipt | None]:
         """Charge a key for the answers to a request, and sign a receipt; see `Ledger.charge`.
 

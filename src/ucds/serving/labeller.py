@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ucds.choices import Accelerator
-from ucds.claims import PrivacyClaim
 from ucds.data.views import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
@@ -43,7 +42,7 @@ class Labeller(Protocol):
     row_shape: tuple[int, ...]
     dtype: npt.DTypeLike
     batch_size: int
-    privacy: PrivacyClaim | None
+    privacy: str | None
 
     def label(self, rows: Rows) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
@@ -77,7 +76,7 @@ class ModelLabeller:
         spec = stored.card.backbone
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
-        self.privacy = stored.card.privacy
+        self.privacy = None if stored.card.privacy is None else str(stored.card.privacy)
         self.digest = state_digest(stored.model)[:32]
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)

@@ -8,7 +8,7 @@ nothing is charged; after a crash later, the answers are kept and free when aske
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ucds.claims import PrivacyClaim
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget
@@ -207,7 +206,7 @@ class Ledger(Book):
         contents: Sequence[bytes],
         computed: Mapping[bytes, int],
         request: str | None = None,
-        privacy: PrivacyClaim | None = None,
+        privacy: str | None = None,
     ) -> Charge:
         """Charge for the answers that are new, and record that all of them are given.
 
@@ -244,7 +243,7 @@ class Ledger(Book):
             given, used = answers_digest(labels.items()), record.used + len(new)
             counts = {"asked": len(contents), "charged": len(new), "used": used}
             digests = {"digest": answers_digest(new.items()), "given": given}
-            promised = {} if privacy is None else {"privacy": asdict(privacy)}
+            promised = {} if privacy is None else {"privacy": privacy}
             told = counts | digests | promised
             writing.append("answered", key=key.number, model=model, request=request, **told)
         budget = Budget(limit=record.limit, used=used, remaining=max(0, record.limit - used))

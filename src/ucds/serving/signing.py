@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ucds.claims import PrivacyClaim
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
 from ucds.labels.wire import Receipt, Signed
@@ -64,7 +63,7 @@ class Signer:
             raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
         return cls(key)
 
-    def receipt(self, charge: Charge, model: str, privacy: PrivacyClaim | None = None) -> Receipt:
+    def receipt(self, charge: Charge, model: str, privacy: str | None = None) -> Receipt:
         """Return the receipt for a charge.
 
         Args:
