@@ -1,0 +1,394 @@
+"""What differential privacy costs a provider and its clients, and what attacks find in labels.
+
+On frozen features of Office-31 and PACS. In the grid of epsilon a domain is the client's, and all others are
+the provider's. In the audits half of the images of every domain are the provider's. Ground truth is read for
+the scores only. In the grid the noise comes from NumPy, so that the figures can be had again; in the audits
+it comes from OpenDP.
+
+    python benchmarks/privacy.py prepare DATA --backbone NAME --weights FILE --out office31.npz
+    python benchmarks/privacy.py labels office31.npz --public pacs.npz --targets webcam,dslr
+    python benchmarks/privacy.py clients office31.npz --public pacs.npz --targets webcam,dslr
+    python benchmarks/privacy.py audits office31.npz --kinds consensus,over-fitted
+    python benchmarks/privacy.py page
+
+Every cell is a line of privacy.jsonl, and the last command writes privacy.md from these lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from ucds.audit.audit import Effort, audit
+from ucds.backbones import identity_backbone
+from ucds.config import ConsensusSettings, PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.ground_truth import read_ground_truth
+from ucds.data.vectors import VectorSamples
+from ucds.data.views import VectorView
+from ucds.files import append_line, write_text_atomically
+from ucds.math.domain_transport import cluster_domains
+from ucds.math.metrics import score
+from ucds.math.privacy import rho_of
+from ucds.math.private_prototypes import learn_private_prototypes
+from ucds.math.spaces import FloatArray, unit_rows
+from ucds.source.fit import fit_source
+from ucds.target.consensus import agree
+from ucds.training.features import frozen_features
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.model_file import StoredModel, save_model
+from ucds.training.progress import Quiet
+from ucds.training.run import describe_trained
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+DELTA = 1e-5
+KINDS = (
+    "none",
+    "public",
+    *(f"epsilon {epsilon}" for epsilon in ("0", "0.5", "1", "2", "4", "8", "inf")),
+    "consensus",
+)
+EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
+RECORDS = Path(__file__).with_suffix(".jsonl")
+
+PAGE = """# What labels give away, and what privacy costs
+
+Written by `python benchmarks/privacy.py page` from `privacy.jsonl`. Frozen features of MobileNetV2, delta
+{delta}.
+
+## Accuracy of a provider's labels
+
+Percent, mean +- deviation (seeds); a client's folder, seen from its own mean. "epsilon 0" is noise alone;
+"public" are prototypes of the other data set, which has other classes; "epsilon inf" is the private algorithm
+without noise; "consensus" is the provider's default method, without privacy.
+
+{labels}
+
+## Accuracy of a client's own clustering with these labels
+
+The client uses the method `consensus`, whose guard may set the labels aside; "none" asks nobody.
+
+{clients}
+
+## What attacks find
+
+Half of the images of every domain are members. "over-fitted" has about 200 members and half as many
+prototypes; "other data" was trained on a further third of the images, so that nothing can be found out. Area
+under the curve: mean over the seeds, in brackets the lowest and highest end of the seeds' 95 % intervals.
+
+{audits}
+
+## What a copy costs
+
+Percent of other samples on which a student agrees with the provider, by number of bought labels.
+
+{prices}
+"""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Frozen features of a data set, with domains and classes as numbers."""
+
+    vectors: FloatArray
+    domain: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    def split(self, target: str) -> tuple[Features, Features]:
+        """The provider's features and the client's."""
+        chosen = self.domain == self.names.index(target)
+        return self.take(~chosen), self.take(chosen)
+
+    def take(self, mask: NDArray[np.bool_]) -> Features:
+        """Some samples, their domains numbered anew."""
+        present, domain = np.unique(self.domain[mask], return_inverse=True)
+        names = tuple(self.names[d] for d in present)
+        return Features(self.vectors[mask], domain.astype(np.int64), self.classes[mask], names)
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Compute the features of a folder of domains once, and keep them with the classes."""
+    cache = CacheOptions(options.cache)
+    encoder = EncoderOptions(options.backbone, options.weights)
+    inputs = open_for_training(options.data, "source", encoder, cache, Quiet())
+    found = frozen_features(
+        inputs.backbone, inputs.data, Runtime(accelerator="cpu"), cache.directory, batch_size=64
+    ).samples
+    truth = read_ground_truth(found)
+    assert truth is not None
+    vectors = found.read(np.arange(len(found))).numpy()
+    names = np.array(found.domain_names)
+    np.savez(options.out, vectors=vectors, domain=found.domain, classes=truth.classes, names=names)
+
+
+@lru_cache
+def load(path: Path) -> Features:
+    with np.load(path) as file:
+        vectors = np.asarray(file["vectors"], dtype=np.float32)
+        return Features(vectors, file["domain"], file["classes"], tuple(map(str, file["names"])))
+
+
+def clusters_in(features: Features) -> int:
+    return int(features.classes.max()) + 1
+
+
+def seeded_noise(seed: int) -> Callable[[NDArray[np.float64], float], NDArray[np.float64]]:
+    rng = np.random.default_rng([seed, 7])
+    return lambda values, scale: values + scale * rng.standard_normal(values.shape)
+
+
+def private_labels(source: Features, client: Features, epsilon: float, seed: int) -> NDArray[np.int64]:
+    """Labels of a client's folder, seen from its own mean, by a source with differential privacy."""
+    rho = {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA)
+    found = learn_private_prototypes(
+        source.vectors,
+        source.domain,
+        np.ones(len(source.vectors)),
+        clusters_in(client),
+        rho,
+        seeded_noise(seed),
+        np.random.default_rng(seed),
+    )
+    return label_folder(client, found.axes, found.prototypes)
+
+
+def label_folder(client: Features, axes: FloatArray, prototypes: FloatArray) -> NDArray[np.int64]:
+    unit = unit_rows(client.vectors)
+    return np.asarray(((unit - unit.mean(0)) @ axes @ prototypes).argmax(1), dtype=np.int64)
+
+
+def public_labels(public: Features, client: Features, seed: int) -> NDArray[np.int64]:
+    """Labels by prototypes from public images of other classes: epsilon is 0."""
+    unit = unit_rows(public.vectors)
+    means = np.stack([unit[public.domain == d].mean(0) for d in range(len(public.names))])
+    centred = unit_rows(unit - means[public.domain])
+    found = KMeans(clusters_in(client), n_init=1, random_state=seed).fit(centred).cluster_centers_
+    return label_folder(client, np.eye(centred.shape[1], dtype=np.float32), unit_rows(found).T)
+
+
+def make_labels(features: Features, public: Features, target: str, seed: int, kind: str) -> NDArray[np.int64]:
+    """Labels of a client: "consensus", "public", "epsilon E", or "none" for a client that asks nobody."""
+    source, client = features.split(target)
+    if kind == "public":
+        return public_labels(public, client, seed)
+    if kind.startswith("epsilon"):
+        return private_labels(source, client, float(kind.split()[1]), seed)
+    domains = [source.vectors[source.domain == d] for d in range(len(source.names))]
+    found = cluster_domains(domains, clusters_in(client), np.random.default_rng(seed))
+    return label_folder(client, found.axes, found.prototypes)
+
+
+def measure_labels(features: Features, public: Features, target: str, seed: int, kind: str) -> float:
+    """Accuracy of a provider's labels in percent."""
+    client = features.split(target)[1]
+    return accuracy(client, make_labels(features, public, target, seed, kind))
+
+
+def measure_client(features: Features, public: Features, target: str, seed: int, kind: str) -> float:
+    """Accuracy in percent of a client's own clustering with a provider's labels."""
+    client = features.split(target)[1]
+    labels = None if kind == "none" else make_labels(features, public, target, seed, kind)
+    rng, n_clusters = np.random.default_rng(seed), clusters_in(client)
+    found = agree(
+        client.vectors, n_clusters, ConsensusSettings(), rng, labels=labels, provider_clusters=n_clusters
+    )
+    return accuracy(client, found.partition)
+
+
+def accuracy(client: Features, labels: NDArray[np.int64]) -> float:
+    return 100 * score(client.classes, labels).accuracy
+
+
+def run_audit(features: Features, kind: str, seed: int) -> dict[str, Any]:
+    """Audit a model of half of the images of every domain.
+
+    Kinds: "consensus", "PCD" and "epsilon E" are ways to train; "over-fitted" has few images and half as many
+    prototypes; "other data" was trained on further images, so that nothing can be found out.
+    """
+    rng = np.random.default_rng([seed, 11])
+    part = rng.integers(0, 3 if kind == "other data" else 2, len(features.vectors))
+    members, others = part == 0, part == 1
+    if kind == "over-fitted":
+        members &= rng.random(len(members)) < 400 / len(members)
+    trained = features.take(part == 2 if kind == "other data" else members)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train(trained, kind, seed, folder / "run")
+        for side, mask in (("members", members), ("others", others)):
+            chosen = features.take(mask)
+            arrays: dict[str, Any] = {
+                domain: chosen.vectors[chosen.domain == d] for d, domain in enumerate(chosen.names)
+            }
+            np.savez(folder / f"{side}.npz", **arrays)
+        paths = [folder / name for name in ("run", "members.npz", "others.npz", "report.html")]
+        cache = CacheOptions(folder)
+        return audit(*paths, effort=EFFORT, seed=seed, accelerator="cpu", cache=cache).to_dict()
+
+
+def train(features: Features, kind: str, seed: int, run: Path) -> None:
+    backbone = identity_backbone(features.vectors.shape[1])
+    samples = VectorSamples(features.vectors, features.domain, features.names)
+    if kind == "over-fitted":  # no domain alone has as many images as there are prototypes
+        samples = VectorSamples(features.vectors)
+    data = Dataset(samples, VectorView())
+    settings: ConsensusSettings | PCDSettings = ConsensusSettings()
+    n_clusters = clusters_in(features)
+    if kind == "PCD":
+        settings = PCDSettings(tune="head")
+    elif kind == "over-fitted":
+        settings, n_clusters = ConsensusSettings(starts=1), len(features.vectors) // 2
+    elif kind.startswith("epsilon"):
+        settings = ConsensusSettings(dp_epsilon=float(kind.split()[1]))
+    session = Session(Runtime(accelerator="cpu", seed=seed), settings)
+    found = fit_source(session, backbone, data, n_clusters)
+    run.mkdir()
+    card = describe_trained(found, backbone, "source", "run")
+    save_model(run, StoredModel(card, found.model, found.proportions))
+
+
+def keep(**entries: Any) -> None:
+    """Add a line to the records, and show it."""
+    line = json.dumps(entries)
+    append_line(RECORDS, line)
+    print(line[:160], flush=True)
+
+
+def run_cells(options: argparse.Namespace) -> None:
+    features, dataset = load(options.features), options.features.stem
+    for seed, kind in product(
+        range(options.first_seed, options.first_seed + options.seeds), options.kinds.split(",")
+    ):
+        what = {"what": options.command, "dataset": dataset, "kind": kind, "seed": seed}
+        if options.command == "audits":
+            keep(**what, found=run_audit(features, kind, seed))
+            continue
+        measure = measure_labels if options.command == "labels" else measure_client
+        for target in options.targets.split(","):
+            value = measure(features, load(options.public), target, seed, kind)
+            keep(**what, target=target, accuracy=round(value, 2))
+
+
+def read_records() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RECORDS.read_text().splitlines()]
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    return "-" if not values else f"{np.mean(values):.1f} +- {np.std(values):.1f} ({len(values)})"
+
+
+def accuracy_table(records: Sequence[dict[str, Any]], what: str) -> str:
+    """Accuracy by kind of provider and by target, mean +- deviation (seeds)."""
+    chosen = [record for record in records if record["what"] == what]
+    targets = list(dict.fromkeys(record["target"] for record in chosen))
+    kinds = [kind for kind in KINDS if any(record["kind"] == kind for record in chosen)]
+    rows = [
+        [
+            kind,
+            *(
+                spread([r["accuracy"] for r in chosen if (r["kind"], r["target"]) == (kind, t)])
+                for t in targets
+            ),
+        ]
+        for kind in kinds
+    ]
+    return table(rows, ["provider", *targets])
+
+
+def audit_table(records: Sequence[dict[str, Any]]) -> str:
+    """Area under the curve by kind of model and by attack: mean over seeds, and the widest interval."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        if record["what"] == "audits":
+            groups.setdefault((record["dataset"], record["kind"]), []).append(record["found"])
+    rows = []
+    for (dataset, kind), found in groups.items():
+        attacks = [[one["membership"][i] for one in found] for i in range(3)]
+        attacks.append([one["domains"] for one in found])
+        cells = [_area([one["success"] for one in attack]) for attack in attacks]
+        at_1 = max(np.mean([one["success"]["tpr_at_1"] for one in attack]) for attack in attacks[:3])
+        rows.append([dataset, kind, str(len(found)), *cells, f"{100 * at_1:.1f}"])
+    names = ["agreement", "boundary", "shadow clusterers", "domain (25 images)", "most found at 1 % (%)"]
+    return table(rows, ["data", "model", "seeds", *names])
+
+
+def _area(found: Sequence[dict[str, Any]]) -> str:
+    low, high = min(one["auc_low"] for one in found), max(one["auc_high"] for one in found)
+    return f"{np.mean([one['auc'] for one in found]):.2f} ({low:.2f} to {high:.2f})"
+
+
+def price_table(records: Sequence[dict[str, Any]]) -> str:
+    """Agreement of students with the provider by number of bought labels, in percent."""
+    rows: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for record in records:
+        if record["what"] == "audits" and record["kind"] in ("consensus", "PCD"):
+            curve = rows.setdefault((record["dataset"], record["kind"]), {})
+            for point in record["found"]["prices"]:
+                size = min((50, 100, 200, 500, 1000), key=lambda known: abs(known - point["labels"]))
+                curve.setdefault(size if size == point["labels"] else -1, []).append(100 * point["agreement"])
+    sizes = (50, 100, 200, 500, -1)
+    lines = [
+        [*key, *(f"{np.mean(curve[n]):.0f}" if n in curve else "-" for n in sizes)]
+        for key, curve in rows.items()
+    ]
+    return table(lines, ["data", "model", "50", "100", "200", "500", "all (667)"])
+
+
+def write_page(options: argparse.Namespace) -> None:
+    records = read_records()
+    text = PAGE.format(
+        delta=f"{DELTA:g}",
+        labels=accuracy_table(records, "labels"),
+        clients=accuracy_table(records, "clients"),
+        audits=audit_table(records),
+        prices=price_table(records),
+    )
+    write_text_atomically(RECORDS.with_suffix(".md"), text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("prepare")
+    making.add_argument("data", type=Path)
+    making.add_argument("--backbone", required=True)
+    making.add_argument("--weights", required=True)
+    making.add_argument("--cache", type=Path)
+    making.add_argument("--out", type=Path, required=True)
+    making.set_defaults(run=prepare)
+    for name in ("labels", "clients", "audits"):
+        cells = commands.add_parser(name)
+        cells.add_argument("features", type=Path)
+        cells.add_argument("--public", type=Path)
+        cells.add_argument("--targets", default="")
+        cells.add_argument("--kinds", default=",".join(KINDS))
+        cells.add_argument("--seeds", type=int, default=5)
+        cells.add_argument("--first-seed", type=int, default=0)
+        cells.set_defaults(run=run_cells)
+    commands.add_parser("page").set_defaults(run=write_page)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
