@@ -68,9 +68,14 @@ class ClusterNumber:
     separation: tuple[float, ...]
 
     @property
+    def scores(self) -> list[float]:
+        """Score of each candidate: the product of its stability and its separation."""
+        return [a * b for a, b in zip(self.stability, self.separation, strict=True)]
+
+    @property
     def clear(self) -> bool:
         """Whether any number stands out; the samples may have no clear groups otherwise."""
-        return max(a * b for a, b in zip(self.stability, self.separation, strict=True)) >= CLEAR
+        return max(self.scores) >= CLEAR
 
 
 def most_clusters(n_samples: int, wanted: int | None = None) -> int:

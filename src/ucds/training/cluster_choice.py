@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
-from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, Interrupted, UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
 from ucds.training.features import frozen_features
@@ -55,9 +56,9 @@ def settle_clusters(
     if isinstance(asked, int):
         return asked
     runtime = session.runtime
-    known = None if runtime.folder is None else _read_number(runtime.folder.path / CLUSTERS_FILE)
-    if (number := runtime.broadcast(known)) is not None:
-        return number
+    known = None if runtime.folder is None else read_choice(runtime.folder.path)
+    if (known := runtime.broadcast(known)) is not None:
+        return known.number
     rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
     different = min(len({data.samples.keys[i] for i in of_domain}) for of_domain in rows)
     high = _largest(asked, different)
@@ -75,9 +76,22 @@ def settle_clusters(
     return found.number
 
 
-def _read_number(path: Path) -> int | None:
-    """Return the number that an earlier start of a run has chosen."""
-    return int(json.loads(path.read_text(encoding="utf-8"))["number"]) if path.exists() else None
+def read_choice(run: Path) -> ClusterNumber | None:
+    """Read the evidence that a run folder holds for its number of clusters; ``None`` if it holds none.
+
+    Raises:
+        DamagedFileError: the file of the evidence cannot be read.
+    """
+    path = run / CLUSTERS_FILE
+    if not path.exists():
+        return None
+    try:
+        found = _EVIDENCE.validate_json(path.read_bytes())
+        if not len(found.candidates) == len(found.stability) == len(found.separation) > 0:
+            raise ValueError
+    except (OSError, ValueError):
+        raise DamagedFileError(f"{path} is damaged: delete it, and the number is chosen anew") from None
+    return found
 
 
 def _largest(asked: ClusterRange, n_samples: int) -> int:
@@ -126,3 +140,6 @@ def _report(session: Session[ModelSettings], found: ClusterNumber, asked: int | 
     if runtime.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}
         write_text_atomically(runtime.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")
+
+
+_EVIDENCE = TypeAdapter(ClusterNumber)

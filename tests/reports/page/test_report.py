@@ -45,6 +45,32 @@ def test_the_page_holds_the_clusters_that_predict_finds(
     assert data["cluster"] == sorted(data["cluster"])
 
 
+def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(client, run)
+    assert 'id="number"' not in ucds.report(run, accelerator="cpu").path.read_text()
+    evidence: dict[str, Any] = {"asked": "2..5", "number": 3, "low": 3, "high": 4, "candidates": [2, 3, 4, 5]}
+    evidence |= {"stability": [0.5, 0.9, 0.8, 0.4], "separation": [0.2, 0.5, 0.5, 0.3], "clear": True}
+    (run / "clusters.json").write_text(json.dumps(evidence))
+    done = ucds.report(run, accelerator="cpu")
+    page = done.path.read_text()
+    assert "The number of clusters, 3, was chosen among 2 to 5; 3 to 4 are plausible." in done.summary
+    assert "Why 3 clusters" in text_of(page)
+    assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
+    assert 'points="0.0,108.0 106.7,66.0 213.3,72.0 320.0,105.6"' in page  # the score
+    assert '<rect class="plausible" x="106.7" y="0" width="106.6"' in page
+    assert not any("No number of clusters stands out" in line for line in done.warnings)
+    evidence["separation"] = [0.2, 0.3, 0.3, 0.2]
+    (run / "clusters.json").write_text(json.dumps(evidence))
+    assert any(
+        "No number of clusters stands out" in line for line in ucds.report(run, accelerator="cpu").warnings
+    )
+    for damage in ("[]", '{"number": 3}', json.dumps(evidence | {"candidates": [2]})):
+        (run / "clusters.json").write_text(damage)
+        with pytest.raises(ucds.DamagedFileError, match=r"clusters.json is damaged: delete it"):
+            ucds.report(run, accelerator="cpu")
+
+
 def test_the_page_needs_nothing_but_itself(page_file: Path) -> None:
     page = page_file.read_text()
     assert re.findall(r'(?:src|href)="(?!#|data:)([^"]*)"', page) == []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ucds.math.cluster_number import ClusterNumber
 from ucds.reports.page.record import Curves
 
 WIDTH, HEIGHT = 320.0, 120.0
@@ -126,3 +127,49 @@ def draw_bars(sizes: Sequence[int], estimated: Sequence[float]) -> Bars:
         for number, (size, estimate) in enumerate(zip(sizes, estimated, strict=True))
     ]
     return Bars(bars, _STEP * 0.8, _STEP * len(bars), level(1 / len(bars)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The evidence for a number of clusters.
+
+    Attributes:
+        stability: points of the line of the stability, as SVG writes them.
+        separation: points of the line of the separation.
+        score: points of the line of the score.
+        chosen: place of the chosen number.
+        low: left edge of the interval.
+        width: width of the interval.
+        rows: number, stability, separation and score of each candidate, in words.
+    """
+
+    stability: str
+    separation: str
+    score: str
+    chosen: float
+    low: float
+    width: float
+    rows: list[tuple[int, str, str, str]]
+
+
+def draw_choice(found: ClusterNumber) -> Choice:
+    """Lay out stability, separation and score over the numbers of clusters; heights are 0 to 1."""
+    first, last = found.candidates[0], found.candidates[-1]
+
+    def across(k: int) -> float:
+        return round(WIDTH * (k - first) / max(last - first, 1), 1)
+
+    def line(values: Sequence[float]) -> str:
+        points = zip(found.candidates, values, strict=True)
+        return " ".join(f"{across(k):.1f},{HEIGHT * (1 - min(value, 1)):.1f}" for k, value in points)
+
+    columns = zip(found.candidates, found.stability, found.separation, found.scores, strict=True)
+    return Choice(
+        stability=line(found.stability),
+        separation=line(found.separation),
+        score=line(found.scores),
+        chosen=across(found.number),
+        low=across(found.low),
+        width=round(max(across(found.high) - across(found.low), 2.0), 1),
+        rows=[(k, f"{a:.2f}", f"{b:.2f}", f"{c:.2f}") for k, a, b, c in columns],
+    )

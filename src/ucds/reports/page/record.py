@@ -10,7 +10,9 @@ from typing import Any
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import parse_json
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.cluster_number import ClusterNumber
 from ucds.target.consensus import STABILITY_FILE, TRANSFER_FILE
+from ucds.training.cluster_choice import read_choice
 from ucds.training.run_folder import LABELS_FILE
 
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
@@ -27,6 +29,7 @@ class RunRecord:
         transfer: use of these labels, with the evidence.
         stability: agreement of the vote repeated in parts, and whether it is so low that the clusters are
             in doubt.
+        choice: evidence for the number of clusters; ``None`` if the number was given.
         curves: losses and evaluations in the course of training.
     """
 
@@ -34,6 +37,7 @@ class RunRecord:
     labels: ClusterLabels | None
     transfer: dict[str, Any] | None
     stability: dict[str, Any] | None
+    choice: ClusterNumber | None
     curves: Curves
 
     @property
@@ -63,6 +67,7 @@ def read_record(run: Path) -> RunRecord:
         ClusterLabels.load(labels) if labels.exists() else None,
         _read_json(run / TRANSFER_FILE),
         _read_json(run / STABILITY_FILE),
+        read_choice(run),
         _read_curves(run / "log.jsonl"),
     )
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
 from ucds.reports.canvas import COLOURS, DARK_COLOURS
-from ucds.reports.page.charts import draw_bars, draw_curves
+from ucds.reports.page.charts import draw_bars, draw_choice, draw_curves
 from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
@@ -66,6 +66,8 @@ def render(
         cards=_cards(findings),
         uniform=f"{1 / findings.n_clusters:.1%}",
         bars=draw_bars(findings.sizes.tolist(), proportions),
+        choice=record.choice,
+        drawn_choice=None if record.choice is None else draw_choice(record.choice),
         transfer=_transfer(record),
         confusion=_confusion(findings),
         curves=draw_curves(record.curves),

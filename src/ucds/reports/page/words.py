@@ -30,6 +30,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         f"{total:,} {what} in {len(filled)} clusters. "
         f"The largest has {filled.max():,}, the smallest {filled.min():,}.",
         _certainty(findings, what),
+        *_choice(record),
         *_stability(record),
         *_labels(findings, record, what),
     ]
@@ -70,6 +71,10 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             "The clusters depend on chance: repeating the vote of clusterings in parts gives other clusters. "
             "Fewer clusters, or another encoder, may help."
         )
+    if record.choice is not None and not record.choice.clear:
+        warnings.append(
+            "No number of clusters stands out. Choose one by what you need, or try another encoder."
+        )
     if total < SAMPLES_TO_TELL * k:
         warnings.append(
             f"{total:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
@@ -92,6 +97,16 @@ def _certainty(findings: Findings, what: str) -> str:
         f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
         f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}."
     )
+
+
+def _choice(record: RunRecord) -> Sequence[str]:
+    found = record.choice
+    if found is None:
+        return []
+    return [
+        f"The number of clusters, {found.number}, was chosen among {found.candidates[0]} to "
+        f"{found.candidates[-1]}; {found.low} to {found.high} are plausible."
+    ]
 
 
 def _stability(record: RunRecord) -> Sequence[str]:

@@ -1,0 +1,213 @@
+"""How well `--clusters auto` finds the number of classes, in blobs and in domains with class folders.
+
+For each task and seed it records the number that was chosen, its interval, and the seconds of processor time
+that the choice took, one line of JSON each. Tasks that have a record already are left out, so that the work
+can be done in pieces; the page is written anew from all records each time.
+
+    python benchmarks/cluster_number.py [DATA ...] [--backbone NAME --weights FILE] [--cache DIR] [--seeds 5]
+
+DATA is a data set's folder, with one folder a domain and in it one a class. Without any, blobs are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ucds.data.ground_truth import read_ground_truth
+from ucds.math.cluster_number import choose_cluster_number, most_clusters
+from ucds.math.spaces import make_spaces
+from ucds.math.vote import resample, vote
+from ucds.training.features import frozen_features
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+
+Vectors = NDArray[np.float32]
+
+BLOBS = (3, 5, 8, 12, 20, 30, 40)
+SUBSET = 10  # classes of a domain that has more than twice as many
+TIMED = 500  # samples at most of a consensus that is timed
+RECORDS = Path(__file__).with_suffix(".jsonl")
+CHOSEN_ON = ("blobs", "webcam", "photo")
+"""Tasks on which the constants of the method were chosen, by the beginning or the end of their names."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One choice of a number of clusters."""
+
+    task: str
+    seed: int
+    samples: int
+    truth: int
+    number: int
+    low: int
+    high: int
+    clear: bool
+    seconds: float
+    consensus_seconds: float | None
+
+    @property
+    def error(self) -> float:
+        """Difference from the number of classes, as a share of it."""
+        return abs(self.number - self.truth) / self.truth
+
+    @property
+    def covers(self) -> bool:
+        """Whether the interval holds the number of classes."""
+        return self.low <= self.truth <= self.high
+
+
+def blobs(k: int, seed: int) -> tuple[Vectors, NDArray[np.int64]]:
+    """Twenty to eighty embeddings a cluster, of which the directions of the clusters take up a small part."""
+    rng = np.random.default_rng(seed)
+    centres, truth = rng.normal(size=(k, 512)) / 4, rng.integers(k, size=max(200, 20 * k))
+    noise = 1.2 / np.sqrt(1 + np.arange(512) / 16) * rng.normal(size=(len(truth), 512))
+    return (centres[truth] + noise).astype(np.float32), truth
+
+
+def domains_of(
+    path: Path, encoder: EncoderOptions, cache: Path | None
+) -> Iterator[tuple[str, Vectors, NDArray[np.int64]]]:
+    """Features and classes of each domain of a data set."""
+    inputs = open_for_training(path, "source", encoder, CacheOptions(cache), Quiet())
+    data = frozen_features(
+        inputs.backbone, inputs.data, Runtime(accelerator="cpu"), CacheOptions(cache).directory, batch_size=64
+    )
+    truth = read_ground_truth(inputs.data.samples)
+    if truth is None:
+        raise SystemExit(f"{path} has no class folders")
+    for number, name in enumerate(data.samples.domain_names):
+        rows = np.flatnonzero(data.samples.domain == number)
+        yield f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows]
+
+
+def tasks_of(
+    name: str, vectors: Vectors, classes: NDArray[np.int64], seed: int
+) -> Iterator[tuple[str, Vectors, NDArray[np.int64]]]:
+    """The domain itself, and ten of its classes drawn by the seed if it has many."""
+    yield name, vectors, classes
+    if len(np.unique(classes)) > 2 * SUBSET:
+        kept = np.isin(classes, np.random.default_rng(seed).choice(np.unique(classes), SUBSET, replace=False))
+        yield f"{name}, {SUBSET} classes", vectors[kept], classes[kept]
+
+
+def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) -> Record:
+    """Choose a number; with the first seed, also time a consensus of few samples, with the true number."""
+    started = time.process_time()
+    found = choose_cluster_number([vectors], 2, most_clusters(len(vectors)), np.random.default_rng(seed))
+    seconds, truth = time.process_time() - started, len(np.unique(classes))
+    other = None
+    if seed == 0 and len(vectors) <= TIMED:
+        started, rng = time.process_time(), np.random.default_rng(seed)
+        agreed = vote(make_spaces(vectors, truth), truth, rng)
+        votes = [one for space in agreed.spaces for one in space]
+        resample(votes, None, 0.0, agreed.partition, truth, rng)
+        other = round(time.process_time() - started, 2)
+    figures = (len(vectors), truth, found.number, found.low, found.high, found.clear, round(seconds, 2))
+    return Record(task, seed, *figures, other)
+
+
+def page(records: list[Record]) -> str:
+    """Write the tables of all records."""
+    confirmed = [one for one in records if not is_chosen_on(one.task)]
+    groups = {
+        "all": records,
+        "constants chosen on (*)": [one for one in records if is_chosen_on(one.task)],
+        "confirmed on": confirmed,
+        "confirmed on, where a number stands out": [one for one in confirmed if one.clear],
+    }
+    sums = [
+        f"| {name} | {len(own)} | {median(one.error for one in own):.0%} "
+        f"| {sum(one.covers for one in own) / len(own):.0%} |"
+        for name, own in groups.items()
+        if own
+    ]
+    tasks = dict.fromkeys(one.task for one in records)
+    rows = [row(task, [one for one in records if one.task == task]) for task in tasks]
+    return INTRODUCTION + "\n".join(sums) + HEAD + "\n".join(rows) + "\n"
+
+
+INTRODUCTION = """# The number of clusters that is chosen
+
+Made by `python benchmarks/cluster_number.py` from `cluster_number.jsonl`; not edited by hand. How the number
+is chosen: [docs/clusters.md](../docs/clusters.md).
+
+| tasks | choices | median error | interval holds the truth |
+| --- | ---: | ---: | ---: |
+"""
+
+HEAD = """
+
+A row is a task. A seed draws the blobs or the classes, and the parts of the samples. "Clear" counts the seeds
+without the warning that no number stands out. Seconds are processor time of the choice. The ratio is to one
+consensus of the method on the same samples (vote and stability), which training needs anyway.
+
+| task | samples | classes | chosen | interval | median error | holds the truth | clear | seconds | ratio |
+| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def row(task: str, own: list[Record]) -> str:
+    """Write the line of one task."""
+    ratios = [one.seconds / one.consensus_seconds for one in own if one.consensus_seconds]
+    cells = [
+        task + " *" * is_chosen_on(task),
+        f"{round(median(one.samples for one in own)):,}",
+        str(own[0].truth),
+        ", ".join(str(one.number) for one in own),
+        ", ".join(f"{one.low}-{one.high}" for one in own),
+        f"{median(one.error for one in own):.0%}",
+        f"{sum(one.covers for one in own)} of {len(own)}",
+        f"{sum(one.clear for one in own)} of {len(own)}",
+        f"{median(one.seconds for one in own):.1f}",
+        f"{median(ratios):.1f}" if ratios else "",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def is_chosen_on(task: str) -> bool:
+    """Whether constants were chosen on a task."""
+    return task.startswith(CHOSEN_ON) or task.removesuffix(f", {SUBSET} classes").endswith(CHOSEN_ON)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure how well the number of clusters is chosen.")
+    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets; blobs if there are none")
+    parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
+    parser.add_argument("--weights", default="default", help="its weights")
+    parser.add_argument("--cache", type=Path, help="folder of the cache")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    options = parser.parse_args()
+    encoder = EncoderOptions(options.backbone, options.weights)
+    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
+    records = [Record(**json.loads(line)) for line in lines]
+    known = {(one.task, one.seed) for one in records}
+    domains = [one for path in options.data for one in domains_of(path, encoder, options.cache)]
+    with threadpool_limits(1):
+        for seed in range(options.seeds):
+            tasks = [one for domain in domains for one in tasks_of(*domain, seed)]
+            if not domains:
+                tasks = [(f"blobs in {k}", *blobs(k, seed)) for k in BLOBS]
+            for task, vectors, classes in tasks:
+                if (task, seed) in known:
+                    continue
+                records.append(measure(task, vectors, classes, seed))
+                print(records[-1], flush=True)
+                with RECORDS.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(records[-1])) + "\n")
+    RECORDS.with_suffix(".md").write_text(page(records), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
