@@ -204,22 +204,40 @@ def _cluster(
     shares = agreed.stability.shares
     if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
-        shares = _corrected(agreed, vectors, corrections)
+        shares = correct(agreed, vectors, corrections)
+    return describe_clusters(vectors, shares, session.settings.bottleneck_width, time.monotonic() - started)
+
+
+def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
+    """Make the axes and prototypes of a model that starts from given clusters.
+
+    Args:
+        vectors: ``(n, d)`` features of one domain.
+        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+        width: largest number of axes.
+        seconds: time that the search for the clusters took.
+    """
     mean = unit_rows(vectors).mean(0)
-    axes, _ = principal_axes(centre(vectors), session.settings.bottleneck_width)
+    axes, _ = principal_axes(centre(vectors), width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
-    return FeatureClusters(
-        axes,
-        mean,
-        unit_rows(shares.T @ projected).T,
-        shares.mean(0, keepdims=True),
-        shares,
-        time.monotonic() - started,
-    )
+    prototypes = unit_rows(shares.T @ projected).T
+    return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
 
 
-def _corrected(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> FloatArray:
-    """Correct the clusters, and return the shares that follow from them."""
+def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> FloatArray:
+    """Correct the clusters of a vote, and return the shares that follow from them.
+
+    Args:
+        agreed: result of the vote.
+        vectors: ``(n, d)`` features of the same samples.
+        corrections: groups of samples that belong together or apart.
+
+    Returns:
+        ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+
+    Warns:
+        UcdsWarning: some corrections cannot be met.
+    """
     shares = agreed.stability.shares
     partition = constrain(agreed.partition, centre(vectors), corrections, shares.shape[1])
     count, given = unmet(partition, corrections), len(corrections.together + corrections.apart)
