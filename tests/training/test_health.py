@@ -63,15 +63,15 @@ def test_one_cluster_is_healthy() -> None:
     ("active", "n_clusters", "n", "words"),
     [
         (4, 4, 100, None),
-        (3, 4, 100, "1 of 4 clusters are empty"),
+        (3, 4, 100, "1 of 4 clusters is empty"),
         (2, 4, 100, "2 of 4 clusters are empty"),  # exactly half is not collapsed
         (1, 4, 100, "collapsed: only 1 of 4"),
         (1, 3, 100, "collapsed: only 1 of 3"),
-        (2, 3, 100, "1 of 3 clusters are empty"),
+        (2, 3, 100, "1 of 3 clusters is empty"),
         (3, 10, 3, None),  # three samples fill three clusters at most
         (2, 10, 3, None),  # in so few samples a living cluster may well be empty
         (9, 10, 79, None),
-        (9, 10, 80, "1 of 10 clusters are empty"),
+        (9, 10, 80, "1 of 10 clusters is empty"),
         (1, 10, 3, "collapsed"),
     ],
 )

@@ -67,7 +67,8 @@ class Evaluation:
                 "clusters are in use; try a lower learning rate, fewer clusters or another seed"
             )
         if self.active_clusters < fillable and len(self.labels) >= SAMPLES_TO_TELL * self.n_clusters:
-            return f"{self.n_clusters - self.active_clusters} of {self.n_clusters} clusters are empty"
+            empty = self.n_clusters - self.active_clusters
+            return f"{empty} of {self.n_clusters} clusters {'is' if empty == 1 else 'are'} empty"
         return None
 
 

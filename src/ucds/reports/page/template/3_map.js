@@ -51,8 +51,10 @@ function drawMap() {
     pen.strokeStyle = paper;
     pen.fillStyle = ink;
     const label = state.names[k] || String(k);
-    pen.strokeText(label, x + 10, y - 6);
-    pen.fillText(label, x + 10, y - 6);
+    const width = pen.measureText(label).width;
+    const left = x + 10 + width > canvas.clientWidth ? x - 10 - width : x + 10; // whole at the right edge too
+    pen.strokeText(label, left, y - 6);
+    pen.fillText(label, left, y - 6);
   });
   if (current >= 0) {
     const [x, y] = place(DATA.x[current], DATA.y[current]);
