@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import ucds
+from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -39,6 +40,24 @@ def images(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(256, size=(40, 40, 3), dtype=np.uint8)).save(path)
     return tmp_path / "images"
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int]] = []
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.begun.append((title, total))
+
+
+def test_of_several_domains_only_the_one_asked_for_is_decoded(tmp_path: Path, images: Path) -> None:
+    out, listener = tmp_path / "run", Listener()
+    cache = ucds.CacheOptions(tmp_path / "cache")
+    ucds.train_target(
+        images, out, n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU, cache=ucds.CacheOptions()
+    )
+    ucds.predict(out, images / "a", accelerator="cpu", cache=cache, reporter=listener)
+    assert listener.begun == [("decode images", 1), ("compute features", 1)]
 
 
 def test_the_function_and_the_command_write_the_same_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.progress import Quiet
 
 K = 3
 PIXELS = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
@@ -55,6 +57,21 @@ def of_vectors(tmp_path: Path) -> Model:
 def of_images(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
     backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
     return made(backbone, tmp_path / "cache", tune=request.param)
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int]] = []
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.begun.append((title, total))
+
+
+def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, of_vectors: Model) -> None:
+    listener = Listener()
+    replace(of_images, reporter=listener).predict(np.repeat(PIXELS, 20, axis=0))  # two batches
+    replace(of_vectors, reporter=listener).predict(VECTORS)
+    assert listener.begun == [("predict", 2)]
 
 
 def centred(vectors: np.ndarray, model: Model) -> np.ndarray:

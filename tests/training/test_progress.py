@@ -64,7 +64,7 @@ def lines_of(
 
 
 def test_lines_come_about_ten_times(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    lines = lines_of(range(1, 1001), 1000, capsys, clock, each=0.05)
+    lines = lines_of(range(1, 1001), 1000, capsys, clock, each=0.06)
     assert [line.split()[1] for line in lines] == [f"{i}00/1000" for i in range(1, 11)]
     assert re.fullmatch(r"stage 100/1000 loss 0\.1235 clusters 4 \(\d+ s left\)", lines[0])
     assert lines[-1].endswith("(0 s left)")

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
+from ucds.math.watch import unwatched
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
@@ -76,7 +77,9 @@ def model_outputs(
         model = model.head()
     if recentred:
         model = recentre(model, data)
-    return outputs(model, data.samples, data.view, runtime, batch_size)
+    slow = len(data.view.input_shape) > 1  # images go through the encoder; features take no time
+    watch = runtime.watch if slow else unwatched
+    return outputs(model, data.samples, data.view, runtime, batch_size, watch=watch)
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:

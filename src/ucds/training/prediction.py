@@ -12,6 +12,7 @@ from torch import Tensor
 from ucds.data.samples import Samples
 from ucds.data.views import View
 from ucds.errors import InputError
+from ucds.math.watch import Watch, count_parts, unwatched
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.runtime import Runtime
 
@@ -73,18 +74,26 @@ def finite(outputs: Tensor) -> Tensor:
 
 
 def outputs(
-    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int
+    model: ClusteringModel,
+    samples: Samples,
+    view: View,
+    runtime: Runtime,
+    batch_size: int,
+    *,
+    watch: Watch = unwatched,
 ) -> ModelOutput:
     """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`predict`.
+
+    The argument ``watch`` is told after each batch.
 
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
-    both = finite(
-        _gather(
-            lambda inputs: torch.cat(model(inputs), dim=1).float(), model, samples, view, runtime, batch_size
-        )
-    )
+
+    def compute(inputs: Tensor) -> Tensor:
+        return torch.cat(model(inputs), dim=1).float()
+
+    both = finite(_gather(compute, model, samples, view, runtime, batch_size, watch))
     return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
 
 
@@ -95,14 +104,16 @@ def _gather(
     view: View,
     runtime: Runtime,
     batch_size: int,
+    watch: Watch = unwatched,
 ) -> Tensor:
     n = len(samples)
     size = -(-n // runtime.processes)
     # All processes predict equally many samples; the surplus repeats samples and is cut off again.
     mine = (np.arange(size) + runtime.rank * size) % n
     with evaluation_mode(model), runtime.autocast():
-        parts = [
-            compute(view.test(samples.read(mine[start : start + batch_size]).to(runtime.device)))
-            for start in range(0, size, batch_size)
-        ]
+        advance, parts = count_parts(watch, "predict", -(-size // batch_size)), []
+        for start in range(0, size, batch_size):
+            raw = samples.read(mine[start : start + batch_size]).to(runtime.device)
+            parts.append(compute(view.test(raw)))
+            advance()
         return runtime.pool(torch.cat(parts))[:n]

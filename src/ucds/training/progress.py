@@ -15,7 +15,7 @@ from rich.table import Column
 STARTING, WORKING = "starting", "working"
 """Titles of the time in which the length of the work is not known."""
 
-_SHORT = 1.0  # seconds of work that a log file needs one line for, at its end
+_SHORT = 5.0  # seconds of work that a log file needs one line for, at its end
 _LONG = 60.0  # seconds of work from which on an estimate is given before it
 _MEASURED = 3.0  # seconds after which a speed is worth telling
 
