@@ -42,10 +42,10 @@ def evaluate_command(
 @options.expand
 def demo_command(
     output: options.OutputGroup,
-    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
-    """See the whole story in a minute: handwritten digits in four styles, and every method on them."""
+    """See the whole story in a minute: two clinics sort handwritten digits, with the help of a provider."""
     reporter = output.reporter()
     from ucds.demo.story import run_demo
 

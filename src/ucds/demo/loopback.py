@@ -1,4 +1,4 @@
-"""Runs a label service in a process of its own, on this machine, and asks it over HTTP."""
+"""Runs a label service in a process of its own, on this machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ucds.errors import ServiceUnavailableError
-from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.query import query_labels
-from ucds.labels.questions import open_questions
 
 _READY = "listening on "
 
@@ -55,12 +51,6 @@ def label_service(run: Path, key: str) -> Iterator[Loopback]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-
-
-def ask(service: Loopback, images: Path, out: Path) -> ClusterLabels:
-    """Have a service label a folder of images, as ``ucds query`` does."""
-    with LabelClient(service.url, service.key) as client:
-        return query_labels(client, open_questions(images), out)
 
 
 def _wait_for_address(process: subprocess.Popen[str]) -> str:

@@ -1,99 +1,91 @@
-"""The demo: three styles of handwriting help to cluster a fourth, with the methods of the package.
+"""The demo: two clinics sort handwritten digits, each alone and with the help of a provider.
 
-The provider's model is served over HTTP on loopback by a process of its own. The client sees labels only, and
-pays for them with a key that has a budget.
+The labels decide where the small clinic's own clusterings are divided; the guard of the large one sets them
+aside. The paper's methods follow, for comparison. The demo ends with a report to open.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.backbones import Backbone, build_backbone
+from ucds.backbones import build_backbone
 from ucds.backbones.oriented_edges import NAME as BACKBONE
-from ucds.config import ConsensusSettings, PCDSettings
+from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
-from ucds.demo.digits import STYLES, write_digits
-from ucds.demo.loopback import ask, label_service, make_key
+from ucds.demo import text
+from ucds.demo.clinics import LARGE, N_CLUSTERS, PROVIDER, SMALL, TARGET, Place, Visit, draw, visit_both
+from ucds.demo.digits import STYLES
 from ucds.errors import InputError
-from ucds.experiments.methods import METHODS, PAPER_METHODS, run_methods
-from ucds.experiments.pipeline import Outcome, Task, TaskOptions
+from ucds.experiments.methods import PAPER_METHODS, run_methods
+from ucds.experiments.pipeline import FEATURE_BATCH, Outcome, Task, TaskOptions
 from ucds.files import write_text_atomically
 from ucds.math.metrics import match_clusters, proportions_by_class, score
 from ucds.reports import figures, tsne
 from ucds.reports.canvas import require_matplotlib
-from ucds.serving.ledger import Ledger
-from ucds.training.inputs import stored_size, view_for
-from ucds.training.model_file import StoredModel, save_model
-from ucds.training.prediction import encode
-from ucds.training.prepare import TrainedModel
+from ucds.reports.page.report import report
+from ucds.training.features import frozen_features
+from ucds.training.inputs import CacheOptions, stored_size, view_for
+from ucds.training.loaded import load
 from ucds.training.progress import Reporter
-from ucds.training.run import describe_trained
 from ucds.training.runtime import Runtime
 
-TARGET = "neon"
-PROVIDER, LABELS = "provider", "labels.json"
-N_CLUSTERS = 10
-SETTINGS = (PCDSettings(tune="head"), ConsensusSettings())
+SETTINGS = (PCDSettings(tune="head"),)
 
-DEMO_METHODS = (*PAPER_METHODS, "consensus-alone", "consensus")
-
-NAMES = {
-    "kmeans": "frozen k-means",
-    "po": "PO   pre-trained only",
-    "so": "SO   source only",
-    "to": "TO   target only",
-    "ao": "AO   adaptation only",
-    "pcd": "PCD  all three stages",
-    "consensus-alone": "consensus, no provider",
-    "consensus": "consensus",
-}
+_OURS = {"digits", "small-clinic-images", "cache", "runs", "metrics.json", "figures"}
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, run every method with ``neon`` as target, and write figures and metrics.
+    """Draw the digits, let both clinics cluster theirs, and write reports, figures and metrics.
 
     Args:
-        out: folder for ``digits/`` (the pictures), ``provider/`` (model and ledger of the consensus method's
-            provider), ``labels.json`` (its labels), ``metrics.json`` and ``figures/``. What an earlier demo
-            left there is written again.
+        out: folder for ``digits/`` (the pictures), ``small-clinic-images/`` (a part of them), ``runs/``
+            (models and reports), ``metrics.json`` and ``figures/``. What an earlier demo left there is
+            written again.
         seed: seed of every random choice but the drawing.
         reporter: receives progress messages.
 
     Returns:
-        A table for the terminal.
+        What the demo found, for the terminal.
 
     Raises:
         InputError: ``out`` holds other things than a demo, or matplotlib is not installed.
     """
     check_folder(out)
     require_matplotlib()
-    write_digits(out / "digits")
+    place = Place(out, seed, reporter)
+    draw(place)
+    visits = visit_both(place)
+    reporter.say("the paper's methods on the pictures of the large clinic")
     data = open_digits(out)
-    task = demo_task(data)
     options = TaskOptions(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
-    outcomes = list(run_methods(task, options, DEMO_METHODS, ask=partial(_ask_service, out, task)))
-    # The classes are read only here, after every method has given its clustering.
+    outcomes = list(run_methods(demo_task(data), options, PAPER_METHODS))
     truth = read_ground_truth(data.samples)
     assert truth is not None
-    classes = truth.classes[_is_target(data.samples)]
-    metrics = compute_metrics(outcomes, classes, seed)
+    metrics = compute_metrics(visits, outcomes, truth.classes[_is_target(data.samples)], seed)
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    reporter.say("drawing figures")
-    _draw(out / "figures", data.samples, outcomes, classes, truth, seed)
+    _draw_figures(place, data.samples, truth)
+    for clinic in (LARGE, SMALL):
+        page = report(
+            place.run(clinic), accelerator="cpu", cache=CacheOptions(out / "cache"), reporter=reporter
+        )
     return "\n".join(
-        [*format_table(metrics), "", *_ledger(out), f"Pictures, figures and metrics are in {out}."]
+        [
+            *text.describe_clinics(visits),
+            *text.describe_methods(metrics["methods"]),
+            *text.describe_ledger(place.run(PROVIDER)),
+            f"Pictures, figures, models and metrics are in {out}.",
+            f"Open {page.path} in a browser: it shows what the small clinic found.",
+        ]
     )
 
 
@@ -105,8 +97,7 @@ def check_folder(out: Path) -> None:
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: choose another --out")
-    ours = {"digits", "cache", "metrics.json", "figures", PROVIDER, LABELS}
-    if out.exists() and any(entry.name not in ours for entry in out.iterdir()):
+    if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
         raise InputError(f"{out} holds other things than a demo: choose another --out")
 
 
@@ -133,22 +124,17 @@ def _is_target(samples: Samples) -> NDArray[np.bool_]:
     return target
 
 
-def _ask_service(out: Path, task: Task, found: TrainedModel, backbone: Backbone) -> NDArray[np.int64]:
-    """Serve the provider's model, and have it label each of the client's pictures over HTTP."""
-    run, answers = out / PROVIDER, out / LABELS
-    shutil.rmtree(run, ignore_errors=True)
-    answers.unlink(missing_ok=True)
-    card = describe_trained(found, backbone, "source", "three styles")
-    save_model(run, StoredModel(card, found.model, found.proportions))
-    key = make_key(run, "clinic", len(task.target.samples))
-    with label_service(run, key) as service:
-        labels = ask(service, out / "digits" / TARGET, answers)
-    asked = tuple(name.removeprefix(f"{TARGET}/") for name in task.target.samples.ids)
-    return labels.align(asked).labels
+def compute_metrics(
+    visits: Mapping[str, Visit], outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int
+) -> dict[str, Any]:
+    """Collect what became of both clinics, and score the paper's methods.
 
-
-def compute_metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int) -> dict[str, Any]:
-    """Score the outcomes of all methods of the demo against the classes ``(n,)`` of the target samples."""
+    Args:
+        visits: results of both clinics, by name.
+        outcomes: outcomes of the paper's methods on the pictures of the large clinic.
+        classes: ``(n,)`` class of each of these pictures.
+        seed: seed of the demo.
+    """
     methods = {}
     for outcome in outcomes:
         found = score(outcome.labels, classes)
@@ -163,41 +149,42 @@ def compute_metrics(outcomes: Sequence[Outcome], classes: NDArray[np.int64], see
         "target": TARGET,
         "n_clusters": N_CLUSTERS,
         "seed": seed,
-        "methods": {method: methods[method] for method in DEMO_METHODS},
+        "clinics": {name: visit.to_dict() for name, visit in visits.items()},
+        "methods": methods,
     }
 
 
-def _draw(
-    folder: Path,
-    samples: Samples,
-    outcomes: Sequence[Outcome],
-    classes: NDArray[np.int64],
-    truth: GroundTruth,
-    seed: int,
-) -> None:
+def _draw_figures(place: Place, samples: Samples, truth: GroundTruth) -> None:
+    """Draw pictures of each style, and the map and proportions of the large clinic's model."""
+    place.reporter.say("drawing figures")
+    folder = place.out / "figures"
     folder.mkdir(exist_ok=True)
-    named = {outcome.method: outcome for outcome in outcomes}
-    before, after = named["po"], named["pcd"]
-    assert before.model is not None
-    assert after.model is not None
     figures.samples_per_domain(_some_of_each(samples), folder / "samples")
-    matching = match_clusters(after.labels, classes)
+    classes = truth.classes[_is_target(samples)]
+    model = load(place.run(LARGE), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
+    data = model.open(place.images(LARGE))
+    features, probabilities = model.outputs(data)
     figures.proportions(
         np.bincount(classes, minlength=truth.n_classes) / len(classes),
-        proportions_by_class(after.stages[-1].proportions[0].numpy(), matching, truth.n_classes),
+        proportions_by_class(
+            model.stored.proportions.mean(0).numpy(),
+            match_clusters(probabilities.argmax(1), classes),
+            truth.n_classes,
+        ),
         truth.names,
         folder / "proportions",
     )
-    runtime = Runtime(accelerator="cpu")
+    backbone, runtime = build_backbone(BACKBONE, weights="none"), Runtime(accelerator="cpu")
+    frozen = frozen_features(backbone, data, runtime, place.out / "cache", batch_size=FEATURE_BATCH).samples
     tsne.tsne_before_after(
-        encode(before.model, before.data.samples, before.data.view, runtime).numpy(),
-        encode(after.model, after.data.samples, after.data.view, runtime).numpy(),
-        after.model.prototypes.detach().numpy(),
+        frozen.read(np.arange(len(frozen))).numpy(),
+        features,
+        model.stored.model.prototypes.detach().numpy(),
         classes,
         folder / "tsne",
-        seed,
+        place.seed,
         names=truth.names,
-        titles=("pre-trained only", "PCD"),
+        titles=("fixed edge filters", "consensus"),
     )
 
 
@@ -208,40 +195,3 @@ def _some_of_each(samples: Samples, count: int = 12) -> dict[str, NDArray[np.uin
         chosen = np.random.default_rng(0).choice(positions, count, replace=False)
         rows[style] = samples.read(chosen).permute(0, 2, 3, 1).numpy()
     return rows
-
-
-def format_table(metrics: dict[str, Any]) -> list[str]:
-    """Write the metrics of a demo as lines for the terminal."""
-    sources = [style for style in STYLES if style != TARGET]
-    lines = [
-        f"Sorting {TARGET} digits into {N_CLUSTERS} clusters with help from {', '.join(sources)}, "
-        "without a single label.",
-        "",
-        f"  {'method':<24}{'accuracy':>10}{'NMI':>8}{'seconds':>10}",
-    ]
-    lines += [
-        f"  {NAMES[method]:<24}{100 * m['accuracy']:>10.1f}{100 * m['nmi']:>8.1f}{m['seconds']:>10.1f}"
-        for method, m in metrics["methods"].items()
-    ]
-    accuracy = {method: 100 * m["accuracy"] for method, m in metrics["methods"].items()}
-    return [*lines, "", _against_kmeans("pcd", accuracy), _against_kmeans("consensus", accuracy)]
-
-
-def _against_kmeans(method: str, accuracy: dict[str, float]) -> str:
-    gap = accuracy[method] - accuracy["kmeans"]
-    side = "above" if gap >= 0 else "below"
-    return f"{METHODS[method].title} is {abs(gap):.1f} points {side} k-means on the same frozen features."
-
-
-def _ledger(out: Path) -> list[str]:
-    """Sum up in one line what the provider's ledger holds about the client's queries."""
-    ledger = Ledger(str(out / PROVIDER))
-    try:
-        (holder,), verdict = ledger.list_keys(), ledger.verify()
-    finally:
-        ledger.close()
-    state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
-    return [
-        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.limit} samples; "
-        f"{verdict.head.entries} entries, all {state}."
-    ]

@@ -34,7 +34,7 @@ from ucds.config import ConsensusSettings, PCDSettings, Settings
 from ucds.errors import InputError
 from ucds.experiments.baseline_methods import acids, head_on_vectors, kmeans, on_target, plain
 from ucds.experiments.consensus_methods import provider_labels, with_provider, without_provider
-from ucds.experiments.pipeline import Ask, Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
 
@@ -110,7 +110,6 @@ def run_methods(
     task: Task,
     options: TaskOptions,
     methods: Sequence[str] | None = None,
-    ask: Ask | None = None,
     sources: Sources | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
@@ -119,7 +118,6 @@ def run_methods(
         task: data and encoders.
         options: settings, seed and device.
         methods: names of methods, the paper's if ``None``; known ones come in the order of :data:`METHODS`.
-        ask: way in which the client gets its labels; straight from the model if ``None``.
         sources: source models to share with other runs of the same source.
 
     Raises:
@@ -127,7 +125,7 @@ def run_methods(
     """
     asked = PAPER_METHODS if methods is None else methods
     found = {name: method_named(name) for name in asked}
-    pipeline = Pipeline(task, options, ask, sources)
+    pipeline = Pipeline(task, options, sources)
     for name in (*METHODS, *(name for name in found if name not in METHODS)):
         if name in found:
             yield replace(found[name].run(pipeline), method=name)

@@ -44,9 +44,6 @@ from ucds.training.session import Session
 Start = Literal["pre-trained", "source weights"]
 """Start of the target's model: a pre-trained encoder, or (without model privacy) the source model."""
 
-Ask = Callable[[TrainedModel, Backbone], NDArray[np.int64]]
-"""A function that returns the source model's labels of the target samples, ``(n,)``, in their order."""
-
 FEATURE_BATCH = 64
 """Number of samples whose features or predictions are computed at a time."""
 
@@ -201,14 +198,11 @@ class Pipeline:
     Args:
         task: data and encoders.
         options: settings, seed and device.
-        ask: way in which the client gets its labels; straight from the model if ``None``.
         sources: source models to share; stage 1 is taken from there, or put there.
     """
 
-    def __init__(
-        self, task: Task, options: TaskOptions, ask: Ask | None = None, sources: Sources | None = None
-    ) -> None:
-        self.task, self.options, self._ask = task, options, ask
+    def __init__(self, task: Task, options: TaskOptions, sources: Sources | None = None) -> None:
+        self.task, self.options = task, options
         self._sources = sources or Sources(checkpoints=options.checkpoints)
 
     @property
@@ -278,8 +272,7 @@ class Pipeline:
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
             learned = replace(self.extended(None, found, session), training=replace(found, data=queries))
-            answers = self._answer(learned.training) if self._ask is None else self._ask(found, backbone)
-            self._sources.learned[key] = LearnedSource(learned, answers)
+            self._sources.learned[key] = LearnedSource(learned, self._answer(learned.training))
         return self._sources.learned[key]
 
     def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:

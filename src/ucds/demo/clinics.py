@@ -1,0 +1,168 @@
+"""The two clinics of the demo and their provider: each trains with the package's public functions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.backbones.oriented_edges import NAME as BACKBONE
+from ucds.data.ground_truth import read_ground_truth
+from ucds.data.subsets import small_subset
+from ucds.demo.digits import STYLES, write_digits
+from ucds.demo.loopback import label_service, make_key
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.metrics import ClusteringScores, score
+from ucds.source.label import label
+from ucds.source.train import train_source
+from ucds.target.consensus import TRANSFER_FILE
+from ucds.target.train import train_target
+from ucds.training.inputs import CacheOptions, EncoderOptions
+from ucds.training.loaded import load
+from ucds.training.progress import Reporter
+from ucds.training.run import RunOptions
+from ucds.training.run_folder import LABELS_FILE
+
+TARGET = "neon"
+SOURCES = tuple(style for style in STYLES if style != TARGET)
+N_CLUSTERS = 10
+SMALL, LARGE, PROVIDER = "small-clinic", "large-clinic", "provider"
+ENCODER = EncoderOptions(BACKBONE, "none")
+
+_SMALL_SIZE = 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """Folders of a demo, and what its runs have in common.
+
+    Attributes:
+        out: folder of the demo.
+        seed: seed of every random choice.
+        reporter: receives progress messages.
+    """
+
+    out: Path
+    seed: int
+    reporter: Reporter
+
+    @property
+    def digits(self) -> Path:
+        """Folder of the pictures, with a folder for each style."""
+        return self.out / "digits"
+
+    def images(self, clinic: str) -> Path:
+        """Folder of a clinic's pictures."""
+        return self.digits / TARGET if clinic == LARGE else self.out / "small-clinic-images"
+
+    def run(self, name: str) -> Path:
+        """Run folder of the provider, or of a clinic."""
+        return self.out / "runs" / name
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Arguments of every training."""
+        cache, options = CacheOptions(self.out / "cache"), RunOptions(self.seed, accelerator="cpu")
+        return {"encoder": ENCODER, "options": options, "cache": cache, "reporter": self.reporter}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What became of one clinic.
+
+    Attributes:
+        images: number of its pictures.
+        alone: scores of clustering its pictures alone.
+        provider: scores of the provider's labels as they are.
+        asked: scores of clustering with the labels.
+        use: use that the guard made of the labels.
+        sentence: the use and its reasons.
+    """
+
+    images: int
+    alone: ClusteringScores
+    provider: ClusteringScores
+    asked: ClusteringScores
+    use: str
+    sentence: str
+
+    @property
+    def gain(self) -> float:
+        """Points of accuracy that asking brought."""
+        return 100 * (self.asked.accuracy - self.alone.accuracy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON types."""
+        return asdict(self)
+
+
+def draw(place: Place) -> None:
+    """Draw the digits in four styles, and give the small clinic some of one style."""
+    write_digits(place.digits)
+    theirs = place.images(SMALL)
+    shutil.rmtree(theirs, ignore_errors=True)
+    pictures = sorted(place.images(LARGE).rglob("*.png"))
+    for number in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed):
+        copy = theirs / pictures[number].relative_to(place.images(LARGE))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(pictures[number], copy)
+
+
+def visit_both(place: Place) -> dict[str, Visit]:
+    """Train the provider's model, and each clinic's with and without the provider's labels.
+
+    The small clinic hands its pictures over and gets a file of labels. The large one asks over HTTP, with a
+    key that has a budget; the service runs in a process of its own.
+
+    Returns:
+        What became of each clinic, by name.
+    """
+    shutil.rmtree(place.out / "runs", ignore_errors=True)
+    provider = place.run(PROVIDER)
+    place.reporter.say(f"the provider learns from {', '.join(SOURCES)}")
+    train_source(place.digits, provider, N_CLUSTERS, domains=SOURCES, **place.shared)
+    for clinic in (SMALL, LARGE):
+        place.reporter.say(f"the {clinic.replace('-', ' ')} clusters its pictures alone")
+        alone = place.run(f"{clinic}-alone")
+        train_target(place.images(clinic), alone, n_clusters=N_CLUSTERS, **place.shared)
+    place.reporter.say("the small clinic hands its pictures over and gets a file of labels")
+    answers = place.out / "runs" / "labels.json"
+    label(provider, place.images(SMALL), answers, accelerator="cpu", cache=CacheOptions(place.out / "cache"))
+    train_target(place.images(SMALL), place.run(SMALL), labels=answers, **place.shared)
+    place.reporter.say("the large clinic asks the provider's service over HTTP")
+    key = make_key(provider, LARGE, len(list(place.images(LARGE).rglob("*.png"))))
+    with label_service(provider, key) as service:
+        client = LabelClient(service.url, service.key)
+        train_target(place.images(LARGE), place.run(LARGE), labels=client, **place.shared)
+    # The classes are read only here, after every clinic has its clusters.
+    return {clinic: _judge(place, clinic) for clinic in (SMALL, LARGE)}
+
+
+def classes_of(place: Place, clinic: str, run: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the clusters ``(n,)`` that a run's model finds in a clinic's pictures, and their classes."""
+    model = load(place.run(run), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
+    data = model.open(place.images(clinic))
+    truth = read_ground_truth(data.samples)
+    assert truth is not None
+    return np.asarray(model.probabilities(data).argmax(1), dtype=np.int64), truth.classes
+
+
+def _judge(place: Place, clinic: str) -> Visit:
+    alone, classes = classes_of(place, clinic, f"{clinic}-alone")
+    asked, _ = classes_of(place, clinic, clinic)
+    answers = ClusterLabels.load(place.run(clinic) / LABELS_FILE)
+    transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())
+    return Visit(
+        images=len(classes),
+        alone=score(alone, classes),
+        provider=score(answers.labels, classes),
+        asked=score(asked, classes),
+        use=transfer["use"],
+        sentence=transfer["sentence"],
+    )
