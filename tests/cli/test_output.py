@@ -217,6 +217,14 @@ def test_the_completion_of_a_shell_is_shown(shell: str) -> None:
     assert "_UCDS_COMPLETE" in found.out
 
 
+def test_a_command_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ucds.serving.metrics", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    found = run_command("serve", "run")
+    assert (found.status, found.out) == (2, "")
+    assert found.err.endswith("error: prometheus_client is not installed: pip install 'ucds[serve]'\n")
+
+
 def test_what_nobody_foresaw_is_one_line_and_a_file(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
