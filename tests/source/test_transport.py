@@ -124,6 +124,12 @@ def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
         source().fit(few)
 
 
+def test_a_domain_of_fewer_samples_than_clusters_is_refused_by_name() -> None:
+    vectors, _, domain = shifted([[20] * K, [1] * (K - 1)])
+    with pytest.raises(InputError, match="domain 'second' has 3 samples, .* into 4 clusters: leave it out"):
+        source().fit(vectors, sample_domain=np.array(["first", "second"])[domain])
+
+
 def test_the_seed_decides() -> None:
     _, _, domain = shifted(BALANCED)
     vectors = np.random.default_rng(3).normal(size=(len(domain), WIDTH)).astype(np.float32)

@@ -11,6 +11,8 @@ import numpy as np
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
+from ucds.errors import InputError
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import FloatArray
 from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
@@ -34,8 +36,12 @@ def fit_source_by_transport(
     known. A folder that is labelled as a whole is better seen from its own mean (``query_centring``). With
     ``tune = "full"`` the whole encoder is trained to give the assignments.
 
-    Arguments and errors are those of :func:`ucds.source.fit.fit_source`.
+    Arguments are those of :func:`ucds.source.fit.fit_source`.
+
+    Raises:
+        InputError: a domain has fewer samples than there are to be clusters, and the errors of that function.
     """
+    _refuse_small_domains(data.samples, n_clusters)
     data, _ = draw_dataset(session, data)
     training, found = start_from_clusters(
         session,
@@ -50,6 +56,15 @@ def fit_source_by_transport(
         fit_assignments(session, "fit-domains", training.trained, training.data, found)
         return conclude(session, training, data)
     return replace(conclude(session, training, data), recentres=session.settings.query_centring)
+
+
+def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
+    for name, count in zip(samples.domain_names, np.bincount(samples.domain), strict=True):
+        if count < n_clusters <= len(samples):  # too few in all are refused for both sides alike
+            raise InputError(
+                f"domain {name!r} has {count} samples, and each domain is clustered by itself into "
+                f"{n_clusters} clusters: leave it out, or choose fewer clusters"
+            )
 
 
 def _cluster(
