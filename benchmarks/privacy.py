@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from ucds.audit.audit import Effort, audit
+from ucds.auditing.audit import Effort, audit
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ucds.auditing.audit import audit as audit
     from ucds.backbones import Backbone as Backbone
     from ucds.backbones import build_backbone as build_backbone
     from ucds.backbones import module_backbone as module_backbone
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ucds.training.run import RunOptions as RunOptions
 
 _NAMES = {
+    "auditing.audit": ["audit"],
     "backbones": ["Backbone", "build_backbone", "module_backbone"],
     "config": ["ConsensusSettings", "PCDSettings"],
     "errors": [

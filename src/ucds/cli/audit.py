@@ -32,7 +32,7 @@ def audit_command(
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""
-    from ucds.audit.audit import QUICK, audit
+    from ucds.auditing.audit import QUICK, audit
 
     client = None if url is None else service.client(url)
     found = audit(

@@ -111,7 +111,7 @@ def serve_command(
     `ucds keys add` makes the ledger and the first key.
     """
     if not quiet:
-        options.say(f"loading the model of {run}")
+        options.start()
     from ucds.data.decode import COMMON_FORMATS
     from ucds.serving.metrics import LOOPBACK
     from ucds.serving.serve import serve

@@ -148,11 +148,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         from ucds.training.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
-        if isinstance(self.n_clusters, str):
-            read_clusters(self.n_clusters)
-        elif not isinstance(self.n_clusters, Integral) or int(self.n_clusters) < 1:
+        asked = self.n_clusters
+        if isinstance(asked, str) and not asked.strip().isdecimal():
+            read_clusters(asked)
+        elif not isinstance(asked, Integral) or int(asked) < 1:
             raise InputError(
-                f"n_clusters must be 'auto', a range, or an integer of at least 1, not {self.n_clusters!r}"
+                f"n_clusters must be 'auto', a range, or an integer of at least 1, not {asked!r}"
             )
         return Session(self._runtime(_seed_of(self.random_state)), settings)
 

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import jinja2
 
-from ucds.audit.extraction import Price
-from ucds.audit.findings import LIMITS, Findings
+from ucds.auditing.extraction import Price
+from ucds.auditing.findings import LIMITS, Findings
 
 _WIDTH, _HEIGHT = 560, 180
 
@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT = 560, 180
 def render(findings: Findings) -> str:
     """Write a report as HTML; the page holds no script and loads nothing."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    text = (files("ucds.audit") / "template" / "audit.html").read_text(encoding="utf-8")
+    text = (files("ucds.auditing") / "template" / "audit.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(
         facts=findings,
         summary=findings.summary(),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ucds.audit.extraction import WANTED, Price, price_of
-from ucds.audit.population import BAG
-from ucds.audit.reconstruction import Reconstruction
+from ucds.auditing.extraction import WANTED, Price, price_of
+from ucds.auditing.population import BAG
+from ucds.auditing.reconstruction import Reconstruction
 from ucds.claims import PrivacyClaim
 from ucds.math.attack_scores import AttackSuccess
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.audit.extraction import price_curve
-from ucds.audit.findings import Attack, Findings, Prevalence
-from ucds.audit.membership import Scores, agreement_scores, boundary_distances, shadow_scores
-from ucds.audit.opening import Opened, open_model, open_service
-from ucds.audit.page import render
-from ucds.audit.population import BAG, bag_scores, domain_success, share_misplaced
-from ucds.audit.reconstruction import Reconstruction, reconstruct
-from ucds.audit.variants import Variant, image_variants, vector_variants
+from ucds.auditing.extraction import price_curve
+from ucds.auditing.findings import Attack, Findings, Prevalence
+from ucds.auditing.membership import Scores, agreement_scores, boundary_distances, shadow_scores
+from ucds.auditing.opening import Opened, open_model, open_service
+from ucds.auditing.page import render
+from ucds.auditing.population import BAG, bag_scores, domain_success, share_misplaced
+from ucds.auditing.reconstruction import Reconstruction, reconstruct
+from ucds.auditing.variants import Variant, image_variants, vector_variants
 from ucds.choices import Accelerator
 from ucds.data.samples import Samples
 from ucds.data.sources import Source

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from ucds.audit.subject import Labels
+from ucds.auditing.subject import Labels
 from ucds.math.spaces import FloatArray, unit_rows
 
 _SIZES = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)

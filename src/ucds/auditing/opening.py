@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ucds.audit.subject import ModelSubject, ServiceSubject, Subject
+from ucds.auditing.subject import ModelSubject, ServiceSubject, Subject
 from ucds.backbones import Backbone, identity_backbone
 from ucds.choices import Accelerator
 from ucds.claims import PrivacyClaim
@@ -70,7 +70,7 @@ def open_model(
     cache: CacheOptions,
     reporter: Reporter,
 ) -> Opened:
-    """Open a model in this process; the arguments are those of :func:`ucds.audit.audit.audit`."""
+    """Open a model in this process; the arguments are those of :func:`ucds.auditing.audit.audit`."""
     stored = load_model(run, role="source")
     runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     card = stored.card
@@ -103,7 +103,7 @@ def open_service(
     cache: CacheOptions,
     reporter: Reporter,
 ) -> Opened:
-    """Open a label service; the arguments are those of :func:`ucds.audit.audit.audit`."""
+    """Open a label service; the arguments are those of :func:`ucds.auditing.audit.audit`."""
     info, runtime = client.info(), Runtime(accelerator="cpu", seed=seed, reporter=reporter)
     if info.accepts == "embeddings":
         assert info.width is not None

@@ -1,4 +1,4 @@
-"""Tests of `ucds.audit.membership`: distances, agreement and shadows against known answers."""
+"""Tests of `ucds.auditing.membership`: distances, agreement and shadows against known answers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ucds.audit.membership import agreement_scores, boundary_distances, shadow_scores
-from ucds.audit.variants import blur, brighten, flip, image_variants, shift, vector_variants
+from ucds.auditing.membership import agreement_scores, boundary_distances, shadow_scores
+from ucds.auditing.variants import blur, brighten, flip, image_variants, shift, vector_variants
 from ucds.data.vectors import VectorSamples
 from ucds.math.attack_scores import attack_success
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.audit.subject import Labels
+from ucds.auditing.subject import Labels
 from ucds.math.attack_scores import AttackSuccess, attack_success
 
 Scores = NDArray[np.float64]

@@ -12,9 +12,9 @@ from audit_kit import draw, save_nearest
 from serving_kit import running
 from typer.testing import CliRunner
 
-from ucds.audit.audit import QUICK, Effort, audit
-from ucds.audit.extraction import Price, price_curve, price_of
-from ucds.audit.population import bag_scores, share_misplaced
+from ucds.auditing.audit import QUICK, Effort, audit
+from ucds.auditing.extraction import Price, price_curve, price_of
+from ucds.auditing.population import bag_scores, share_misplaced
 from ucds.cli.app import app
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from ucds.audit.subject import Labels, Subject
-from ucds.audit.variants import Variant, to_pixels
+from ucds.auditing.subject import Labels, Subject
+from ucds.auditing.variants import Variant, to_pixels
 from ucds.data.samples import Samples
 from ucds.math.partitions import match
 from ucds.math.spaces import FloatArray, unit_rows
