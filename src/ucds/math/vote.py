@@ -38,6 +38,7 @@ _HALVES = (
 )
 _TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus.md says on which tasks both were chosen
 _RESAMPLES = 8
+_ROUNDS = 3  # of moving samples in a resampled partition
 _RESAMPLED = 1000  # representatives of a resampled consensus at most
 
 
@@ -144,8 +145,8 @@ class Stability:
     Attributes:
         agreement: mean adjusted mutual information of resampled consensuses with the consensus; 1 if chance
             plays no part.
-        shares: ``(n, K)`` share of the resampled consensuses that put a sample into each cluster, rows sum
-            to 1. A sample of which all are sure has a single 1.
+        shares: ``(n, K)`` share of the resampled partitions that put a sample into each cluster of the
+            consensus, rows sum to 1. A sample of which all are sure has a single 1.
     """
 
     agreement: float
@@ -164,6 +165,10 @@ def resample(
 ) -> Stability:
     """Find the consensus again from halves of the votes and two thirds of the samples, several times.
 
+    Each half also moves samples between the clusters of the given consensus, and shares count both. Where
+    the votes have two consensuses of nearly equal merit, those found anew are of both kinds; shares of these
+    alone would undo the choice between the two.
+
     Args:
         votes: ``(n,)`` partitions that voted.
         others: ``(n, m)`` memberships that were blended with the votes; ``None`` if there were none.
@@ -174,17 +179,18 @@ def resample(
         watch: told after each repetition.
     """
     advance = count_parts(watch, "repeat the vote in parts", _RESAMPLES)
-    found = []
+    found, moved = [], []
     for _ in range(_RESAMPLES):
         half = rng.choice(len(votes), -(-len(votes) // 2), replace=False)
         joined = memberships([votes[i] for i in half])
         if others is not None:
             joined = blend(joined, others, weight)
         seen = max(n_clusters, min(_RESAMPLED, 2 * len(agreed) // 3))
-        found.append(consensus(joined, n_clusters, rng, representatives=seen, refinements=3))
+        found.append(consensus(joined, n_clusters, rng, representatives=seen, refinements=_ROUNDS))
+        moved.append(refine(joined, agreed, n_clusters, _ROUNDS))
         advance()
     agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
-    return Stability(agreement, _shares([agreed, *found], agreed, n_clusters))
+    return Stability(agreement, _shares([agreed, *moved, *found], agreed, n_clusters))
 
 
 def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
