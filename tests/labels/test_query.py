@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ucds.data.folders import scan_folder
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import journal_path
+from ucds.labels.journal import Journal, journal_path
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
 
@@ -43,6 +43,26 @@ def test_every_image_gets_its_label(service: FakeService, make_images: MakeImage
     assert stored.fingerprint == labels.fingerprint
     assert sorted(service.answered) == [5, 8, 8]
     assert not journal_path(out).exists()
+
+
+def test_an_answer_that_ctrl_c_interrupts_is_kept(
+    service: FakeService, make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, images, out = Journal.add, make_images(6), tmp_path / "labels.json"
+    interrupted: list[int] = []
+
+    def interrupt_once(journal: Journal, labels: Mapping[bytes, int]) -> None:
+        if not interrupted:
+            interrupted.append(len(labels))
+            raise KeyboardInterrupt
+        keep(journal, labels)
+
+    monkeypatch.setattr(Journal, "add", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        _query(service, images, out, batch_size=2, parallel=1)
+    assert len(service.charged) == interrupted[0] == 2
+    _query(service, images, out, batch_size=2, parallel=1)
+    assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
 
 def test_no_file_name_is_sent(service: FakeService, make_images: MakeImages, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class _Query:
                     if not running:
                         break
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        self._take(future, running.pop(future))
+                        self._finish(future, running)
             except BaseException:  # Ctrl-C too: the answers under way are paid for
                 self.client.stop()
                 self._rescue(running)
@@ -186,6 +186,15 @@ class _Query:
 
     def _ask(self, batch: _Batch) -> LabelAnswer:
         return self.client.ask(self.questions.body([item.content for item in batch]), len(batch))
+
+    def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
+        """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
+        try:
+            self._take(future, running[future])
+        except Exception:
+            del running[future]
+            raise
+        del running[future]
 
     def _take(self, future: Future[LabelAnswer], batch: _Batch) -> None:
         try:
