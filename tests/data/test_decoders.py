@@ -55,6 +55,17 @@ def children() -> set[int]:
     return {int(number) for numbers in lists for number in numbers.read_text().split()}
 
 
+def test_an_idle_process_that_was_killed_spoils_no_image() -> None:
+    before = children()
+    decoders = bounded()
+    (idle,) = children() - before
+    os.kill(idle, signal.SIGKILL)  # as the system does when memory is short
+    os.waitid(os.P_PID, idle, os.WEXITED | os.WNOWAIT)
+    expected = decode_image(picture(), 8)
+    np.testing.assert_array_equal(decoders.decode(picture(), 8), expected)
+    decoders.close()
+
+
 def test_many_threads_get_what_each_would_decode_alone(decoders: Decoders) -> None:
     files = [picture(i, form) for i, form in enumerate(("PNG", "JPEG", "GIF", "WEBP") * 5)]
     with ThreadPoolExecutor(4) as pool:
@@ -105,12 +116,13 @@ def test_other_formats_and_more_pixels_than_permitted_are_refused() -> None:
 
 
 def test_a_process_that_dies_costs_one_image(decoders: Decoders, slow: bytes) -> None:
-    decoders.decode(picture(), 16)
     before = children()
+    decoders.decode(picture(), 16)
+    started = children() - before
     with ThreadPoolExecutor(1) as pool:
         lost = pool.submit(decoders.decode, slow, 16, "a")
         time.sleep(0.1)
-        for number in before:
+        for number in started:
             os.kill(number, signal.SIGKILL)
         with pytest.raises(UnusableImageError, match="a: its decoder crashed"):
             lost.result(10)

@@ -88,9 +88,9 @@ class Decoders:
                 process = self._idle.pop()
             except IndexError:
                 return _Process(self.bounds)
-            if time.monotonic() - process.since < IDLE_SECONDS / 2:
+            if time.monotonic() - process.since < IDLE_SECONDS / 2 and process.alive:
                 return process
-            process.kill()  # it ends by itself about now
+            process.kill()  # it ends by itself about now, or somebody killed it
 
     def give_back(self, process: _Process) -> None:
         """Keep a process for the next image."""
@@ -199,6 +199,11 @@ class _Process:
             if left < 0.01:
                 raise TimeoutError
         return self._pipe.recv_bytes(1 + 3 * size * size + 4096)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs. The system may kill an idle one when memory is short."""
+        return self._process.poll() is None
 
     def interrupt(self) -> None:
         """End the process, whatever it is doing; who waits for its answer gets an EOFError."""
