@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import sys
-import time
-from multiprocessing.context import ForkServerProcess
+import os
+import signal
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
+from killing import run_and_kill
+from PIL import Image
 from safetensors.numpy import load_file
 
-from ucds.cli import main
+from ucds.training.checkpoint_file import has_checkpoint
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["ucds.source.train", "ucds.target.train"])
@@ -24,6 +24,11 @@ SETTINGS = {
     "source": ("source_epochs=6", "evaluations_per_stage=4"),
     "target": ("clustering_epochs=8", "refinement_epochs=8", "evaluations_per_stage=4"),
 }
+
+
+def write_labels(folder: Path, ids: list[str], labels: list[int]) -> None:
+    content = {"format": "ucds-labels/1", "provider": "test", "n_clusters": 5, "ids": ids, "labels": labels}
+    (folder / "labels.json").write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +44,22 @@ def embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     np.savez(folder / "source.npz", east=domains["east"], north=domains["north"])
     np.save(folder / "target.npy", domains["west"])
-    labels = {
-        "format": "ucds-labels/1",
-        "provider": "test",
-        "n_clusters": 5,
-        "ids": [str(i) for i in range(130)],
-        "labels": rng.integers(5, size=130).tolist(),
-    }
-    (folder / "labels.json").write_text(json.dumps(labels))
+    write_labels(folder, [str(i) for i in range(130)], rng.integers(5, size=130).tolist())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures for both sides, of five forms in other colours; the cache is filled by the first run."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for domain in ("source/east", "source/north", "target"):
+        (folder / domain).mkdir(parents=True)
+        for i in range(24):
+            pixels = rng.integers(160, size=(40, 40, 3), dtype=np.uint8)
+            pixels[4 * (i % 5) : 4 * (i % 5) + 20, 10:30] += 80
+            Image.fromarray(pixels).save(folder / domain / f"{i:02d}.png")
+    write_labels(folder, [f"{i:02d}.png" for i in range(24)], [i % 5 for i in range(24)])
     return folder
 
 
@@ -54,47 +67,28 @@ def command(side: str, data: Path, out: Path) -> list[str]:
     common = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
     for setting in SETTINGS[side]:
         common += ["--set", setting]
-    if side == "source":
-        arguments = ["train-source", str(data / "source.npz"), "--clusters", "5"]
+    place = data / side
+    if place.is_dir():
+        common += ["--tune", "full", "--backbone", "test_resnet", "--weights", "none", "--image-size", "32"]
+        common += ["--set", "batch_size=8", "--cache", str(data / "cache")]
     else:
-        arguments = ["train-target", str(data / "target.npy"), "--labels", str(data / "labels.json")]
-        arguments.append("--no-report")
+        place = place.with_suffix(".npz" if side == "source" else ".npy")
+    if side == "source":
+        arguments = ["train-source", str(place), "--clusters", "5"]
+    else:
+        arguments = ["train-target", str(place), "--labels", str(data / "labels.json"), "--no-report"]
     return ["ucds", *arguments, *common, "--quiet"]
 
 
-def start(side: str, data: Path, out: Path) -> ForkServerProcess:
-    """Start a run in a process of its own, or resume it if its folder is there."""
+def is_killed(side: str, data: Path, out: Path, changes: int = 0, pause: float = 0.0) -> bool:
+    """Run or resume in a process of its own. False when it came to its end before it was killed."""
     resume = ["--resume"] if out.exists() else []
-    process = PROCESSES.Process(target=main)
-    with mock.patch.object(sys, "argv", [*command(side, data, out), *resume]):
-        process.start()
-    return process
-
-
-def run_to_the_end(side: str, data: Path, out: Path) -> None:
-    process = start(side, data, out)
+    arguments = [*command(side, data, out), *resume]
+    process = PROCESSES.Process(target=run_and_kill, args=(arguments, f"{out}{os.sep}", changes, pause))
+    process.start()
     process.join()
-    assert process.exitcode == 0
-
-
-def logged_steps(run: Path) -> int:
-    log = run / "log.jsonl"
-    return log.read_bytes().count(b"\n") if log.exists() else 0
-
-
-def kill_once(side: str, data: Path, out: Path, moment: int) -> bool:
-    """Start or resume; SIGKILL after ``moment`` more checkpoints. False when it finished before."""
-    process = start(side, data, out)
-    checkpoint, seen, last = out / "checkpoint.pt", 0, 0
-    while process.is_alive() and seen < moment:
-        now = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        seen, last = seen + (now != last), now
-        time.sleep(0.0005)
-    running = process.is_alive()
-    process.kill()
-    process.join()
-    assert running or process.exitcode == 0
-    return running
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -111,24 +105,30 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_killed_and_resumed_equals_uninterrupted(side: str, embeddings: Path, tmp_path: Path) -> None:
-    run_to_the_end(side, embeddings, tmp_path / "whole")
-    for moment in (3, 7):
-        assert kill_once(side, embeddings, tmp_path / "killed", moment)
-    assert (tmp_path / "killed" / "checkpoint.pt").exists()
-    assert not (tmp_path / "killed" / "model.safetensors").exists()
-    run_to_the_end(side, embeddings, tmp_path / "killed")
-    assert not (tmp_path / "killed" / "checkpoint.pt").exists()
+    assert not is_killed(side, embeddings, tmp_path / "whole")
+    for changes in (20, 41):
+        assert is_killed(side, embeddings, tmp_path / "killed", changes)
+        assert has_checkpoint(tmp_path / "killed")
+        assert not (tmp_path / "killed" / "model.safetensors").exists()
+    assert not is_killed(side, embeddings, tmp_path / "killed")
+    assert not has_checkpoint(tmp_path / "killed")
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("data", ["embeddings", "images"])
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_killed_at_many_random_moments(side: str, embeddings: Path, tmp_path: Path) -> None:
-    run_to_the_end(side, embeddings, tmp_path / "whole")
-    rng = np.random.default_rng(7)
-    kills = 0
-    while kill_once(side, embeddings, tmp_path / "killed", int(rng.integers(1, 6))):
-        kills += 1
-        assert kills < 60
-    assert kills >= 5
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+def test_killed_at_thirty_random_moments(
+    side: str, data: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = request.getfixturevalue(data)
+    rng, kills, runs = np.random.default_rng(7), 0, 0
+    assert not is_killed(side, folder, tmp_path / "whole")
+    while kills < 30:  # a run that ends before it is killed often enough is followed by another
+        out = tmp_path / f"killed{runs}"
+        while is_killed(side, folder, out, int(rng.integers(1, 40)), rng.choice([0, rng.uniform(0, 0.05)])):
+            kills += 1
+        assert_same_run(tmp_path / "whole", out)
+        runs += 1
+        assert runs < 30

@@ -13,7 +13,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, RefusedError, UcdsWarning
+from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
 from ucds.labels.balance import describe_balance, refuse_overdraft
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
@@ -191,7 +191,7 @@ class _Query:
         """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
         try:
             self._take(future, running[future])
-        except Exception:
+        except UserError:
             del running[future]
             raise
         del running[future]
