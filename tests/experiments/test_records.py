@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from grid_kit import record, small
 
 from ucds.config import ConsensusSettings, PCDSettings
-from ucds.errors import UserError
+from ucds.errors import NoSpaceError, UserError
 from ucds.experiments.records import (
     append_records,
     identity_in,
@@ -54,6 +56,21 @@ def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str
     (tmp_path / "runs.jsonl").write_text(f'{{"a": 1}}\n{line}\n{{"a": 2}}\n')
     with pytest.raises(UserError, match="holds a line that is no record"):
         read_records(tmp_path / "runs.jsonl")
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.jsonl"
+    append_records(path, [{"a": 1}])
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(NoSpaceError, match=r"runs\.jsonl: No space left"):
+            append_records(path, [{"a": 2}])
+    append_records(path, [{"a": 3}])
+    assert read_records(path)[0] == {"a": 1}
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
-from ucds.files import parse_json
+from ucds.files import parse_json, writing
 
 FILE = "runs.jsonl"
 
@@ -54,9 +54,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def append_records(path: Path, records: Sequence[Record]) -> None:
-    """Append records; they are on the disk when this returns."""
+    """Append records; they are on the disk when this returns.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable; what was there before stays readable.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    with writing(path), path.open("ab") as file:
         file.truncate(path.read_bytes().rfind(b"\n") + 1)  # without what a crash left behind the last line
         for record in records:
             file.write(json.dumps(record).encode() + b"\n")
