@@ -21,16 +21,12 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
+from real_features import add_options, read_domains
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.data.ground_truth import read_ground_truth
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
 from ucds.math.spaces import make_spaces
 from ucds.math.vote import resample, vote
-from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
-from ucds.training.progress import Quiet
-from ucds.training.runtime import Runtime
 
 Vectors = NDArray[np.float32]
 
@@ -74,22 +70,6 @@ def blobs(k: int, seed: int) -> tuple[Vectors, NDArray[np.int64]]:
     centres, truth = rng.normal(size=(k, 512)) / 4, rng.integers(k, size=max(200, 20 * k))
     noise = 1.2 / np.sqrt(1 + np.arange(512) / 16) * rng.normal(size=(len(truth), 512))
     return (centres[truth] + noise).astype(np.float32), truth
-
-
-def domains_of(
-    path: Path, encoder: EncoderOptions, cache: Path | None
-) -> Iterator[tuple[str, Vectors, NDArray[np.int64]]]:
-    """Features and classes of each domain of a data set."""
-    inputs = open_for_training(path, "source", encoder, CacheOptions(cache), Quiet())
-    data = frozen_features(
-        inputs.backbone, inputs.data, Runtime(accelerator="cpu"), CacheOptions(cache).directory, batch_size=64
-    )
-    truth = read_ground_truth(inputs.data.samples)
-    if truth is None:
-        raise SystemExit(f"{path} has no class folders")
-    for number, name in enumerate(data.samples.domain_names):
-        rows = np.flatnonzero(data.samples.domain == number)
-        yield f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows]
 
 
 def tasks_of(
@@ -183,17 +163,13 @@ def is_chosen_on(task: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how well the number of clusters is chosen.")
-    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets; blobs if there are none")
-    parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
-    parser.add_argument("--weights", default="default", help="its weights")
-    parser.add_argument("--cache", type=Path, help="folder of the cache")
+    add_options(parser)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
-    encoder = EncoderOptions(options.backbone, options.weights)
     lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
     records = [Record(**json.loads(line)) for line in lines]
     known = {(one.task, one.seed) for one in records}
-    domains = [one for path in options.data for one in domains_of(path, encoder, options.cache)]
+    domains = [(one.name, one.vectors, one.classes) for one in read_domains(options)]
     with threadpool_limits(1):
         for seed in range(options.seeds):
             tasks = [one for domain in domains for one in tasks_of(*domain, seed)]

@@ -1,6 +1,6 @@
 """What ten answers to the questions of a report gain, on data in class folders that answer them.
 
-    python benchmarks/corrections.py OFFICE31 WEIGHTS [--domains amazon,dslr,webcam] [--seeds 5]
+    python benchmarks/corrections.py OFFICE31 --weights FILE [--domains amazon,dslr,webcam] [--seeds 5]
 
 Rows of ``corrections.md`` that are not computed again stay, so that domains can be run one by one.
 """
@@ -13,15 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
-import numpy as np
+from real_features import add_options, read_domains
 
-from ucds.data.ground_truth import read_ground_truth
 from ucds.experiments.corrections import Trial, try_answers
 from ucds.files import append_line
-from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
-from ucds.training.progress import Quiet
-from ucds.training.runtime import Runtime
 
 RECORD = Path(__file__).with_suffix(".md")
 RUNS = Path(__file__).with_suffix(".jsonl")
@@ -38,36 +33,22 @@ class Run(Trial):
 def main() -> None:
     """Try the answers on each domain with each seed, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("weights", type=Path)
-    parser.add_argument("--backbone", default="mobilenetv2_100")
+    add_options(parser)
     parser.add_argument("--domains", default="dslr,webcam,amazon")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
     known = {(run.domain, run.seed) for run in read_runs()}
-    for domain in options.domains.split(","):
-        vectors, classes = read_features(options, domain)
+    for one in read_domains(options):
+        domain = one.name.split()[-1]
         for seed in range(options.seeds):
-            if (domain, seed) in known:
+            if (domain, seed) in known or domain not in options.domains.split(","):
                 continue
-            trial = try_answers(vectors, classes, int(classes.max()) + 1, seed)
+            trial = try_answers(one.vectors, one.classes, int(one.classes.max()) + 1, seed)
             run = Run(**asdict(trial), domain=domain, seed=seed)
             append_line(RUNS, json.dumps(asdict(run)))
             print(domain, seed, f"{run.gain:+.2f}", flush=True)
     RECORD.write_text(describe(read_runs()))
     print(RECORD.read_text())
-
-
-def read_features(options: argparse.Namespace, domain: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the frozen features ``(n, d)`` of a domain, and the class of each sample."""
-    encoder, cache = EncoderOptions(options.backbone, str(options.weights)), CacheOptions(options.cache)
-    inputs = open_for_training(options.data / domain, "target", encoder, cache, Quiet())
-    runtime = Runtime(accelerator="cpu")
-    found = frozen_features(inputs.backbone, inputs.data, runtime, cache.directory, batch_size=64)
-    truth = read_ground_truth(inputs.data.samples)
-    assert truth is not None
-    return found.samples.read(np.arange(len(found.samples))).numpy(), truth.classes
 
 
 def read_runs() -> list[Run]:

@@ -1,0 +1,55 @@
+"""Reads frozen features of real images for the scripts beside it, with the options that name them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.data.ground_truth import read_ground_truth
+from ucds.training.features import frozen_features
+from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Frozen features of the images of one domain.
+
+    Attributes:
+        name: folder of the data set and of the domain, "pacs photo".
+        vectors: ``(n, d)`` features.
+        classes: ``(n,)`` class of each image.
+    """
+
+    name: str
+    vectors: NDArray[np.float32]
+    classes: NDArray[np.int64]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options by which a script learns where images and encoder are."""
+    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
+    parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
+    parser.add_argument("--weights", default="default", help="its weights")
+    parser.add_argument("--cache", type=Path, help="folder of the cache")
+
+
+def read_domains(options: argparse.Namespace) -> Iterator[Domain]:
+    """Compute the features of all domains of all data sets, or take them from the cache."""
+    encoder, cache = EncoderOptions(options.backbone, options.weights), CacheOptions(options.cache)
+    for path in options.data:
+        inputs = open_for_training(path, "source", encoder, cache, Quiet())
+        runtime = Runtime(accelerator="cpu")
+        data = frozen_features(inputs.backbone, inputs.data, runtime, cache.directory, batch_size=64)
+        truth = read_ground_truth(inputs.data.samples)
+        if truth is None:
+            raise SystemExit(f"{path} has no class folders")
+        for number, name in enumerate(data.samples.domain_names):
+            rows = np.flatnonzero(data.samples.domain == number)
+            yield Domain(f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows])
