@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench clean
+.PHONY: help setup demo test test-slow check site bench clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,12 +27,16 @@ test: setup  ## Run the fast tests
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu'
 
-check: setup  ## Lint, types, import contracts, docstrings
+check: setup  ## Lint, types, import contracts, docstrings, links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
+	$(BIN)/python tools/build_site.py
+
+site: setup  ## Build the site in build/site, and refuse links that lead nowhere
+	$(BIN)/python tools/build_site.py
 
 bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/sinkhorn.py

@@ -1,0 +1,239 @@
+"""The pages for beginners are followed word by word: every command is run, and every piece of code.
+
+Small drawn pictures stand in for the photographs, and random weights, in the hub's cache, for the published
+ones of the encoders. What a person does in the report, names and corrections, is written to the files
+that the report would save.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+import timm
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
+from safetensors.torch import save_file
+
+import ucds
+
+sys.path.append(str(Path(__file__).parent))  # for `pages`
+
+from pages import ROOT, Block, blocks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+LEFT_OUT = ("ucds benchmark configs/", "ucds table configs/")  # hours; their own tests read every grid
+ADDRESS = "http://127.0.0.1:8000"
+
+
+def picture(kind: int, rng: np.random.Generator, brightness: int) -> Image.Image:
+    """Draw stripes whose colours, width and direction tell the kind, on a ground that tells the domain."""
+    colour = np.random.default_rng(kind).integers(256, size=3)
+    pixels = np.full((64, 64, 3), brightness)
+    pixels[(np.arange(64) + rng.integers(9)) % (4 + kind) < 3] = colour
+    pixels = pixels.transpose(1, 0, 2) if kind % 2 else pixels
+    return Image.fromarray(np.clip(pixels + rng.normal(0, 9, pixels.shape), 0, 255).astype(np.uint8))
+
+
+def draw(folder: Path, kinds: int, each: int, brightness: int) -> None:
+    rng = np.random.default_rng(brightness)
+    for kind in range(kinds):
+        (folder / f"thing_{kind:02}").mkdir(parents=True)
+        for number in range(each):
+            picture(kind, rng, brightness).save(folder / f"thing_{kind:02}" / f"frame_{number:04}.jpg")
+
+
+def write_scan(path: Path, rng: np.random.Generator) -> None:
+    """Write a grey DICOM file of 64 x 64 pixels."""
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
+    scan = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    scan.SOPClassUID, scan.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    scan.Rows = scan.Columns = 64
+    scan.SamplesPerPixel, scan.PhotometricInterpretation, scan.PixelRepresentation = 1, "MONOCHROME2", 0
+    scan.BitsAllocated, scan.BitsStored, scan.HighBit = 16, 12, 11
+    scan.PixelData = rng.integers(4096, size=(64, 64)).astype(np.uint16).tobytes()
+    scan.save_as(path, enforce_file_format=True)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that the pages take for granted."""
+    root = tmp_path_factory.mktemp("inputs")
+    for domain, each, brightness in (("amazon", 3, 230), ("dslr", 2, 120), ("webcam", 3, 60)):
+        draw(root / "office31" / domain, 31, each, brightness)
+    for name, brightness in (("hospitals/north", 200), ("hospitals/south", 90), ("clinic-images", 30)):
+        draw(root / name, 12, 4, brightness)
+    for name in ("IMAGES", "PHOTOS"):
+        draw(root / name, 5, 8, 100)
+    (root / "STUDIES").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        write_scan(root / "STUDIES" / f"{number}.dcm", rng)
+    vectors = (3 * rng.normal(size=(10, 8)))[np.arange(120) % 10] + rng.normal(size=(120, 8))
+    arrays = {"provider": vectors, "hospital": np.arange(120) // 10 % 2, "client": vectors[:60] + 1}
+    np.savez(root / "embeddings.npz", **arrays)
+    model = timm.create_model("mobilenetv2_100")
+    save_file(model.state_dict(), root / "mobilenetv2.safetensors")
+    return root
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of the hub with random weights of the encoders that the pages name."""
+    root = tmp_path_factory.mktemp("hub")
+    for name in ("mobilenetv2_100", "resnet18"):
+        model = timm.create_model(name)
+        owner, repository = model.pretrained_cfg["hf_hub_id"].split("/")
+        place = root / f"models--{owner}--{repository}"
+        (place / "refs").mkdir(parents=True)
+        (place / "refs" / "main").write_text("0" * 40)
+        (place / "snapshots" / ("0" * 40)).mkdir(parents=True)
+        save_file(model.state_dict(), place / "snapshots" / ("0" * 40) / "model.safetensors")
+    return root
+
+
+class Walk:
+    """Follows pages in a folder that holds links to the inputs.
+
+    Args:
+        place: folder to follow the pages in.
+        run: function that runs a command in this process and returns its exit status.
+        capsys: captured output of the commands.
+        monkeypatch: sets the environment variables that a page sets.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        run: Callable[..., int],
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.place, self._run, self._capsys, self._monkeypatch = place, run, capsys, monkeypatch
+        self.names: dict[str, Any] = {"__name__": "page"}
+        self.service: subprocess.Popen[str] | None = None
+        self.followed: list[str] = []
+        self._words = {"K": "3"}
+
+    def follow(self, page: Path) -> None:
+        """Do what a page says, from its beginning to its end."""
+        for block in blocks(page):
+            self.followed.append(block.text)
+            if block.file:
+                (self.place / block.file).write_text(block.text)
+            elif block.language == "python":
+                exec(compile(block.text, str(page), "exec"), self.names)
+            elif not block.language and not block.text.startswith(LEFT_OUT):
+                self._do(block)
+
+    def _do(self, block: Block) -> None:
+        line = block.text
+        for word, value in self._words.items():
+            line = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", value, line)
+        words = shlex.split(line)
+        if words[0] == "export":
+            self._monkeypatch.setenv(*words[1].split("=", 1))
+        elif words[0] == "find":
+            found = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+            assert (found.returncode, found.stderr) == (0, ""), line
+        elif words[:2] == ["ucds", "serve"]:
+            self._serve(words[2:])
+        else:
+            self._call(line, words)
+
+    def _call(self, line: str, words: list[str]) -> None:
+        if "=" in words[0]:
+            self._monkeypatch.syspath_prepend(str(self.place))
+            words = words[1:]
+        self._save_from_report(words)
+        status = self._run(*words[1:])
+        out, err = self._capsys.readouterr()
+        assert status == 0, f"{line}\n{err}"
+        if words[1:3] == ["keys", "add"]:
+            self._words["KEY"] = out.strip()
+
+    def _serve(self, words: list[str]) -> None:
+        command = [sys.executable, "-m", "ucds", "serve", *words, "--port", "0"]
+        self.service = subprocess.Popen(command, cwd=self.place, stdout=subprocess.PIPE, text=True)
+        assert self.service.stdout is not None
+        self._words[ADDRESS] = self.service.stdout.readline().split()[-1]
+
+    def _save_from_report(self, words: list[str]) -> None:
+        """Write the files that a person would save in the report of the run ``mine``."""
+        if "names.json" in words:
+            names = {"0": "mugs", "1": "bikes"}
+            self._save("names", names=names)
+        if "corrections.json" in words:
+            ids = ucds.predict("mine", "office31/webcam").ids
+            self._save("corrections", together=[{"one": [ids[0]], "other": [ids[1]]}], apart=[])
+
+    def _save(self, kind: str, **content: Any) -> None:
+        model = ucds.load("mine").stored.fingerprint
+        file = {"format": f"ucds-{kind}/1", "model": model} | content
+        (self.place / f"{kind}.json").write_text(json.dumps(file))
+
+
+@pytest.fixture
+def walk(
+    inputs: Path,
+    hub: Path,
+    run: Callable[..., int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Walk]:
+    """A walk in a folder of its own, with the random weights in the hub's cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    monkeypatch.chdir(tmp_path)
+    for entry in inputs.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    walk = Walk(tmp_path, run, capsys, monkeypatch)
+    yield walk
+    if walk.service is not None:
+        walk.service.terminate()
+        walk.service.wait(timeout=60)
+
+
+def test_the_tutorials_of_provider_and_client(walk: Walk) -> None:
+    for user in ("provider", "client"):
+        walk.follow(ROOT / "docs" / "tutorials" / f"{user}.md")
+    assert sum(text.startswith("ucds") for text in walk.followed) > 15
+    assert (walk.place / "mine" / "report.html").exists()
+    assert len(list((walk.place / "sorted").rglob("*.jpg"))) == 93
+    assert any(path.name.startswith("mugs") for path in (walk.place / "named").iterdir())
+    assert (walk.place / "model.onnx").exists()
+
+
+def test_the_tutorial_of_the_researcher(walk: Walk) -> None:
+    walk.follow(ROOT / "docs" / "tutorials" / "researcher.md")
+    assert len((walk.place / "my-results" / "webcam" / "runs.jsonl").read_text().splitlines()) == 8
+    assert "missing" not in (walk.place / "my-results" / "webcam.md").read_text()
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_the_how_to_pages(walk: Walk, page: Path) -> None:
+    walk.follow(page)
+    assert walk.followed
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "python.md"], ids=lambda page: page.stem
+)
+def test_readme_and_python(walk: Walk, page: Path) -> None:
+    walk.follow(page)
+    assert len(walk.followed) > 1
