@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -88,13 +88,19 @@ class Encoder(nn.Module):
         self.unit_features = unit_features
         self.bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=norm))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Compute the features ``(n, d_f)`` of a batch of inputs."""
+    def forward(self, inputs: Tensor, means: Tensor | None = None) -> Tensor:
+        """Compute the features ``(n, d_f)`` of a batch of inputs, see :class:`ClusteringModel`."""
+        features = self.backbone_features(inputs)
+        if means is None:
+            return torch.as_tensor(self.bottleneck(features))
+        linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], tuple(self.bottleneck))
+        biases = torch.where(means.isnan().any(1, keepdim=True), linear.bias, -(means @ linear.weight.T))
+        return torch.as_tensor(norm(nn.functional.linear(features, linear.weight) + biases))
+
+    def backbone_features(self, inputs: Tensor) -> Tensor:
+        """Compute the features ``(n, width)`` of a batch of inputs below the bottleneck."""
         features: Tensor = self.backbone(inputs)
-        if self.unit_features:
-            features = nn.functional.normalize(features, dim=-1)
-        features = self.bottleneck(features)
-        return features
+        return nn.functional.normalize(features, dim=-1) if self.unit_features else features
 
 
 @torch.no_grad()
@@ -160,9 +166,15 @@ class ClusteringModel(nn.Module):
         else:
             self.prototypes.data[: len(head.prototypes)] = head.prototypes
 
-    def forward(self, inputs: Tensor) -> ModelOutput:
-        """Compute features and logits of a batch of inputs, which the backbone understands."""
-        features = self.encoder(inputs)
+    def forward(self, inputs: Tensor, means: Tensor | None = None) -> ModelOutput:
+        """Compute features and logits of a batch of inputs, which the backbone understands.
+
+        Args:
+            inputs: ``(n, ...)`` batch.
+            means: ``(n, width)`` mean from which each input is seen in place of the model's own, as in
+                :meth:`recentred`; a row of NaN stands for the model's own.
+        """
+        features = self.encoder(inputs, means)
         return ModelOutput(features, features @ self.prototypes)
 
     @property

@@ -62,6 +62,8 @@ class FakeService:
             "signer": None,
             "budget": None,
             "privacy": None,
+            "fewest_to_calibrate": None,
+            "calibration": None,
         }
         self.limit: int | None = None
         self.signing_key: Ed25519PrivateKey | None = None

@@ -37,6 +37,7 @@ class FakeLabeller:
 
     name, digest, n_clusters, batch_size = "fake", "d" * 32, K, 8
     privacy: str | None = None
+    mean_width: int | None = None
     row_shape: tuple[int, ...] = (WIDTH,)
     dtype: Any = np.float32
 
@@ -51,6 +52,20 @@ class FakeLabeller:
         time.sleep(self.seconds)
         self.batches += 1
         return np.abs(rows[:, 0].round()).astype(np.int64) % K
+
+
+class FakeMeanLabeller(FakeLabeller):
+    """Rows of embeddings, whose mean changes no label."""
+
+    mean_width = WIDTH
+
+    def label(self, rows: np.ndarray, means: np.ndarray | None = None) -> np.ndarray:
+        assert means is not None
+        assert means.shape == (self.batch_size, WIDTH)
+        return super().label(rows)
+
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(rows.mean(0))
 
 
 class FakeImageLabeller(FakeLabeller):

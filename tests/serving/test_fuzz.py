@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from serving_kit import WIDTH, FakeImageLabeller, FakeLabeller, Service, npy, picture, running
+from serving_kit import (
+    WIDTH,
+    FakeImageLabeller,
+    FakeLabeller,
+    FakeMeanLabeller,
+    Service,
+    npy,
+    picture,
+    running,
+)
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.settings import Limits
@@ -58,21 +67,34 @@ def fuzz(service: Service, count: int) -> Counter[int]:
     return statuses
 
 
-# Where a key is needed, two operations have as many different requests, elsewhere one: 500 make 3,014 in all.
+LABELLERS = {"images": FakeImageLabeller, "embeddings": FakeLabeller, "calibrated": FakeMeanLabeller}
+
+
+# Where a key is needed, two operations or three have as many different requests, elsewhere one.
 @pytest.mark.parametrize(
     "count", [pytest.param(10, id="some"), pytest.param(500, id="many", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("needs_key", [True, False], ids=["key", "open"])
-@pytest.mark.parametrize("accepts", ["images", "embeddings"])
+@pytest.mark.parametrize(
+    ("kind", "needs_key"),
+    [
+        ("images", True),
+        ("images", False),
+        ("embeddings", True),
+        ("embeddings", False),
+        ("calibrated", True),
+    ],
+)
 @pytest.mark.timeout(1800)
-def test_every_answer_is_as_described(ledger: Ledger, accepts: str, needs_key: bool, count: int) -> None:
-    labeller = FakeImageLabeller() if accepts == "images" else FakeLabeller()
+def test_every_answer_is_as_described(ledger: Ledger, kind: str, needs_key: bool, count: int) -> None:
+    labeller = LABELLERS[kind]()
     key = ledger.add_key("fuzz", 10**6) if needs_key else None
-    limits = Limits(max_batch=5, max_queue=64, body_seconds=60, waste_seconds=1e6, failure_seconds=0)
+    most = 32 if kind == "calibrated" else 5
+    limits = Limits(max_batch=most, max_queue=64, body_seconds=60, waste_seconds=1e6, failure_seconds=0)
     with running(labeller, ledger if needs_key else None, limits) as service:
         service.key = key
         statuses = fuzz(service, count)
     assert statuses[200] > 0
+    assert (statuses[409] > 0) == (kind == "calibrated")  # too few samples: five at most are made up
     assert statuses.total() > (2 if needs_key else 1) * count
     if count >= 500:
         assert statuses[422] > 0 or statuses[415] > 0

@@ -9,12 +9,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import Connection, Table, select
 from sqlalchemy.exc import IntegrityError
 
+from ucds.labels.wire import Calibration
 from ucds.serving import audit, tables
 from ucds.serving.audit import Head
+from ucds.serving.calibration import KeyMean, calibrate
 from ucds.serving.ledger import Ledger
 from ucds.serving.verification import Claim, Verdict, verify
 
@@ -39,6 +42,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
             labels = {content(number): number + len(name + model) % 7 for number in numbers}
             book.charge(record, model, list(labels), labels)
         book.charge(record, MODELS[0], [content(1), content(5)], {content(5): record.number})
+        for model in ("c" * 32, "d" * 32):
+            told = Calibration(samples=40 + len(name), digest=(name + model)[:4].encode().hex() * 4)
+            calibrate(book, record, model, KeyMean(told, np.full(3, record.number, np.float32)))
     book.rotate_key("anna", timedelta(hours=1))
     book.change_key("bert", budget=60)
     book.revoke_key("carl")
@@ -175,7 +181,7 @@ def wind_back(connection: Connection, number: int) -> None:
     """Remove the last entries and all that they did, in agreement with the rest."""
     connection.execute(tables.audit.delete().where(tables.audit.c.number > number))
     connection.execute(tables.answers.delete().where(tables.answers.c.entry > number))
-    for table in (tables.secrets, tables.keys):
+    for table in (tables.secrets, tables.calibrations, tables.keys):
         connection.execute(table.delete())
     for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).all():
         for change in audit.changes_of(row.kind, row.time, json.loads(row.body)):

@@ -26,6 +26,14 @@ MaxQueriesOption = Annotated[
         show_default="all",
     ),
 ]
+CalibrateOption = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Before the first question of the key, send some of the samples: the service then sees all "
+        "samples of the key from their mean.",
+    ),
+]
 NamesOption = Annotated[
     Path | None,
     typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
@@ -57,7 +65,9 @@ class ServiceGroup:
         bool, typer.Option("--overdraw", help="Ask even if the budget may not cover all samples.")
     ] = False
 
-    def client(self, url: str, *, parallel: int = 4, batch_size: int | None = None) -> LabelClient:
+    def client(
+        self, url: str, *, parallel: int = 4, batch_size: int | None = None, calibrate: bool = False
+    ) -> LabelClient:
         """Make the client of a service; on a terminal, the user is asked before a budget is overdrawn."""
         from ucds.labels.client import LabelClient
 
@@ -75,6 +85,7 @@ class ServiceGroup:
             allow_plain_http=self.allow_plain_http,
             ca_file=self.ca_file,
             confirm=confirm,
+            calibrate_key=calibrate,
         )
 
 
@@ -93,6 +104,7 @@ def query_command(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
     ] = None,
+    calibrate: CalibrateOption = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
@@ -100,7 +112,7 @@ def query_command(
     Backbone, weights and seed are used with --max-queries only: they choose the samples to ask about.
     """
     reporter = output.reporter()
-    client = service.client(url, parallel=parallel, batch_size=batch_size)
+    client = service.client(url, parallel=parallel, batch_size=batch_size, calibrate=calibrate)
     from ucds.target.ask import query
 
     with client:
@@ -141,6 +153,7 @@ def train_target_command(
         str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
     ] = None,
     max_queries: MaxQueriesOption = None,
+    calibrate: CalibrateOption = False,
     constraints: Annotated[
         Path | None,
         typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
@@ -162,7 +175,7 @@ def train_target_command(
     run = train_target(
         images,
         out,
-        labels=labels if url is None else service.client(url),
+        labels=labels if url is None else service.client(url, calibrate=calibrate),
         n_clusters=number,
         max_queries=max_queries,
         constraints=constraints,

@@ -23,7 +23,16 @@ from pydantic import ValidationError
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels.questions import Body
-from ucds.labels.wire import INFO_PATH, LABELS_PATH, LabelAnswer, Message, Problem, ServiceInfo
+from ucds.labels.wire import (
+    CALIBRATION_PATH,
+    INFO_PATH,
+    LABELS_PATH,
+    Calibration,
+    LabelAnswer,
+    Message,
+    Problem,
+    ServiceInfo,
+)
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
@@ -76,6 +85,7 @@ class LabelClient:
             ``None``.
         confirm: called with one sentence before a query that the budget may not cover; nothing is asked
             unless it returns true. ``None`` refuses such a query.
+        calibrate_key: whether a query begins by calibrating the key, if that was not done before.
 
     Raises:
         InputError: the URL, the key or the certificates cannot be used.
@@ -91,6 +101,7 @@ class LabelClient:
     allow_plain_http: bool = False
     ca_file: str | Path | None = None
     confirm: Callable[[str], bool] | None = None
+    calibrate_key: bool = False
     _http: httpx.Client = field(init=False, repr=False)
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
@@ -145,12 +156,22 @@ class LabelClient:
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
             RefusedError: the service refuses the request, or its answer is not of the agreed form.
         """
-        reply = self._send("POST", LABELS_PATH, body, self.patience)
+        answer = self._post(LABELS_PATH, LabelAnswer, body, count)
+        if len(answer.labels) != count:
+            raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
+        return answer
+
+    def calibrate(self, body: Body, count: int) -> Calibration:
+        """Fix the mean of ``count`` samples as the one from which the service sees all samples of the key.
+
+        The arguments and the errors are those of :meth:`ask`; nothing is charged.
+        """
+        return self._post(CALIBRATION_PATH, Calibration, body, count)
+
+    def _post(self, path: str, kind: type[_Answer], body: Body, count: int) -> _Answer:
+        reply = self._send("POST", path, body, self.patience)
         if reply.status == 200:
-            answer = self._parse(LabelAnswer, reply)
-            if len(answer.labels) != count:
-                raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
-            return answer
+            return self._parse(kind, reply)
         if reply.status == 429:
             raise OverBudgetError
         problem = _read_problem(reply)

@@ -26,6 +26,7 @@ class _Header(Message):
     model: str
     model_digest: ModelDigest
     n_clusters: Clusters
+    calibration: ModelDigest | None = None
 
 
 class _Entry(Message):
@@ -68,7 +69,11 @@ class Journal:
         self.path = path
         self.labels: dict[bytes, int] = {}
         self._header = _Header(
-            url=url, model=info.model, model_digest=info.model_digest, n_clusters=info.n_clusters
+            url=url,
+            model=info.model,
+            model_digest=info.model_digest,
+            n_clusters=info.n_clusters,
+            calibration=None if info.calibration is None else info.calibration.digest,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as unless_read:
@@ -136,6 +141,8 @@ class Journal:
         if header == ours:
             return
         other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
+        if header.model_digest == ours.model_digest and header.calibration != ours.calibration:
+            other = "the same model with another calibration"
         raise RefusedError(
             f"{self.path} holds labels of model {header.model!r} with {header.n_clusters} clusters from "
             f"{header.url}, but {ours.url} answers as {other} with {ours.n_clusters}: labels of two models "

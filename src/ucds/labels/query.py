@@ -15,6 +15,7 @@ from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
 from ucds.labels.balance import describe_balance, refuse_overdraft
+from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, journal_path
@@ -32,6 +33,10 @@ _BATCH_SIZE = 64
 _WARNINGS_SHOWN = 20
 
 
+def unheard(sentence: str) -> None:
+    """Ignore a sentence: the default of a caller that shows none."""
+
+
 def query_labels(
     client: LabelClient,
     questions: Questions,
@@ -39,7 +44,7 @@ def query_labels(
     *,
     choose: Selector | None = None,
     progress: Progress | None = None,
-    say: Callable[[str], object] | None = None,
+    say: Callable[[str], object] = unheard,
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
 
@@ -53,13 +58,14 @@ def query_labels(
         out: label file to write; the journal is removed when it is complete.
         choose: choice of the samples to ask about; all if ``None``.
         progress: called as ``progress(done, total)`` with numbers of samples.
-        say: called with one sentence about the budget, if there is one.
+        say: called with sentences about the budget and the calibration of the key.
 
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
         ServiceUnavailableError: the service cannot be reached, or could not answer in time.
         RefusedError: the service refuses, the budget is used up, another model answers than before, or a
-            receipt does not hold; or the budget may not cover the query, and nobody agreed to that.
+            receipt does not hold; the budget may not cover the query, and nobody agreed to that; or the key
+            cannot be calibrated any more.
         DamagedFileError: the journal cannot be read. In every case, what was received stays in the journal.
 
     Warns:
@@ -71,8 +77,9 @@ def query_labels(
     info = client.info()
     questions.check_accepted(info)
     balance = describe_balance(info)
-    if say is not None and balance is not None:
+    if balance is not None:
         say(balance)
+    info = settle_calibration(client, questions, info, say)
     with Journal(place, url=client.url, info=info) as journal:
         positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
         refuse_overdraft(client, info, questions, positions, journal.labels)

@@ -22,6 +22,7 @@ from ucds.claims import CLAIM_PATTERN
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
+CALIBRATION_PATH = "/v1/calibration"
 
 IMAGES_FIELD = "images"  # the name of every file part of a multipart request
 NPY_TYPE = "application/x-npy"
@@ -139,6 +140,18 @@ class LabelAnswer(Message):
         return self
 
 
+class Calibration(Message):
+    """The mean from which the samples of a key are seen: the answer to ``POST /v1/calibration``.
+
+    Attributes:
+        samples: number of the distinct samples that it is the mean of.
+        digest: digest of their contents; see `ucds.labels.calibration.calibration_digest`.
+    """
+
+    samples: Positive
+    digest: ModelDigest
+
+
 class ServiceInfo(Message):
     """The answer to ``GET /v1/info``: what a client must know to ask well.
 
@@ -156,6 +169,9 @@ class ServiceInfo(Message):
         budget: budget of the key that asks; ``None`` from a service without a ledger.
         privacy: guarantee of differential privacy that the model carries, as in :class:`Receipt`; ``None``
             without one.
+        fewest_to_calibrate: fewest samples by which a key can be calibrated; ``None`` if the model, or a
+            service without a ledger, sees all samples alike.
+        calibration: calibration of the key that asks; ``None`` without one.
     """
 
     model: str
@@ -170,6 +186,8 @@ class ServiceInfo(Message):
     signer: PublicKey | None
     budget: Budget | None
     privacy: Guarantee | None = None
+    fewest_to_calibrate: Positive | None = None
+    calibration: Calibration | None = None
 
 
 class InvalidSample(Message):

@@ -14,10 +14,12 @@ from starlette.requests import Request
 
 from ucds.errors import UserError
 from ucds.labels.wire import Receipt
+from ucds.serving import calibration
+from ucds.serving.calibration import KeyMean, NotCalibrated
 from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.failures import FailureBrake
-from ucds.serving.keys import KeyRecord
-from ucds.serving.ledger import Charge, KeyEnded, Ledger, OverBudget
+from ucds.serving.keys import KeyEnded, KeyRecord
+from ucds.serving.ledger import Charge, Ledger, MeanChanged, OverBudget
 from ucds.serving.metrics import Metrics
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import limit_headers
@@ -65,6 +67,7 @@ class Accounts:
         # One writer: the other charges of this process wait here, and not for the database's lock.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
         self._ready_lock, self._ready_until = asyncio.Lock(), 0.0
+        self._means: dict[tuple[int, str], KeyMean] = {}
 
     @property
     def signer(self) -> str | None:
@@ -138,6 +141,39 @@ class Accounts:
         except OverBudget as error:
             raise self._over_budget(key, error) from None
 
+    async def find_mean(self, key: KeyRecord, model: str) -> KeyMean | None:
+        """Return the mean from which a model sees the samples of a key; ``None`` for the model's own."""
+        known = self._means.get((key.number, model))
+        if known is None:  # a mean never changes, but another replica may fix one at any time
+            known = await self._ask(self._readers, self._read_mean, key, model)
+        if known is not None:
+            self._means[key.number, model] = known
+        return known
+
+    async def check_open(self, key: KeyRecord, model: str, digest: str) -> KeyMean | None:
+        """Return the calibration of a key by these samples; ``None`` if there is none yet.
+
+        Raises:
+            Refusal: the key cannot be calibrated by them (409).
+        """
+        try:
+            return await self._ask(self._readers, calibration.check_open, self._ledger, key, model, digest)
+        except NotCalibrated as error:
+            raise Refusal("not-calibrated", str(error)) from None
+
+    async def calibrate(self, key: KeyRecord, model: str, mean: KeyMean) -> KeyMean:
+        """Fix the mean from which a model sees the samples of a key; see `calibration.calibrate`.
+
+        Raises:
+            Refusal: the key cannot be calibrated any more (409), or was revoked meanwhile (403).
+        """
+        try:
+            return await self._ask(self._writer, calibration.calibrate, self._ledger, key, model, mean)
+        except NotCalibrated as error:
+            raise Refusal("not-calibrated", str(error)) from None
+        except KeyEnded:
+            raise Refusal("revoked-key", _ENDED) from None
+
     async def charge(
         self,
         key: KeyRecord,
@@ -146,16 +182,20 @@ class Accounts:
         labels: Mapping[bytes, int],
         request: str,
         privacy: str | None,
+        calibrated: str | None,
     ) -> tuple[Charge, Receipt | None]:
         """Charge a key for the answers to a request, and sign a receipt; see `Ledger.charge`.
 
         Raises:
-            Refusal: the budget does not cover the answers (429), or the key was revoked meanwhile (403).
+            Refusal: the budget does not cover the answers (429), the key was revoked meanwhile (403), or it
+                was calibrated meanwhile (503).
         """
         try:
             charge = await self._ask(
-                self._writer, self._ledger.charge, key, model, contents, labels, request, privacy
+                self._writer, self._ledger.charge, key, model, contents, labels, request, privacy, calibrated
             )
+        except MeanChanged:
+            raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1) from None
         except OverBudget as error:
             raise self._over_budget(key, error) from None
         except KeyEnded:
@@ -174,6 +214,10 @@ class Accounts:
             if time.monotonic() >= self._ready_until:
                 await self._ask(self._writer, self._ledger.check_writable)
                 self._ready_until = time.monotonic() + _READY_SECONDS
+
+    def _read_mean(self, key: KeyRecord, model: str) -> KeyMean | None:
+        with self._ledger.transaction() as connection:
+            return calibration.find(connection, key.number, model)
 
     def _over_budget(self, key: KeyRecord, error: OverBudget) -> Refusal:
         return Refusal("over-budget", str(error), headers=limit_headers(error.budget, key.rate, None))

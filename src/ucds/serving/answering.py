@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,9 +13,12 @@ import numpy.typing as npt
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
-from ucds.labels.wire import NPY_TYPE, Accepts, Budget, LabelAnswer, Receipt, ServiceInfo
+from ucds.data.content import first_positions
+from ucds.labels.calibration import digest_of_contents
+from ucds.labels.wire import NPY_TYPE, Accepts, Budget, Calibration, LabelAnswer, Receipt, ServiceInfo
 from ucds.serving.accounts import Accounts, AccountsOptions
 from ucds.serving.batcher import Batcher, Stopped
+from ucds.serving.calibration import KeyMean
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
 from ucds.serving.front import note_key
 from ucds.serving.keys import KeyRecord
@@ -25,6 +29,7 @@ from ucds.serving.rate import limit_headers
 from ucds.serving.settings import Limits
 from ucds.serving.shares import Owner, Price, Share
 from ucds.serving.uploads import read_body, read_images
+from ucds.training.inference import FEWEST_TO_CENTRE
 
 Result = TypeVar("Result")
 Samples = list[bytes] | npt.NDArray[np.float32]
@@ -52,6 +57,7 @@ class Answering:
         most_bytes = limits.for_one(limits.max_body_bytes, limits.max_request_bytes)
         self._bytes = Share(limits.max_body_bytes, most_bytes, "bytes")
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
+        self._calibrating = asyncio.Lock()
 
     def close(self) -> None:
         """Answer what was accepted, and stop all threads."""
@@ -61,9 +67,16 @@ class Answering:
         if self.accounts is not None:
             self.accounts.close()
 
-    def info(self, key: KeyRecord | None) -> ServiceInfo:
-        """Return what a client must know to ask, and the budget of its key."""
+    @property
+    def calibrates(self) -> bool:
+        """Whether a key can be calibrated."""
+        is_seen_apart = self.accounts is not None and self.labeller.mean_width is not None
+        return is_seen_apart and self.limits.max_batch >= FEWEST_TO_CENTRE
+
+    async def info(self, key: KeyRecord | None) -> ServiceInfo:
+        """Return what a client must know to ask, and the budget and the calibration of its key."""
         labeller, limits = self.labeller, self.limits
+        mean = await self._find_mean(key)
         return ServiceInfo(
             model=labeller.name,
             model_digest=labeller.digest,
@@ -77,6 +90,8 @@ class Answering:
             signer=None if self.accounts is None else self.accounts.signer,
             budget=None if key is None else key.budget,
             privacy=labeller.privacy,
+            fewest_to_calibrate=FEWEST_TO_CENTRE if self.calibrates else None,
+            calibration=None if mean is None else mean.told,
         )
 
     async def identify(
@@ -106,18 +121,28 @@ class Answering:
             Refusal: the request gets no labels; nothing is charged.
         """
         key = await self.identify(request, shown)
-        address = "" if request.client is None else request.client.host
-        owner: Owner = address if key is None else key.number
-        if self.accounts is not None and key is not None:
-            await self.accounts.admit(key)
-        with self._places.entry(owner) as take_places, self._bytes.entry(owner) as take_bytes:
-            take_places(1)
-            await asyncio.sleep(self._price.wait(owner))
-            samples = await self._receive(request, take_bytes)
+        async with self._take_in(request, key) as (owner, samples):
             settled = self._settle(owner, key, samples, request.state.request_id)
             answer, headers = await _unless_client_leaves(request, settled)
         self.metrics.answered.inc(len(answer.labels))
         return answer, headers
+
+    async def calibrate(self, request: Request, shown: HTTPAuthorizationCredentials | None) -> Calibration:
+        """Fix the mean of a request's samples as the one from which all samples of the key are seen.
+
+        Args:
+            request: request with the samples as its body.
+            shown: key that the client shows.
+
+        Raises:
+            Refusal: the request cannot be answered, or the key cannot be calibrated by these samples.
+        """
+        key = await self.identify(request, shown)
+        assert self.accounts is not None  # otherwise the path is not there
+        assert key is not None
+        async with self._take_in(request, key) as (owner, samples):
+            work = self._calibrate(owner, self.accounts, key, samples)
+            return await _unless_client_leaves(request, work)
 
     async def check_ready(self) -> None:
         """Make sure that the service can answer now.
@@ -129,6 +154,18 @@ class Answering:
             raise Refusal("busy", "The model does not answer.", retry_after=5)
         if self.accounts is not None:
             await self.accounts.check_ready()
+
+    @asynccontextmanager
+    async def _take_in(self, request: Request, key: KeyRecord | None) -> AsyncIterator[tuple[Owner, Samples]]:
+        """Receive the samples of a request, and hold its places in the service while it is in work."""
+        address = "" if request.client is None else request.client.host
+        owner: Owner = address if key is None else key.number
+        if self.accounts is not None and key is not None:
+            await self.accounts.admit(key)
+        with self._places.entry(owner) as take_places, self._bytes.entry(owner) as take_bytes:
+            take_places(1)
+            await asyncio.sleep(self._price.wait(owner))
+            yield owner, await self._receive(request, take_bytes)
 
     async def _receive(self, request: Request, take: Callable[[int], None]) -> Samples:
         found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -156,13 +193,47 @@ class Answering:
             labels = await self._compute(owner, samples, contents, {})
             return self._compose(labels, contents, UNMETERED, None), {}
         tokens = await self.accounts.pay(key, len(samples))
+        mean = await self._find_mean(key)
         known = await self.accounts.find_known(key, model, contents)
-        labels = known | await self._compute(owner, samples, contents, known)
+        labels = known | await self._compute(owner, samples, contents, known, mean)
         charge, receipt = await self.accounts.charge(
-            key, model, contents, labels, request, self.labeller.privacy
+            key,
+            model,
+            contents,
+            labels,
+            request,
+            self.labeller.privacy,
+            None if mean is None else mean.told.digest,
         )
         answer = self._compose(charge.labels, contents, charge.budget, receipt)
         return answer, limit_headers(charge.budget, key.rate, tokens)
+
+    async def _calibrate(
+        self, owner: Owner, accounts: Accounts, key: KeyRecord, samples: Samples
+    ) -> Calibration:
+        """Compute the mean of the samples, each content once, and keep it; nothing is charged."""
+        contents, model = await asyncio.to_thread(content_keys, samples), self.labeller.digest
+        first = sorted(first_positions(contents).values())
+        if len(first) < FEWEST_TO_CENTRE:
+            detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(first)}."
+            raise Refusal("not-calibrated", detail)
+        await accounts.pay(key, len(samples))
+        digest = digest_of_contents(contents)
+        found = await accounts.check_open(key, model, digest)
+        if found is None:
+            with self.queue.entry(owner) as take:
+                take(len(first))
+                rows = await self._make_rows(owner, samples, first)
+                async with self._calibrating:  # beside the model's thread, so not several at a time
+                    mean = await asyncio.to_thread(self.labeller.mean, rows)
+            told = Calibration(samples=len(first), digest=digest)
+            found = await accounts.calibrate(key, model, KeyMean(told, mean))
+        return found.told
+
+    async def _find_mean(self, key: KeyRecord | None) -> KeyMean | None:
+        if self.accounts is None or key is None or not self.calibrates:
+            return None
+        return await self.accounts.find_mean(key, self.labeller.digest)
 
     def _compose(
         self, labels: dict[bytes, int], contents: list[bytes], budget: Budget, receipt: Receipt | None
@@ -177,7 +248,12 @@ class Answering:
         )
 
     async def _compute(
-        self, owner: Owner, samples: Samples, contents: list[bytes], known: dict[bytes, int]
+        self,
+        owner: Owner,
+        samples: Samples,
+        contents: list[bytes],
+        known: dict[bytes, int],
+        mean: KeyMean | None = None,
     ) -> dict[bytes, int]:
         """Label the samples that are not known, each content once."""
         first: dict[bytes, int] = {}
@@ -190,7 +266,8 @@ class Answering:
             with self.queue.entry(owner) as take:
                 take(len(first))
                 rows = await self._make_rows(owner, samples, list(first.values()))
-                labels = await asyncio.wrap_future(self.batcher.submit(rows, owner))
+                job = self.batcher.submit(rows, owner, None if mean is None else mean.mean)
+                labels = await asyncio.wrap_future(job)
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(first))

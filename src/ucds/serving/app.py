@@ -89,9 +89,14 @@ def _declare_open(description: dict[str, Any]) -> None:
 
 def _add_service(app: FastAPI, answering: Answering) -> None:
     body = {"content": _body_schemas(answering.accepts, answering.limits.max_batch), "required": True}
-    post = partial(app.post, response_model=wire.LabelAnswer, openapi_extra={"requestBody": body})
+    post = partial(app.post, openapi_extra={"requestBody": body})
 
-    @post(wire.LABELS_PATH, responses=problem_schemas(*_REFUSALS), summary="Label samples")
+    @post(
+        wire.LABELS_PATH,
+        response_model=wire.LabelAnswer,
+        responses=problem_schemas(*_REFUSALS),
+        summary="Label samples",
+    )
     async def labels(request: Request, shown: _Shown) -> Response:
         """One integer for each sample, in order.
 
@@ -108,7 +113,17 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
         key = await answering.identify(request, shown)
         if key is not None:
             response.headers.update(limit_headers(key.budget, key.rate, None))
-        return answering.info(key)
+        return await answering.info(key)
+
+    if answering.calibrates:
+
+        @post(wire.CALIBRATION_PATH, responses=problem_schemas(*_REFUSALS, 409), summary="Calibrate a key")
+        async def calibration(request: Request, shown: _Shown) -> wire.Calibration:
+            """Fix the mean of these samples as the one from which all samples of the key are seen.
+
+            Once for a key and a model, before its first label. Nothing is charged.
+            """
+            return await answering.calibrate(request, shown)
 
 
 def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:

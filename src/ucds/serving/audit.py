@@ -1,7 +1,7 @@
 """The audit log: the hash of each entry covers its words and the hash of the entry before it.
 
-Every row of the tables `keys` and `secrets` follows from the log. `changes_of` says how: who writes an entry
-makes these changes, and who checks the log makes them again in memory and compares.
+Every row of the tables `keys`, `secrets` and `calibrations` follows from the log. `changes_of` says how: who
+writes an entry makes these changes, and who checks the log makes them again in memory and compares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from ucds.files import parse_json
 from ucds.serving import tables
 
 Kind = Literal[
-    "key-added", "key-rotated", "key-changed", "key-revoked", "answered", "signer-set", "ledger-migrated"
+    "key-added",
+    "key-rotated",
+    "key-changed",
+    "key-revoked",
+    "key-calibrated",
+    "answered",
+    "signer-set",
+    "ledger-migrated",
 ]
 Body = Mapping[str, Any]
 
@@ -94,6 +101,11 @@ def changes_of(kind: str, time: str, body: Body) -> Iterator[Change]:
             yield Change(tables.keys, body["key"], dict(body["changes"]))
         case "key-revoked":
             yield Change(tables.keys, body["key"], {"revoked": time})
+        case "key-calibrated":
+            found = {name: body[name] for name in ("model", "samples", "digest", "mean")}
+            place = f"{body['key']} {body['model']}"
+            fresh = {"key_id": body["key"], "created": time}
+            yield Change(tables.calibrations, place, found | fresh, is_new=True)
         case "answered":
             yield Change(tables.keys, body["key"], {"used": body["used"], "last_used": time})
         case "ledger-migrated":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ucds.serving.labeller import Labeller, Labels, Rows
+from ucds.serving.labeller import Labeller, Labels, Means, Rows
 from ucds.serving.shares import Owner, Rotation
 
 
@@ -23,6 +23,7 @@ class _Job:
 
     rows: Rows
     labels: Labels
+    mean: Means | None
     future: Future[Labels] = field(default_factory=Future)
     begun: int = 0
     since: float = field(default_factory=time.monotonic)
@@ -67,13 +68,18 @@ class Batcher:
         """Whether the model still answers."""
         return self._thread.is_alive() and not self._stopping
 
-    def submit(self, rows: Rows, owner: Owner) -> Future[Labels]:
+    def submit(self, rows: Rows, owner: Owner, mean: Means | None = None) -> Future[Labels]:
         """Label ``(n, *row_shape)`` rows of an owner.
+
+        Args:
+            rows: samples.
+            owner: owner, who gets a fair part of each batch.
+            mean: mean from which the samples are seen; the model's own if ``None``.
 
         Raises:
             Stopped: the batcher was closed.
         """
-        job = _Job(rows, np.empty(len(rows), np.int64))
+        job = _Job(rows, np.empty(len(rows), np.int64), mean)
         with self._changed:
             if self._stopping:
                 raise Stopped
@@ -101,7 +107,8 @@ class Batcher:
 
     def _answer(self, parts: list[_Part], buffer: Rows) -> None:
         try:
-            labels = self._labeller.label(buffer)
+            means = self._means(parts)
+            labels = self._labeller.label(buffer) if means is None else self._labeller.label(buffer, means)
         except Exception as error:  # the requests in this batch fail; the service goes on
             for job in dict.fromkeys(job for job, _, _ in parts):
                 job.begun = len(job.rows)  # the rest of it is left out
@@ -111,6 +118,17 @@ class Batcher:
             job.labels[rows] = labels[place]
             if rows.stop == len(job.rows):
                 job.future.set_result(job.labels)
+
+    def _means(self, parts: list[_Part]) -> Means | None:
+        """Return the mean of each row of a batch; ``None`` if the model knows its own only."""
+        width = self._labeller.mean_width
+        if width is None:
+            return None
+        means = np.full((self._labeller.batch_size, width), np.nan, np.float32)
+        for job, _, place in parts:
+            if job.mean is not None:
+                means[place] = job.mean
+        return means
 
     def _next_parts(self, size: int) -> list[_Part]:
         """Wait for a batch, and take its parts from the queues; none when all is done."""

@@ -18,6 +18,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
+class KeyEnded(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
+    """The key was revoked, or its time is over."""
+
+
 @dataclass(frozen=True)
 class KeyRecord:
     """The ledger's record of one key; its secrets are not in the ledger.

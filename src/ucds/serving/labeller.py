@@ -21,6 +21,7 @@ from ucds.training.model_file import StoredModel, load_model
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
+Means = npt.NDArray[np.float32]
 
 
 class Labeller(Protocol):
@@ -34,6 +35,7 @@ class Labeller(Protocol):
         dtype: type of the rows: uint8 for images, float32 for embeddings.
         batch_size: number of rows in every batch.
         privacy: guarantee of differential privacy that the model carries; ``None`` without one.
+        mean_width: length of the mean from which a sample can be seen; ``None`` if all are seen alike.
     """
 
     name: str
@@ -43,9 +45,18 @@ class Labeller(Protocol):
     dtype: npt.DTypeLike
     batch_size: int
     privacy: str | None
+    mean_width: int | None
 
-    def label(self, rows: Rows) -> Labels:
-        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
+    def label(self, rows: Rows, means: Means | None = None) -> Labels:
+        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.
+
+        Args:
+            rows: samples.
+            means: ``(batch_size, mean_width)`` mean from which each is seen; NaN stands for the model's own.
+        """
+
+    def mean(self, rows: Rows) -> Means:
+        """Compute the mean ``(mean_width,)`` of any number of rows."""
 
 
 class ModelLabeller:
@@ -78,6 +89,7 @@ class ModelLabeller:
         self.n_clusters = stored.card.n_clusters
         self.privacy = None if stored.card.privacy is None else str(stored.card.privacy)
         self.digest = state_digest(stored.model)[:32]
+        self.mean_width = spec.width if stored.card.recentres else None
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)
         self._model = stored.model.to(self._device).eval()
@@ -107,16 +119,32 @@ class ModelLabeller:
         stored = load_model(run, role="source")
         return cls(stored, choose_device(accelerator), batch_size)
 
-    def label(self, rows: Rows) -> Labels:
+    def label(self, rows: Rows, means: Means | None = None) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
-        return self._probabilities(rows).argmax(-1).cpu().numpy()
+        return self._probabilities(rows, means).argmax(-1).cpu().numpy()
 
-    def _probabilities(self, rows: Rows) -> Tensor:
+    def mean(self, rows: Rows) -> Means:
+        """Compute the mean ``(mean_width,)`` of the unit features of any number of rows."""
+        total = torch.zeros(self.mean_width or 0, dtype=torch.float64, device=self._device)
+        buffer = np.zeros((self.batch_size, *self.row_shape), self.dtype)
+        for start in range(0, len(rows), self.batch_size):
+            part = rows[start : start + self.batch_size]
+            buffer[: len(part)] = part
+            with torch.inference_mode():
+                features = self._model.encoder.backbone_features(self._inputs(buffer))
+            total += features[: len(part)].double().sum(0)
+        return np.asarray((total / len(rows)).float().cpu().numpy())
+
+    def _probabilities(self, rows: Rows, means: Means | None = None) -> Tensor:
         # The same steps as where labels are made offline, so that a tie is decided alike.
         with torch.inference_mode():
-            inputs = self._view.test(torch.from_numpy(rows).to(self._device))
-            logits: Tensor = self._model(inputs).logits
+            inputs = self._inputs(rows)
+            seen = None if means is None else torch.from_numpy(means).to(self._device)
+            logits: Tensor = self._model(inputs, seen).logits
             return logits.float().softmax(-1)
+
+    def _inputs(self, rows: Rows) -> Tensor:
+        return self._view.test(torch.from_numpy(rows).to(self._device))
 
     def _rows_are_independent(self) -> bool:
         """Return whether a row's answer stays when its place and the other rows change."""

@@ -19,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget
-from ucds.serving import audit, credentials, database, keys, migration, tables
+from ucds.serving import audit, calibration, credentials, database, keys, migration, tables
 from ucds.serving.audit import Head
 from ucds.serving.book import Book
-from ucds.serving.keys import KeyRecord
+from ucds.serving.keys import KeyEnded, KeyRecord
 from ucds.serving.rate import RateLimiter, Rates, SharedRateLimiter
 from ucds.serving.verification import Claim, Verdict, verify
 
@@ -46,8 +46,8 @@ class OverBudget(Exception):  # noqa: N818  (an answer of the ledger, not a faul
         self.budget = budget
 
 
-class KeyEnded(Exception):  # noqa: N818
-    """The key was revoked, or its time is over."""
+class MeanChanged(Exception):  # noqa: N818
+    """The key was calibrated while its samples were labelled from the model's own mean."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,7 @@ class Ledger(Book):
         computed: Mapping[bytes, int],
         request: str | None = None,
         privacy: str | None = None,
+        calibrated: str | None = None,
     ) -> Charge:
         """Charge for the answers that are new, and record that all of them are given.
 
@@ -219,6 +220,7 @@ class Ledger(Book):
             computed: label of each content that was not known before.
             request: id of the request, for the log.
             privacy: guarantee that the model carries, for the log; ``None`` without one.
+            calibrated: digest of the calibration with which ``computed`` was labelled; ``None`` without one.
 
         Returns:
             The charge. A content that another request asked for meanwhile has the label which that request
@@ -227,11 +229,15 @@ class Ledger(Book):
         Raises:
             OverBudget: the new samples are more than the budget has left.
             KeyEnded: the key was revoked meanwhile, or its time is over.
+            MeanChanged: the key was calibrated meanwhile.
         """
         with self.writing() as writing:
             record = keys.find(writing.connection, key.number)
             if record is None or not record.is_active:
                 raise KeyEnded
+            mean = calibration.find(writing.connection, key.number, model)
+            if calibrated != (None if mean is None else mean.told.digest):
+                raise MeanChanged
             labels = _known(writing.connection, key.number, model, contents)
             new = {content: computed[content] for content in dict.fromkeys(contents) if content not in labels}
             _check_budget(record, len(new))
@@ -243,8 +249,9 @@ class Ledger(Book):
             given, used = answers_digest(labels.items()), record.used + len(new)
             counts = {"asked": len(contents), "charged": len(new), "used": used}
             digests = {"digest": answers_digest(new.items()), "given": given}
-            promised = {} if privacy is None else {"privacy": privacy}
-            told = counts | digests | promised
+            told = counts | digests
+            told |= {} if privacy is None else {"privacy": privacy}
+            told |= {} if calibrated is None else {"calibration": calibrated}
             writing.append("answered", key=key.number, model=model, request=request, **told)
         budget = Budget(limit=record.limit, used=used, remaining=max(0, record.limit - used))
         return Charge(labels, budget, writing.head, writing.time, given)

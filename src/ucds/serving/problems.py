@@ -20,6 +20,7 @@ TITLES = {
     "not-for-you": (403, "Not for this address"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
+    "not-calibrated": (409, "The key cannot be calibrated"),
     "wrong-host": (421, "The service is not known by this name"),
     "client-left": (499, "The client left before its answer"),
     "no-length": (411, "The request does not say its length"),

@@ -45,6 +45,19 @@ answers = sa.Table(
     sa.Column("entry", sa.BigInteger, nullable=False, index=True),
 )
 
+# From where a model sees the samples of a key; the model's own mean where there is no row.
+calibrations = sa.Table(
+    "calibrations",
+    metadata,
+    sa.Column("id", sa.String(96), primary_key=True),  # number of the key and digest of the model
+    sa.Column("key_id", sa.Integer, sa.ForeignKey("keys.id"), nullable=False, index=True),
+    sa.Column("model", sa.String(64), nullable=False),
+    sa.Column("samples", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.String(32), nullable=False),  # of the contents of the samples
+    sa.Column("mean", sa.Text, nullable=False),  # fp32 numbers, lowest byte first, in base64
+    sa.Column("created", sa.String(32), nullable=False),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

@@ -15,8 +15,15 @@ from ucds.labels.receipts import answers_digest
 from ucds.serving import audit, migration, tables
 from ucds.serving.audit import Head
 
-_REPLAYED = (tables.keys, tables.secrets)
+_REPLAYED = {
+    tables.keys: "key",
+    tables.secrets: "a secret of key",
+    tables.calibrations: "a calibration of key",
+}
+"""Tables whose rows follow from the log, and what a row is called."""
+
 _AT_A_TIME = 1000
+_LONGEST_SHOWN = 80  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,7 @@ class _Checker:
         """Compare one row with what the log says of it; the hash of a secret is not shown."""
         row = expected or present or {}
         name = row.get("name") or self._rows[tables.keys].get(row.get("key_id"), {}).get("name")
-        owner = f"key {name!r}" if table is tables.keys else f"a secret of key {name!r}"
+        owner = f"{_REPLAYED[table]} {name!r}"
         if expected is None:
             yield f"{owner} is not in the log"
         elif present is None:
@@ -178,7 +185,7 @@ class _Checker:
         else:
             for column, told in sorted(expected.items()):
                 if present[column] != told:
-                    yield f"{owner} has {column} {present[column]!r}, but the log says {told!r}"
+                    yield f"{owner} has {column} {_short(present[column])}, but the log says {_short(told)}"
 
     def _read_answers(self) -> Iterator[tuple[int, list[Row[Any]]]]:
         """Yield the answers of each entry, in the order of the entries."""
@@ -196,3 +203,8 @@ class _Checker:
         asked = select(tables.audit.c.body).filter_by(kind="ledger-migrated")
         body = self._connection.execute(asked).scalar()
         return [] if body is None else [old["key"] for old in parse_json(body)["secrets"]]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}.."

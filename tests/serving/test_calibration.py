@@ -1,0 +1,197 @@
+"""A key is calibrated once: its samples are seen from the mean of some of them, and nobody else's are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from serving_kit import NPY, FakeLabeller, Service, npy, running
+
+from ucds.backbones import identity_backbone
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
+from ucds.data.views import VectorView
+from ucds.errors import InputError, RefusedError
+from ucds.labels.calibration import digest_of_contents
+from ucds.labels.client import LabelClient
+from ucds.labels.query import query_labels
+from ucds.labels.questions import open_questions
+from ucds.models import ClusteringModel
+from ucds.serving import tables
+from ucds.serving.batcher import Batcher
+from ucds.serving.labeller import ModelLabeller
+from ucds.serving.ledger import Ledger, MeanChanged
+from ucds.serving.settings import Limits
+from ucds.training.inference import FEWEST_TO_CENTRE, model_outputs
+from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.runtime import Runtime
+
+WIDTH, K = 6, 5
+
+
+def recentring(recentres: bool = True) -> StoredModel:
+    generator = torch.Generator().manual_seed(0)
+    backbone = identity_backbone(WIDTH)
+    model = ClusteringModel(backbone, K, bottleneck_width=8, unit_features=True, generator=generator).eval()
+    names = ("a",), ("source",)
+    card = ModelCard("source", "small", K, 8, backbone.spec, "", *names, recentres=recentres)
+    return StoredModel(card, model, torch.full((1, K), 1 / K))
+
+
+def samples(count: int = 100, seed: int = 0) -> np.ndarray:
+    """Embeddings far from the model's own mean."""
+    rng = np.random.default_rng(seed)
+    return np.asarray(rng.normal(1.5, 1.0, size=(count, WIDTH)), np.float32)
+
+
+def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
+    """Labels as `ucds label` finds them for a whole folder."""
+    data = Dataset(VectorSamples(rows), VectorView())
+    found = model_outputs(recentring(), data, Runtime(accelerator="cpu"), recentred=recentred)
+    return [int(label) for label in found.logits.argmax(1)]
+
+
+@pytest.fixture
+def service(ledger: Ledger) -> Iterator[Service]:
+    key = ledger.add_key("anna", 300)
+    with running(ModelLabeller(recentring()), ledger, Limits(max_batch=128)) as found:
+        found.key = key
+        yield found
+
+
+def calibrate(client: httpx.Client, rows: np.ndarray) -> httpx.Response:
+    return client.post("/v1/calibration", content=npy(rows), headers=NPY)
+
+
+def labels_of(client: httpx.Client, rows: np.ndarray) -> list[int]:
+    answer = client.post("/v1/labels", content=npy(rows), headers=NPY)
+    assert answer.status_code == 200, answer.text
+    return [int(label) for label in answer.json()["labels"]]
+
+
+def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) -> None:
+    rows = samples()
+    plain, expected = offline(rows, recentred=False), offline(rows, recentred=True)
+    assert plain != expected
+    with service.client() as client:
+        found = calibrate(client, rows)
+        assert found.status_code == 200, found.text
+        keys = VectorSamples(rows).keys
+        assert found.json() == {"samples": 100, "digest": digest_of_contents(keys)}
+        info = client.get("/v1/info").json()
+        assert info["calibration"] == found.json()
+        assert info["budget"]["used"] == 0
+        assert labels_of(client, rows) == expected
+        assert labels_of(client, rows[7:9]) == expected[7:9]
+    assert service.ledger is not None
+    with service.client(service.ledger.add_key("bert", 300)) as other:
+        assert labels_of(other, rows) == plain
+    assert service.ledger.verify().faults == ()
+
+
+def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service, ledger: Ledger) -> None:
+    rows, others = samples(), samples(seed=1)
+    with service.client() as client:
+        first = calibrate(client, rows[::-1])
+        assert calibrate(client, rows).json() == first.json()  # as after a lost answer
+        refused = calibrate(client, others)
+        assert (refused.status_code, refused.json()["type"]) == (409, "urn:ucds:problem:not-calibrated")
+        assert "100 other samples" in refused.json()["detail"]
+    with running(ModelLabeller(recentring()), ledger, Limits(max_batch=128)) as again:
+        again.key = service.key
+        with again.client() as client:
+            assert labels_of(client, others) != offline(others, recentred=False)
+            assert client.get("/v1/info").json()["calibration"] == first.json()
+
+
+def test_after_the_first_label_and_with_few_samples_it_is_too_late(service: Service) -> None:
+    rows = samples()
+    with service.client() as client:
+        few = calibrate(client, np.repeat(rows[: FEWEST_TO_CENTRE - 1], 2, axis=0))
+        assert (few.status_code, "not 31" in few.json()["detail"]) == (409, True)
+        labels_of(client, rows[:1])
+        late = calibrate(client, rows)
+        assert (late.status_code, "labels of this model already" in late.json()["detail"]) == (409, True)
+        assert client.get("/v1/info").json()["calibration"] is None
+
+
+@pytest.mark.parametrize("case", ["open", "alike", "fake"])
+def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(case: str, ledger: Ledger) -> None:
+    key = ledger.add_key("anna", 300)
+    labeller = FakeLabeller() if case == "fake" else ModelLabeller(recentring(case == "open"))
+    with running(labeller, None if case == "open" else ledger) as service:
+        service.key = None if case == "open" else key
+        with service.client() as client:
+            assert client.get("/v1/info").json()["fewest_to_calibrate"] is None
+            assert calibrate(client, samples()).status_code == 404
+
+
+def test_a_label_does_not_depend_on_the_means_of_others_in_the_batch() -> None:
+    labeller = ModelLabeller(recentring(), batch_size=8)
+    rows, mean = samples(64), samples(1, seed=5)[0]
+    batcher = Batcher(labeller, 0.05)
+    jobs = [batcher.submit(rows[i : i + 3], i, mean if i % 2 else None) for i in range(0, 60, 3)]
+    together = [job.result() for job in jobs]
+    for i, labels in zip(range(0, 60, 3), together, strict=True):
+        alone = batcher.submit(rows[i : i + 3], 1, mean if i % 2 else None).result()
+        np.testing.assert_array_equal(labels, alone)
+    batcher.close()
+
+
+def test_a_key_that_is_calibrated_meanwhile_is_not_charged(service: Service, ledger: Ledger) -> None:
+    record = ledger.find_key(str(service.key))
+    assert record is not None
+    with service.client() as client:
+        calibrate(client, samples())
+    model = ModelLabeller(recentring()).digest
+    with pytest.raises(MeanChanged):
+        ledger.charge(record, model, [b"x" * 16], {b"x" * 16: 1})
+    assert ledger.list_keys()[0].used == 0
+
+
+def test_a_ledger_from_before_calibrations_gets_the_table(tmp_path: Path) -> None:
+    old = Ledger(tmp_path)
+    key = old.add_key("anna", 300)
+    with old.transaction(writes=True) as connection:
+        tables.calibrations.drop(connection)
+    old.close()
+    ledger = Ledger(tmp_path)
+    with running(ModelLabeller(recentring()), ledger, Limits(max_batch=128)) as service:
+        service.key = key
+        with service.client() as client:
+            assert calibrate(client, samples()).status_code == 200
+    assert ledger.verify().faults == ()
+    ledger.close()
+
+
+def test_the_client_calibrates_before_its_first_question(service: Service, tmp_path: Path) -> None:
+    rows, said = samples(), list[str]()
+    np.save(tmp_path / "x.npy", rows)
+    questions = open_questions(tmp_path / "x.npy")
+    with LabelClient(service.url, service.key, calibrate_key=True) as client:
+        found = query_labels(client, questions, tmp_path / "a.json", say=said.append)
+        query_labels(client, questions, tmp_path / "b.json", say=said.append)
+    assert found.labels.tolist() == offline(rows, recentred=True)
+    assert [text for text in said if "calibrated" in text] == [
+        "the key is calibrated with 100 of your samples",
+        "the key was calibrated with 100 samples",
+    ]
+
+
+def test_the_client_is_told_what_it_could_do_and_what_it_cannot(service: Service, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", samples())
+    np.save(tmp_path / "few.npy", samples(20))
+    few, said = open_questions(tmp_path / "few.npy"), list[str]()
+    with LabelClient(service.url, service.key, calibrate_key=True) as client:
+        with pytest.raises(InputError, match="needs 32 different samples, but only 20"):
+            query_labels(client, few, tmp_path / "few.json")
+        client.calibrate_key = False
+        query_labels(client, open_questions(tmp_path / "x.npy"), tmp_path / "x.json", say=said.append)
+        assert any("--calibrate may improve" in text for text in said)
+        client.calibrate_key = True
+        with pytest.raises(RefusedError, match="labels of this model already"):
+            query_labels(client, open_questions(tmp_path / "x.npy"), tmp_path / "again.json")
