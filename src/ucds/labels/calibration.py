@@ -30,7 +30,7 @@ def settle_calibration(
     Args:
         client: client of the service.
         questions: samples of one domain; up to a request of them, drawn at random, are sent.
-        info: what the service said of itself.
+        info: model and limits of the service, from ``GET /v1/info``.
         say: called with one sentence on what was done or can be done.
 
     Returns:

@@ -35,7 +35,7 @@ class KeyMean:
     """The mean from which the samples of a key are seen.
 
     Attributes:
-        told: what the client is told of it.
+        told: number and digest of the samples, which the client is told.
         mean: ``(width,)`` mean of the unit features of the samples.
     """
 
