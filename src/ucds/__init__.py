@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ucds.serving.serve import serve as serve
     from ucds.serving.server import Address as Address
     from ucds.serving.settings import Limits as Limits
+    from ucds.serving.settings import NearCopies as NearCopies
     from ucds.source.estimator import SourceClustering as SourceClustering
     from ucds.source.label import label as label
     from ucds.source.train import train_source as train_source
@@ -69,7 +70,7 @@ _NAMES = {
     "reports.page.report": ["report"],
     "serving.serve": ["serve"],
     "serving.server": ["Address"],
-    "serving.settings": ["Limits"],
+    "serving.settings": ["Limits", "NearCopies"],
     "source.estimator": ["SourceClustering"],
     "source.label": ["label"],
     "source.train": ["train_source"],

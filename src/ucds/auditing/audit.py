@@ -17,9 +17,9 @@ from ucds.auditing.opening import Opened, open_model, open_service
 from ucds.auditing.page import render
 from ucds.auditing.population import BAG, bag_scores, domain_success, share_misplaced
 from ucds.auditing.reconstruction import Reconstruction, reconstruct
+from ucds.auditing.subject import NO_ANSWER, Labels
 from ucds.auditing.variants import Variant, image_variants, vector_variants
 from ucds.choices import Accelerator
-from ucds.data.samples import Samples
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
@@ -103,12 +103,8 @@ def audit(
         opened = open_model(
             Path(run), members, others, encoder, effort.samples, seed, accelerator, cache, reporter
         )
-    if min(len(opened.members), len(opened.others)) < FEWEST:
-        raise InputError(
-            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
-            f"{len(opened.others)}"
-        )
-    found = _Audit(opened, effort, seed, reporter).findings()
+    _require_enough(opened)
+    found = _Audit(*_buy_labels(opened), effort, seed, reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
     write_text_atomically(out, render(found))
@@ -116,18 +112,41 @@ def audit(
     return found
 
 
+def _require_enough(opened: Opened) -> None:
+    """Make sure that there are samples enough for figures."""
+    if min(len(opened.members), len(opened.others)) < FEWEST:
+        raise InputError(
+            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
+            f"{len(opened.others)}"
+        )
+
+
+def _buy_labels(opened: Opened) -> tuple[Opened, list[Labels]]:
+    """Ask about members and others; those that a service refuses, as near-copies of others, are left out."""
+    both = (opened.members, opened.others)
+    labels = [
+        np.concatenate([opened.subject.ask(samples.read(part)) for part in _parts(len(samples))])
+        for samples in both
+    ]
+    answered = [part != NO_ANSWER for part in labels]
+    if opened.subject.refused:
+        opened = opened.keep(answered)
+        _require_enough(opened)
+    return opened, [part[mask] for part, mask in zip(labels, answered, strict=True)]
+
+
 class _Audit:
     """The attacks in turn, on members and others together: an attacker does not know which is which."""
 
-    def __init__(self, opened: Opened, effort: Effort, seed: int, reporter: Reporter) -> None:
+    def __init__(
+        self, opened: Opened, labels: list[Labels], effort: Effort, seed: int, reporter: Reporter
+    ) -> None:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
-        self._subject, self._both = opened.subject, (opened.members, opened.others)
-        self._labels: list[NDArray[np.int64]] = []
+        self._subject, self._both, self._labels = opened.subject, (opened.members, opened.others), labels
 
     def findings(self) -> Findings:
         """Run all attacks."""
         opened = self._opened
-        self._labels = [self._label(samples) for samples in self._both]
         agreement, agreeing = self._agreement()
         boundary = self._boundary()
         shadow, shadowing = self._shadow()
@@ -138,6 +157,7 @@ class _Audit:
             members=len(opened.members),
             others=len(opened.others),
             queries=self._subject.queries,
+            refused=self._subject.refused,
             membership=(agreement, boundary, shadow),
             domains=self._domains(agreeing, shadowing),
             stability=self._stability(agreeing),
@@ -148,9 +168,6 @@ class _Audit:
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return numpy_generator(self._seed, "audit", purpose)
-
-    def _label(self, samples: Samples) -> NDArray[np.int64]:
-        return np.concatenate([self._subject.ask(samples.read(part)) for part in _parts(len(samples))])
 
     def _agreement(self) -> tuple[Attack, list[Scores]]:
         chosen = self._variants()

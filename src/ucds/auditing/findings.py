@@ -83,6 +83,7 @@ class Findings:
         members: number of members asked about.
         others: number of others asked about.
         queries: number of queries of all attacks together.
+        refused: number of these that the service refused.
         membership: attacks on single samples.
         domains: attack on whole domains.
         stability: mean share of changed copies with an unchanged label, by domain.
@@ -99,6 +100,7 @@ class Findings:
     members: int
     others: int
     queries: int
+    refused: int
     membership: Sequence[Attack]
     domains: Attack
     stability: dict[str, float]
@@ -115,6 +117,11 @@ class Findings:
     def summary(self) -> list[str]:
         """Say in sentences what was found, most important first."""
         lines = [self._strongest(), self._guarantee(), _of_domains(self.domains), _of_prices(self.prices)]
+        if self.refused:
+            lines.append(
+                f"Refusals: the service refused {self.refused:,} of {self.queries:,} queries because they "
+                "look like others."
+            )
         if self.prevalence is not None:
             lines.append(_of_prevalence(self.prevalence))
         if self.reconstruction is not None:

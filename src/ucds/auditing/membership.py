@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from ucds.auditing.subject import Labels, Subject
+from ucds.auditing.subject import NO_ANSWER, Labels, Subject
 from ucds.auditing.variants import Variant, to_pixels
 from ucds.data.samples import Samples
 from ucds.math.partitions import match
@@ -39,6 +39,8 @@ def agreement_scores(
 ) -> Scores:
     """Compute the share of changed copies of each sample that have the sample's own label.
 
+    Copies that a service refuses are not counted; a sample without an answer has the mean share.
+
     Args:
         subject: model or service to ask.
         samples: candidates.
@@ -47,14 +49,17 @@ def agreement_scores(
         generator: generator of random changes.
         progress: receives the number of samples done, and of all.
     """
-    scores = np.zeros(len(samples))
+    same, answered = np.zeros((2, len(samples)))
     for start in range(0, len(samples), _AT_A_TIME):
         index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
         rows = samples.read(index)
         for variant in variants:
-            scores[index] += subject.ask(variant(rows, generator)) == labels[index]
+            found = subject.ask(variant(rows, generator))
+            same[index] += found == labels[index]
+            answered[index] += found != NO_ANSWER
         progress(int(index[-1]) + 1, len(samples))
-    return scores / len(variants)
+    mean = same.sum() / max(answered.sum(), 1)
+    return np.where(answered > 0, same / np.maximum(answered, 1), mean)
 
 
 def boundary_distances(
@@ -113,14 +118,18 @@ def boundary_distances(
 
 
 class _Comparison:
-    """Says which rows have the labels of the samples that they were made from."""
+    """Says which rows have the labels of the samples that they were made from, as far as it is known.
+
+    A service refuses what looks like the sample, so a refused row is taken to have its label.
+    """
 
     def __init__(self, subject: Subject, dtype: torch.dtype, labels: Labels) -> None:
         self._subject, self._dtype, self._labels = subject, dtype, labels
 
     def __call__(self, values: Tensor) -> Tensor:
         rows = to_pixels(values) if self._dtype == torch.uint8 else values
-        return torch.from_numpy(self._subject.ask(rows) == self._labels)
+        found = self._subject.ask(rows)
+        return torch.from_numpy((found == self._labels) | (found == NO_ANSWER))
 
 
 def _bisect(same: _Comparison, inside: Tensor, outside: Tensor, times: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,13 @@ class Opened:
     def spread(self) -> float:
         """Mean standard deviation of an entry of the features of others."""
         return float(self.features[1].std(0).mean())
+
+    def keep(self, masks: Sequence[NDArray[np.bool_]]) -> Opened:
+        """Return the same of a service with some of the members and some of the others only."""
+        both = (self.members, self.others)
+        kept = [subset(samples, np.flatnonzero(mask)) for samples, mask in zip(both, masks, strict=True)]
+        features = [rows[mask] for rows, mask in zip(self.features, masks, strict=True)]
+        return replace(self, members=kept[0], others=kept[1], features=(features[0], features[1]))
 
 
 def open_model(

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ucds.errors import RefusedError
-from ucds.labels.client import LabelClient, OverBudgetError
+from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
 from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
 from ucds.training.inputs import view_for
@@ -21,6 +21,9 @@ from ucds.training.model_file import StoredModel
 from ucds.training.runtime import Runtime
 
 Labels = NDArray[np.int64]
+NO_ANSWER = -1
+"""Stands for the label of a sample that a service refused."""
+
 _BATCH = 64
 
 
@@ -31,14 +34,16 @@ class Subject(Protocol):
         name: name of the model.
         n_clusters: number of clusters, K.
         queries: number of samples that were asked about so far.
+        refused: number of these that got no answer.
     """
 
     name: str
     n_clusters: int
     queries: int
+    refused: int
 
     def ask(self, rows: Tensor) -> Labels:
-        """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
+        """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)`` or `NO_ANSWER`."""
 
 
 class ModelSubject:
@@ -51,6 +56,7 @@ class ModelSubject:
 
     def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
+        self.refused = 0
         self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
         self._view = view_for(stored.card.backbone)
 
@@ -75,6 +81,7 @@ class ServiceSubject:
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
+        self.refused = 0
         self._client, self._batch = client, min(_BATCH, info.max_batch)
 
     def ask(self, rows: Tensor) -> Labels:
@@ -84,17 +91,27 @@ class ServiceSubject:
             RefusedError: the service refuses the request, or the key's budget does not cover the rows.
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
         """
+        before = self.queries
         self.queries += len(rows)
-        labels: list[int] = []
-        for part in torch.split(rows, self._batch):
+        try:
+            return np.concatenate([self._ask(part) for part in torch.split(rows, self._batch)])
+        except OverBudgetError:
+            raise RefusedError(
+                f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
+                "--quick"
+            ) from None
+
+    def _ask(self, rows: Tensor) -> Labels:
+        """Label the rows of one request; those that the service refuses are left out of a second one."""
+        labels, left = np.full(len(rows), NO_ANSWER, dtype=np.int64), np.arange(len(rows))
+        while len(left):
             try:
-                labels += self._client.ask(_body(part), len(part)).labels
-            except OverBudgetError:
-                raise RefusedError(
-                    f"the key's budget ended after {self.queries - len(rows):,} queries of the audit: raise "
-                    "it, or audit with --quick"
-                ) from None
-        return np.array(labels, dtype=np.int64)
+                labels[left] = self._client.ask(_body(rows[left]), len(left)).labels
+                break
+            except InvalidSamplesError as error:
+                self.refused += len(error.reasons)
+                left = np.delete(left, list(error.reasons))
+        return labels
 
 
 def _body(rows: Tensor) -> Body:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +21,11 @@ from ucds.serving.accounts import Accounts, AccountsOptions
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.calibration import KeyMean
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
-from ucds.serving.front import note_key
+from ucds.serving.front import note_key, note_near_copies
 from ucds.serving.keys import KeyRecord
 from ucds.serving.labeller import Labeller, Rows
 from ucds.serving.metrics import Metrics
+from ucds.serving.near_copies import Screen
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import limit_headers
 from ucds.serving.settings import Limits
@@ -36,6 +38,31 @@ Samples = list[bytes] | npt.NDArray[np.float32]
 
 MULTIPART = "multipart/form-data"
 UNMETERED = Budget(limit=None, used=0, remaining=None)
+
+
+@dataclass
+class _Question:
+    """A request whose samples have arrived.
+
+    Attributes:
+        owner: owner of the request.
+        key: key that asks; ``None`` where everybody is answered.
+        samples: samples of the request.
+        contents: content key of each.
+        mean: mean from which the samples are seen; ``None`` for the model's own.
+        known: labels that the key was given before.
+        screen: new images as the ledger is to remember them; ``None`` where it does not.
+        near_copies: number of near-copies among the samples, beyond those allowed.
+    """
+
+    owner: Owner
+    key: KeyRecord | None
+    samples: Samples
+    contents: list[bytes]
+    mean: KeyMean | None = None
+    known: Mapping[bytes, int] = field(default_factory=dict)
+    screen: Screen | None = None
+    near_copies: int = 0
 
 
 class Answering:
@@ -122,8 +149,16 @@ class Answering:
         """
         key = await self.identify(request, shown)
         async with self._take_in(request, key) as (owner, samples):
-            settled = self._settle(owner, key, samples, request.state.request_id)
-            answer, headers = await _unless_client_leaves(request, settled)
+            contents = await asyncio.to_thread(content_keys, samples)
+            question = _Question(owner, key, samples, contents)
+            settled = self._settle(question, request.state.request_id)
+            try:
+                answer, headers = await _unless_client_leaves(request, settled)
+            except Refusal as refusal:
+                if refusal.kind == "near-copies":
+                    note_near_copies(request, len(refusal.invalid or ()))
+                raise
+            note_near_copies(request, question.near_copies)
         self.metrics.answered.inc(len(answer.labels))
         return answer, headers
 
@@ -184,18 +219,15 @@ class Answering:
             raise Refusal("too-slow", detail) from None
         return await asyncio.to_thread(decode_embeddings, data, self.labeller.row_shape[0], self.limits)
 
-    async def _settle(
-        self, owner: Owner, key: KeyRecord | None, samples: Samples, request: str
-    ) -> tuple[LabelAnswer, dict[str, str]]:
+    async def _settle(self, question: _Question, request: str) -> tuple[LabelAnswer, dict[str, str]]:
         """Look up, compute, charge and sign."""
-        contents, model = await asyncio.to_thread(content_keys, samples), self.labeller.digest
+        key, contents, model = question.key, question.contents, self.labeller.digest
         if key is None or self.accounts is None:
-            labels = await self._compute(owner, samples, contents, {})
-            return self._compose(labels, contents, UNMETERED, None), {}
-        tokens = await self.accounts.pay(key, len(samples))
-        mean = await self._find_mean(key)
-        known = await self.accounts.find_known(key, model, contents)
-        labels = known | await self._compute(owner, samples, contents, known, mean)
+            return self._compose(await self._compute(question), contents, UNMETERED, None), {}
+        tokens = await self.accounts.pay(key, len(contents))
+        mean = question.mean = await self._find_mean(key)
+        known = question.known = await self.accounts.find_known(key, model, contents)
+        labels = known | await self._compute(question)
         charge, receipt = await self.accounts.charge(
             key,
             model,
@@ -204,6 +236,7 @@ class Answering:
             request,
             self.labeller.privacy,
             None if mean is None else mean.told.digest,
+            question.screen,
         )
         answer = self._compose(charge.labels, contents, charge.budget, receipt)
         return answer, limit_headers(charge.budget, key.rate, tokens)
@@ -247,31 +280,32 @@ class Answering:
             receipt=receipt,
         )
 
-    async def _compute(
-        self,
-        owner: Owner,
-        samples: Samples,
-        contents: list[bytes],
-        known: dict[bytes, int],
-        mean: KeyMean | None = None,
-    ) -> dict[bytes, int]:
+    async def _compute(self, question: _Question) -> dict[bytes, int]:
         """Label the samples that are not known, each content once."""
-        first: dict[bytes, int] = {}
-        for position, content in enumerate(contents):
-            if content not in known:
+        owner, first = question.owner, dict[bytes, int]()
+        for position, content in enumerate(question.contents):
+            if content not in question.known:
                 first.setdefault(content, position)
         if not first:
             return {}
         try:
             with self.queue.entry(owner) as take:
                 take(len(first))
-                rows = await self._make_rows(owner, samples, list(first.values()))
-                job = self.batcher.submit(rows, owner, None if mean is None else mean.mean)
-                labels = await asyncio.wrap_future(job)
+                rows = await self._make_rows(owner, question.samples, list(first.values()))
+                await self._screen(question, dict(zip(first, rows, strict=True)))
+                mean = None if question.mean is None else question.mean.mean
+                labels = await asyncio.wrap_future(self.batcher.submit(rows, owner, mean))
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(first))
         return dict(zip(first, labels.tolist(), strict=True))
+
+    async def _screen(self, question: _Question, images: Mapping[bytes, Rows]) -> None:
+        """Look for near-copies before the model is troubled with them."""
+        if self.accounts is None or question.key is None:
+            return
+        found = self.accounts.screen(question.key, self.labeller.digest, question.contents, images)
+        question.screen, question.near_copies = await found
 
     async def _make_rows(self, owner: Owner, samples: Samples, positions: list[int]) -> Rows:
         if not isinstance(samples, list):

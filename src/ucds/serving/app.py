@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from ucds.errors import InputError
 from ucds.labels import wire
 from ucds.serving.accounts import AccountsOptions
 from ucds.serving.answering import MULTIPART, Answering, render_answer
@@ -21,7 +22,7 @@ from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
 from ucds.serving.pages import render_page
 from ucds.serving.problems import Refusal, install_handlers, problem_schemas
 from ucds.serving.rate import limit_headers
-from ucds.serving.settings import Limits
+from ucds.serving.settings import Limits, NearCopies
 from ucds.serving.signing import Signer
 
 VERSION = "1"
@@ -41,6 +42,7 @@ def create_app(
     checkpoints: CheckpointWriter | None = None,
     metrics_from: tuple[str, ...] = LOOPBACK,
     hosts: tuple[str, ...] = (),
+    near_copies: NearCopies | None = None,
 ) -> FastAPI:
     """Build the service as an ASGI application; `run_server` runs it and closes it.
 
@@ -53,12 +55,20 @@ def create_app(
             without checkpoints.
         metrics_from: networks that may read the metrics.
         hosts: names by which the service may be asked; any name if empty.
+        near_copies: rule about near-copies of images; they are not watched for if ``None``.
 
     Raises:
-        InputError: one of the networks is not a network.
+        InputError: one of the networks is not a network; or there is a rule about near-copies, but no ledger,
+            or the model takes embeddings.
     """
     networks = Networks(metrics_from)
-    accounts = None if ledger is None else AccountsOptions(ledger, signer, checkpoints)
+    if near_copies is not None and (ledger is None or len(labeller.row_shape) != 3):
+        lacking = "has no ledger" if ledger is None else "takes embeddings"
+        raise InputError(
+            f"near-copies are found among the images of one key, but this service {lacking}: leave out "
+            "--near-copies"
+        )
+    accounts = None if ledger is None else AccountsOptions(ledger, signer, checkpoints, near_copies)
     answering = Answering(labeller, accounts, limits or Limits())
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False

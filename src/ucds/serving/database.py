@@ -83,7 +83,8 @@ def prepare_tables(connection: sa.Connection, *, create: bool) -> str:
     if len(rows) != 1:
         raise DamagedFileError(f"the ledger has {len(rows)} heads and not one: it was tampered with")
     if rows[0].format == tables.FORMAT:  # tables that came later
-        tables.calibrations.create(connection, checkfirst=True)
+        for table in (tables.calibrations, tables.likenesses):
+            table.create(connection, checkfirst=True)
     return str(rows[0].format)
 
 

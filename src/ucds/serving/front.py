@@ -66,10 +66,12 @@ class FrontDoor:
             self._check(headers)
             await self._app(scope, receive, add_headers)
         except Refusal as refusal:
+            scope["state"]["problem"] = refusal.kind
             await refusal.response()(scope, receive, add_headers)
         except asyncio.CancelledError:  # its time is over: the service stops
             if status:
                 raise
+            scope["state"]["problem"] = "stopping"
             stopping = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
             await stopping.response()(scope, receive, add_headers)
         except Exception as error:
@@ -77,6 +79,7 @@ class FrontDoor:
             logger.error("fault while answering request %s", number, exc_info=error)
             if status:
                 raise
+            scope["state"]["problem"] = "fault"
             fault = Refusal("fault", "The service failed on this request; nothing was charged for it.")
             await fault.response()(scope, receive, add_headers)
         finally:
@@ -98,6 +101,11 @@ def note_key(request: Request, name: str | None) -> None:
     request.state.key_name = name
 
 
+def note_near_copies(request: Request, count: int) -> None:
+    """Keep the number of near-copies in a request, beyond those allowed, for the access log."""
+    request.state.near_copies = count
+
+
 def _write_line(scope: Scope, status: int, seconds: float) -> None:
     if not _access.handlers:
         return
@@ -110,6 +118,8 @@ def _write_line(scope: Scope, status: int, seconds: float) -> None:
         "method": scope["method"],
         "path": scope["path"][:200],
         "status": status,
+        "problem": state.get("problem"),
+        "near_copies": state.get("near_copies", 0),
         "seconds": round(seconds, 4),
         "bytes": int(Headers(scope=scope).get("content-length", "0")[:18] or 0),
     }

@@ -29,6 +29,7 @@ TITLES = {
     "wrong-type": (415, "The media type is not accepted"),
     "malformed": (422, "The request cannot be read"),
     "unusable-samples": (422, "Some samples cannot be used"),
+    "near-copies": (422, "Some samples are near-copies of others"),
     "over-budget": (429, "The budget is used up"),
     "over-rate": (429, "Too many requests"),
     "over-share": (429, "Too many requests at a time"),
@@ -88,6 +89,7 @@ def install_handlers(app: FastAPI) -> None:
 
 async def _answer_refusal(request: Request, error: Exception) -> Response:
     if isinstance(error, Refusal):
+        request.state.problem = error.kind
         return error.response()
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
@@ -97,6 +99,7 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
         refusal = Refusal("wrong-method", detail, headers=error.headers)
     else:
         refusal = Refusal("bad-request", "The request cannot be served.", headers=error.headers)
+    request.state.problem = refusal.kind
     return refusal.response()
 
 

@@ -17,7 +17,7 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
 from ucds.serving.server import Address, describe_exposure, run_server
-from ucds.serving.settings import Limits
+from ucds.serving.settings import Limits, NearCopies
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 
 
@@ -35,6 +35,7 @@ def serve(
     metrics_from: Sequence[str] = LOOPBACK,
     hosts: Sequence[str] = (),
     access_log: str | Path | None = None,
+    near_copies: NearCopies | None = None,
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
     ready: Callable[[str], None] = lambda url: None,
@@ -58,6 +59,8 @@ def serve(
         hosts: names by which the service may be asked; by default those of this machine where nobody else can
             reach it, and any name elsewhere.
         access_log: file for one line of JSON a request; the standard error if ``"-"``, no log if ``None``.
+        near_copies: rule about near-copies of images that one key asks about; they are not watched for if
+            ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
         ready: receives the service's URL once clients can connect.
@@ -65,7 +68,8 @@ def serve(
 
     Raises:
         InputError: the run, the address, the ledger or the place of checkpoints cannot be used; there is no
-            ledger, or it was wound back; or it is to be open to all and there is a ledger.
+            ledger, or it was wound back; or it is to be open to all and there is a ledger; or near-copies
+            cannot be watched for.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
@@ -94,6 +98,7 @@ def serve(
             checkpoints=writer,
             metrics_from=tuple(metrics_from),
             hosts=tuple(hosts) or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
+            near_copies=near_copies,
         )
         with writing_access_log(access_log):
             run_server(app, address, limits, ready, stop)
