@@ -29,6 +29,8 @@ PredictionFormat = Literal["table", "fiftyone", "label-studio"]
 """Form of a file of predictions: a table, or what one of these programs imports."""
 ExportFormat = Literal["onnx", "torchscript", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
+Engine = Literal["plain", "ray"]
+"""What runs bulk work: a loop in this process, or workers of Ray."""
 
 AUTO = "auto"
 """Word that asks for a number of clusters to be chosen among all that the samples allow."""

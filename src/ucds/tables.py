@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def require_table(path: Path) -> None:
     require_writable(path)
     require_suffix(path, WRITTEN_SUFFIXES)
     if path.suffix.lower() == ".parquet":
-        _pyarrow()
+        load_pyarrow()
 
 
 def require_suffix(path: Path, suffixes: Sequence[str]) -> None:
@@ -63,12 +63,12 @@ def write_table(path: Path, columns: Columns) -> None:
     """
     require_table(path)
     if path.suffix.lower() == ".parquet":
-        arrow, parquet = _pyarrow()
+        arrow, parquet = load_pyarrow()
         table = arrow.table(dict(columns))
         write_atomically(path, lambda file: parquet.write_table(table, file))
     else:
         rows = list(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
-        write = _json_text if path.suffix.lower() == ".json" else _csv_text
+        write = _json_text if path.suffix.lower() == ".json" else csv_text
         write_text_atomically(path, write(list(columns), rows))
 
 
@@ -76,7 +76,8 @@ def _json_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
     return json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1) + "\n"
 
 
-def _csv_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
+def csv_text(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of values as CSV with names in the first line; see :func:`write_table`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -103,14 +104,19 @@ def read_table(path: Path) -> dict[str, Column]:
     """
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
-    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    columns = read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     if not columns or not len(next(iter(columns.values()))):
         raise InputError(f"{path} is a table without rows")
     return columns
 
 
-def _read_parquet(path: Path) -> dict[str, Column]:
-    arrow, parquet = _pyarrow()
+def read_parquet(path: Path) -> dict[str, Column]:
+    """Read the columns of a parquet file, which may have no rows.
+
+    Raises:
+        InputError: it is not such a table, or the package for parquet is not installed.
+    """
+    arrow, parquet = load_pyarrow()
     try:
         with path.open("rb") as file:
             table = parquet.read_table(file)
@@ -159,7 +165,12 @@ def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
         return None
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def load_pyarrow() -> tuple[Any, Any]:
+    """Return pyarrow and its parquet module.
+
+    Raises:
+        InputError: the package is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet

@@ -23,6 +23,7 @@ PROVIDER = "The provider's side never sees the client's"
 CLIENT = "The client's side never sees the provider's"
 GROUND_TRUTH = "Ground truth is read in evaluation only"
 FABRIC = "Only the runtime knows Fabric"
+RAY = "Only one module knows Ray"
 WEB = "Only the service knows its web framework and its database"
 
 VIOLATIONS = {
@@ -41,6 +42,7 @@ VIOLATIONS = {
     "training reads ground truth": ("training/prepare.py", "ucds.data.ground_truth", {GROUND_TRUTH}),
     "a baseline scores itself": ("baselines/kmeans.py", "ucds.math.metrics", {GROUND_TRUTH}),
     "a stage knows Fabric": ("training/stage.py", "lightning_fabric", {FABRIC}),
+    "the command line knows the engine of bulk work": ("cli/bulk.py", "ray", {RAY}),
     "the client's wire knows a web framework": ("labels/wire.py", "fastapi", {WEB}),
     "the command line knows a database": ("cli/serving.py", "sqlalchemy", {WEB}),
     "the demo knows a web server": ("demo/story.py", "uvicorn", {WEB}),

@@ -70,15 +70,21 @@ def _names(text: str) -> list[str]:
 @options.expand
 def label_command(
     run: options.RunArgument,
-    images: options.ImagesArgument,
-    out: options.LabelFileOption,
+    images: options.SamplesArgument,
+    out: Annotated[str, typer.Option(help="Label file to write; in bulk the folder or address of shards.")],
     work: options.WorkGroup,
+    bulk: options.BulkGroup,
     output: options.OutputGroup,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
-    reporter = output.reporter()
+    reporter, in_bulk = output.reporter(), bulk.bulk_options(work.accelerator)
+    if in_bulk is not None:
+        from ucds.source.bulk import label_in_bulk
+
+        output.present_bulk(label_in_bulk(run, images, out, options=in_bulk, reporter=reporter), "labels")
+        return
     from ucds.source.label import label
 
     cache = work.cache_options()
     labels = label(run, images, out, accelerator=work.accelerator, cache=cache, reporter=reporter)
-    output.present_labels(labels, out)
+    output.present_labels(labels, Path(out))

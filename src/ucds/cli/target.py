@@ -193,9 +193,15 @@ def train_target_command(
 @options.expand
 def predict_command(
     run: options.RunArgument,
-    images: options.ImagesArgument,
-    out: Annotated[Path, typer.Option(help="Table to write: .csv, .parquet or .json.")],
+    images: options.SamplesArgument,
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
+        ),
+    ],
     work: options.WorkGroup,
+    bulk: options.BulkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
         Path | None,
@@ -215,21 +221,34 @@ def predict_command(
     no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
-    reporter = output.reporter()
+    reporter, in_bulk = output.reporter(), bulk.bulk_options(work.accelerator)
+    if in_bulk is not None:
+        if sort_into is not None or names is not None or out_format != "table":
+            raise InputError(
+                "--sort-into, --names and --out-format are not for bulk work: leave out --engine"
+            )
+        from ucds.target.bulk import predict_in_bulk
+
+        done = predict_in_bulk(
+            run, images, out, min_confidence=min_confidence, options=in_bulk, reporter=reporter
+        )
+        output.present_bulk(done, "clusters")
+        return
     from ucds.target.predict import check_outputs, predict
 
-    check_outputs(images, out, out_format, sort_into)
+    table = Path(out)
+    check_outputs(images, table, out_format, sort_into)
     moved = sort_into is not None and sort_how == "move"
 
     def write_report() -> Path | None:
-        place = out.with_suffix(".html")
-        return None if no_report else _write_report(run, images, place, names, work, reporter)
+        place = table.with_suffix(".html")
+        return None if no_report else _write_report(run, Path(images), place, names, work, reporter)
 
     page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
         run,
         images,
-        out,
+        table,
         out_format=out_format,
         sort_into=sort_into,
         sort_how=sort_how,
@@ -240,7 +259,7 @@ def predict_command(
         reporter=reporter,
     )
     page = page if moved else write_report()
-    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
+    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"

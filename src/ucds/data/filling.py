@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
+from ucds.data.ahead import map_ahead
 from ucds.data.cache import RowStore
 from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError
@@ -73,7 +74,7 @@ class Filling:
             self._require_space(len(todo))
             done, total = len(self.scan) - len(todo), len(self.scan)
             progress(done, total)
-            results = self._load_ahead(pool, todo)
+            results = map_ahead(pool, self._load, todo, 2 * _CHUNK)
             while chunk := list(islice(results, _CHUNK)):
                 self._keep(chunk)
                 done += len(chunk)
@@ -113,20 +114,6 @@ class Filling:
             return content_key(self.scan.read(position))
         except UnusableImageError:
             return None
-
-    def _load_ahead(self, pool: ThreadPoolExecutor, todo: Sequence[int]) -> Iterator[_Loaded]:
-        """Load files in order, at most two chunks ahead of their use, so that memory is bounded."""
-        waiting: list[Future[_Loaded]] = []
-        try:
-            for position in todo:
-                waiting.append(pool.submit(self._load, position))
-                if len(waiting) >= 2 * _CHUNK:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
     def _load(self, position: int) -> _Loaded:
         path = self.scan.root / self.scan.paths[position]

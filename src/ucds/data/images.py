@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucds.data.ahead import processors
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.content import IntArray, content_key, fingerprint, first_positions
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
@@ -86,7 +86,7 @@ class ImageSamples:
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         capacity = limit // (3 * size * size)
         store = RowStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8, capacity)
-        workers = workers or _processors()
+        workers = workers or processors()
         filling = Filling(scan, store, Manifest(folder, scan.root, str(DECODER_VERSION)), size)
         filling.run(workers, progress or (lambda done, total: None))
         _warn_of_skipped(list(filling.problems.values()), len(scan))
@@ -177,7 +177,3 @@ def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImage
             example = next(problem for i, problem in sorted(problems.items()) if scan.domain[i] == d)
             count = int((scan.domain == d).sum())
             raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

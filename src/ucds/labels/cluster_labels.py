@@ -21,6 +21,7 @@ from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import digest_of, read_json, write_text_atomically
+from ucds.labels.label_shards import read_label_shards
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
 
 FORMAT = "ucds-labels/2"
@@ -171,12 +172,16 @@ class ClusterLabels:
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
-        """Read a label file.
+        """Read a label file, or a folder of label shards.
 
         Raises:
-            InputError: the file cannot be read.
+            InputError: the file cannot be read, or the folder does not hold all labels.
             DamagedFileError: the file holds anything but labels.
         """
+        if Path(path).is_dir():
+            told = read_label_shards(Path(path))
+            marks = tuple(key[: 2 * _MARK_BYTES] for key in told.pop("contents"))
+            return cls(**told, contents=marks)
         content = read_json(path, _LabelFile, "label file")
         try:
             content.check_digest()

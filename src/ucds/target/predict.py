@@ -7,10 +7,9 @@ from pathlib import Path
 from ucds.choices import Accelerator, PredictionFormat, Sorting
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source, place_of
-from ucds.errors import InputError
 from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
-from ucds.target.predictions import UNSORTED, Predictions, require_form
+from ucds.target.predictions import UNSORTED, Predictions, require_form, require_probability
 from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
 from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
@@ -55,8 +54,7 @@ def predict(
             ``images``, ``out`` cannot be written, or ``min_confidence`` is no probability.
         DamagedFileError: the model file or the file of names cannot be read.
     """
-    if not 0 <= min_confidence <= 1:
-        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
+    require_probability(min_confidence)
     out, folder = None if out is None else Path(out), None if sort_into is None else Path(sort_into)
     check_outputs(images, out, out_format, folder)
     model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)

@@ -104,6 +104,16 @@ def require_form(path: Path, form: PredictionFormat) -> None:
         require_suffix(path, (".json",))
 
 
+def require_probability(min_confidence: float) -> None:
+    """Make sure that a least confidence is a probability.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not 0 <= min_confidence <= 1:
+        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
+
+
 def fiftyone_labels(found: Predictions) -> dict[str, Any]:
     """Make what FiftyOne imports as a ``FiftyOneImageClassificationDataset``: labels by absolute path.
 

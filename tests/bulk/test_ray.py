@@ -1,0 +1,135 @@
+"""Tests of bulk work by Ray, with real workers: the results of the plain loop, whoever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ucds
+
+SECONDS = 800
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Start a command; its workers have the same right to the processors as the other tests."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ucds", *map(str, arguments)],
+        env=os.environ | {"RAY_worker_niceness": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait until a command has succeeded, and return what it said."""
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    return said
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the ids of the workers that belong to a command."""
+    return [pid for pid in _descendants(process.pid) if b"MapWorker" in _read(pid, "cmdline")]
+
+
+def _descendants(ancestor: int) -> Iterator[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _read(int(entry.name), "stat").rpartition(b")")[2].split()):
+            parents[int(entry.name)] = int(fields[1])
+    for pid in parents:
+        above = pid
+        while (above := parents.get(above, 0)) not in (0, ancestor):
+            pass
+        if above == ancestor:
+            yield pid
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def shards(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 images of noise, and a file that is none."""
+    root = tmp_path_factory.mktemp("many") / "images"
+    root.mkdir()
+    generator = np.random.default_rng(1)
+    for number in range(300):
+        coarse = generator.integers(0, 256, (7, 6, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((64, 64)).save(root / f"{number:03}.png")
+    (root / "999.png").write_bytes(b"torn")
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are found in /proc")
+def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(many: Path, tmp_path: Path) -> None:
+    encoder = ucds.EncoderOptions("ucds/oriented_edges", "none", 64)
+    with pytest.warns(ucds.UcdsWarning, match="skipped"):
+        ucds.features(many, tmp_path / "plain", encoder=encoder, options=ucds.BulkOptions(shard_size=3))
+    out, killed = tmp_path / "ray", set[int]()
+    told = ["--backbone", encoder.backbone, "--weights", "none", "--image-size", 64, "--shard-size", 3]
+    process = start("features", many, "--out", out, *told, "--engine", "ray", "--workers", 2)
+    for done in (3, 20, 50):  # shards that are there when the next worker dies
+        while len(shards(out)) < done:
+            assert process.poll() is None
+            time.sleep(0.05)
+        while not (alive := [pid for pid in workers_of(process) if pid not in killed]):
+            time.sleep(0.05)
+        os.kill(alive[0], signal.SIGKILL)
+        killed.add(alive[0])
+    said = finish(process)
+    assert len(killed) == 3
+    assert "features of 300 samples" in said
+    assert "1 skipped" in said
+    assert shards(out) == shards(tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_labels_and_clusters_are_those_of_the_plain_loop(folder: Path, runs: Path, tmp_path: Path) -> None:
+    for command, run in (("label", "source"), ("predict", "target")):
+        for engine in ("plain", "ray"):
+            out = tmp_path / command / engine
+            size = ["--engine", engine, "--shard-size", 10, "--accelerator", "cpu"]
+            finish(start(command, runs / run, folder, "--out", out, *size))
+        assert shards(tmp_path / command / "plain") == shards(tmp_path / command / "ray")
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_is_one_line(runs: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.ones((40, 9), np.float32))
+    process = start(
+        "predict", runs / "target", tmp_path / "wide.npy", "--out", tmp_path / "out", "--engine", "ray"
+    )
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert "error: these are vectors of width 9; the model takes 128" in said.splitlines()[-1]
+
+
+def test_without_ray_the_command_names_the_extra(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    options = ucds.BulkOptions("ray")
+    encoder = ucds.EncoderOptions("ucds/oriented_edges", "none", 64)
+    with pytest.raises(ucds.InputError, match=r"pip install 'ucds\[ray\]'"):
+        ucds.features(folder, tmp_path / "out", encoder=encoder, options=options)
