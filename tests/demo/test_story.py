@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.demo.clinics import LARGE, SMALL, TARGET, Place, Visit, draw, visit_both
+from ucds.demo.clinics import LARGE, SMALL, STYLE_OF, Place, Visit, draw, visit_both
 from ucds.demo.digits import STYLES
 from ucds.demo.story import SETTINGS, check_folder, demo_task, open_digits, run_demo
 from ucds.demo.text import METHODS, RECORDED_ALONE, RECORDED_ASKED, describe_clinics, describe_methods
@@ -70,12 +70,12 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(tmp_path: Path) 
 
     first, other = pictures(0), pictures(1)
     assert len(first) == len(other) == 100 != len(first & other)
-    every = {path.relative_to(tmp_path / "digits" / TARGET).as_posix() for path in _drawn(tmp_path)}
+    every = {path.relative_to(tmp_path / "digits" / STYLE_OF[SMALL]).as_posix() for path in _drawn(tmp_path)}
     assert first | other < every
 
 
 def _drawn(out: Path) -> list[Path]:
-    return list((out / "digits" / TARGET).rglob("*.png"))
+    return list((out / "digits" / STYLE_OF[SMALL]).rglob("*.png"))
 
 
 def test_both_clinics_are_told_of_with_the_figures_of_this_run_and_of_recorded_ones() -> None:
@@ -97,7 +97,9 @@ def test_the_recorded_runs_are_those_of_the_results() -> None:
         own = {
             each["seed"]: each
             for each in records
-            if each["method"] == method and each["target"] == TARGET and each["variant"] == "100 images"
+            if each["method"] == method
+            and each["target"] == STYLE_OF[SMALL]
+            and each["variant"] == "100 images"
         }
         return tuple(round(100 * own[seed]["accuracy"], 1) for seed in sorted(own))
 
@@ -152,7 +154,7 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
     data = open_digits(tmp_path)
     truth = read_ground_truth(data.samples)
     assert truth is not None
-    classes = truth.classes[data.samples.domain == data.samples.domain_names.index(TARGET)]
+    classes = truth.classes[data.samples.domain == data.samples.domain_names.index(STYLE_OF[LARGE])]
     found: dict[str, list[float]] = {"po": [], "so": [], "pcd": []}
     for seed in range(5):
         options = TaskOptions(SETTINGS, seed, accelerator="cpu", cache=tmp_path / "cache")
@@ -164,7 +166,7 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
 
 
 @pytest.mark.slow
-def test_over_five_seeds_asking_changes_little_for_the_small_clinic_and_nothing_for_the_large_one(
+def test_over_five_seeds_asking_helps_the_small_clinic_and_changes_nothing_for_the_large_one(
     tmp_path: Path,
 ) -> None:
     gains = []
@@ -174,5 +176,5 @@ def test_over_five_seeds_asking_changes_little_for_the_small_clinic_and_nothing_
         visits = visit_both(place)
         gains.append(visits[SMALL].gain)
         assert visits[LARGE].use == "own"
-    assert np.mean(gains) > -1
-    assert min(gains) > -5  # one seed of five lost 4 points
+    assert np.mean(gains) > 2.5
+    assert min(gains) > -2

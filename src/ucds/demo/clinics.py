@@ -29,10 +29,10 @@ from ucds.training.progress import Reporter
 from ucds.training.run import RunOptions
 from ucds.training.run_folder import LABELS_FILE
 
-TARGET = "neon"
-SOURCES = tuple(style for style in STYLES if style != TARGET)
 N_CLUSTERS = 10
 SMALL, LARGE, PROVIDER = "small-clinic", "large-clinic", "provider"
+STYLE_OF = {SMALL: "chalk", LARGE: "neon"}
+SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
 ENCODER = EncoderOptions(BACKBONE, "none")
 
 _SMALL_SIZE = 100
@@ -59,7 +59,7 @@ class Place:
 
     def images(self, clinic: str) -> Path:
         """Folder of a clinic's pictures."""
-        return self.digits / TARGET if clinic == LARGE else self.out / "small-clinic-images"
+        return self.digits / STYLE_OF[LARGE] if clinic == LARGE else self.out / "small-clinic-images"
 
     def run(self, name: str) -> Path:
         """Run folder of the provider, or of a clinic."""
@@ -103,13 +103,14 @@ class Visit:
 
 
 def draw(place: Place) -> None:
-    """Draw the digits in four styles, and give the small clinic some of one style."""
+    """Draw the digits in four styles, and give the small clinic some of its style."""
     write_digits(place.digits)
     theirs = place.images(SMALL)
     shutil.rmtree(theirs, ignore_errors=True)
-    pictures = sorted(place.images(LARGE).rglob("*.png"))
+    style = place.digits / STYLE_OF[SMALL]
+    pictures = sorted(style.rglob("*.png"))
     for number in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed):
-        copy = theirs / pictures[number].relative_to(place.images(LARGE))
+        copy = theirs / pictures[number].relative_to(style)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(pictures[number], copy)
 
@@ -118,7 +119,7 @@ def visit_both(place: Place) -> dict[str, Visit]:
     """Train the provider's model, and each clinic's with and without the provider's labels.
 
     The small clinic hands its pictures over and gets a file of labels. The large one asks over HTTP, with a
-    key that has a budget; the service runs in a process of its own.
+    key that has a budget and is calibrated first; the service runs in a process of its own.
 
     Returns:
         What became of each clinic, by name.
@@ -138,7 +139,7 @@ def visit_both(place: Place) -> dict[str, Visit]:
     place.reporter.say("the large clinic asks the provider's service over HTTP")
     key = make_key(provider, LARGE, len(list(place.images(LARGE).rglob("*.png"))))
     with label_service(provider, key) as service:
-        client = LabelClient(service.url, service.key)
+        client = LabelClient(service.url, service.key, calibrate_key=True)
         train_target(place.images(LARGE), place.run(LARGE), labels=client, **place.shared)
     # The classes are read only here, after every clinic has its clusters.
     return {clinic: _judge(place, clinic) for clinic in (SMALL, LARGE)}

@@ -1,6 +1,6 @@
 """The demo: two clinics sort handwritten digits, each alone and with the help of a provider.
 
-The labels decide where the small clinic's own clusterings are divided; the guard of the large one sets them
+The small clinic has few pictures, and gains from the provider's labels; the guard of the large one sets them
 aside. The paper's methods follow, for comparison. The demo ends with a report to open.
 """
 
@@ -23,7 +23,18 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.demo import text
-from ucds.demo.clinics import LARGE, N_CLUSTERS, PROVIDER, SMALL, TARGET, Place, Visit, draw, visit_both
+from ucds.demo.clinics import (
+    LARGE,
+    N_CLUSTERS,
+    PROVIDER,
+    SMALL,
+    SOURCES,
+    STYLE_OF,
+    Place,
+    Visit,
+    draw,
+    visit_both,
+)
 from ucds.demo.digits import STYLES
 from ucds.errors import InputError
 from ucds.experiments.methods import PAPER_METHODS, run_methods
@@ -40,6 +51,8 @@ from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
 
 SETTINGS = (PCDSettings(tune="head"),)
+TARGET = STYLE_OF[LARGE]
+"""Style of the pictures on which the paper's methods are compared."""
 
 _OURS = {"digits", "small-clinic-images", "cache", "runs", "metrics.json", "figures"}
 
@@ -71,7 +84,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     outcomes = list(run_methods(demo_task(data), options, PAPER_METHODS))
     truth = read_ground_truth(data.samples)
     assert truth is not None
-    metrics = compute_metrics(visits, outcomes, truth.classes[_is_target(data.samples)], seed)
+    metrics = compute_metrics(visits, outcomes, truth.classes[_is_of(data.samples, TARGET)], seed)
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     _draw_figures(place, data.samples, truth)
     for clinic in (LARGE, SMALL):
@@ -109,19 +122,17 @@ def open_digits(out: Path) -> Dataset:
 
 
 def demo_task(data: Dataset) -> Task:
-    """Make the task with ``neon`` as target and the other styles as sources."""
-    is_target = _is_target(data.samples)
+    """Make the task with the style of the large clinic as target and those of the provider as sources."""
     return Task(
-        source=Dataset(subset(data.samples, np.flatnonzero(~is_target)), data.view),
-        target=Dataset(subset(data.samples, np.flatnonzero(is_target)), data.view),
+        source=Dataset(subset(data.samples, np.flatnonzero(_is_of(data.samples, *SOURCES))), data.view),
+        target=Dataset(subset(data.samples, np.flatnonzero(_is_of(data.samples, TARGET))), data.view),
         backbone=lambda: build_backbone(BACKBONE, weights="none"),
         n_clusters=N_CLUSTERS,
     )
 
 
-def _is_target(samples: Samples) -> NDArray[np.bool_]:
-    target: NDArray[np.bool_] = samples.domain == samples.domain_names.index(TARGET)
-    return target
+def _is_of(samples: Samples, *styles: str) -> NDArray[np.bool_]:
+    return np.isin(samples.domain, [samples.domain_names.index(style) for style in styles])
 
 
 def compute_metrics(
@@ -160,7 +171,7 @@ def _draw_figures(place: Place, samples: Samples, truth: GroundTruth) -> None:
     folder = place.out / "figures"
     folder.mkdir(exist_ok=True)
     figures.samples_per_domain(_some_of_each(samples), folder / "samples")
-    classes = truth.classes[_is_target(samples)]
+    classes = truth.classes[_is_of(samples, TARGET)]
     model = load(place.run(LARGE), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
     data = model.open(place.images(LARGE))
     features, probabilities = model.outputs(data)
