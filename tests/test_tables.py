@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from ucds.data.columns import RowIds
 from ucds.errors import InputError
 from ucds.tables import read_table, require_table, write_table
 
@@ -34,6 +35,24 @@ def test_every_format_holds_the_same_values(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["'=1+1.png", "'+a", "'-b", "'@c", "d=e", 'a,"b']  # no formulas
     assert rows[1][1] == "-1"  # a number is no formula
     assert [row[2] for row in rows] == ["0.3333", "0.0000", "1.0000", "0.2500", "0.5000", "1.0000"]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2**16, 2**16 + 1, 150_000])
+def test_a_long_table_in_pieces_is_the_table_as_a_whole(tmp_path: Path, rows: int) -> None:
+    columns = {"sample": RowIds(rows), "cluster": np.arange(rows) % 7}
+    for suffix in ("csv", "parquet", "json"):
+        write_table(tmp_path / f"t.{suffix}", columns)
+    expected = [{"sample": str(i), "cluster": i % 7} for i in range(rows)]
+    assert (tmp_path / "t.json").read_text() == json.dumps(expected, indent=1) + "\n"
+    assert pyarrow.parquet.read_table(tmp_path / "t.parquet").to_pylist() == expected
+    lines = [f"{row['sample']},{row['cluster']}\n" for row in expected]
+    assert (tmp_path / "t.csv").read_text() == "sample,cluster\n" + "".join(lines)
+
+
+def test_columns_of_different_lengths_are_no_table(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"lengths \[2, 3\]"):
+        write_table(tmp_path / "t.csv", {"a": [1, 2], "b": [1, 2, 3]})
+    assert not list(tmp_path.iterdir())
 
 
 def test_columns_are_read_as_numbers_or_as_words(tmp_path: Path) -> None:

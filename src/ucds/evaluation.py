@@ -165,7 +165,7 @@ def evaluate(
     truth = read_ground_truth(samples)
     if truth is None:
         raise InputError(f"{data} has no class folders to score against")
-    labels = model.probabilities(opened).argmax(1)
+    labels, _ = model.decide(opened)
     report = Report(
         run=model.stored.card.name,
         samples=len(samples),

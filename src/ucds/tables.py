@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ucds.errors import InputError, one_line
-from ucds.files import require_writable, write_atomically, write_text_atomically
+from ucds.files import require_writable, write_atomically
 
 WRITTEN_SUFFIXES = (".csv", ".parquet", ".json")
 READ_SUFFIXES = (".csv", ".parquet")
@@ -22,6 +22,7 @@ Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
 
 _EXTRA = "parquet files need a further package: pip install 'ucds[tables]'"
+_AT_A_TIME = 2**16  # rows that are written at a time
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -34,7 +35,7 @@ def require_table(path: Path) -> None:
     require_writable(path)
     require_suffix(path, WRITTEN_SUFFIXES)
     if path.suffix.lower() == ".parquet":
-        load_pyarrow()
+        loadload_pyarrow()
 
 
 def require_suffix(path: Path, suffixes: Sequence[str]) -> None:
@@ -62,27 +63,59 @@ def write_table(path: Path, columns: Columns) -> None:
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     require_table(path)
-    if path.suffix.lower() == ".parquet":
-        arrow, parquet = load_pyarrow()
-        table = arrow.table(dict(columns))
-        write_atomically(path, lambda file: parquet.write_table(table, file))
-    else:
-        rows = list(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
-        write = _json_text if path.suffix.lower() == ".json" else csv_text
-        write_text_atomically(path, write(list(columns), rows))
+    write = {".parquet": _write_parquet, ".json": _write_json, ".csv": _write_csv}[path.suffix.lower()]
+    write_atomically(path, lambda file: write(file, columns))
 
 
-def _json_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
-    return json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1) + "\n"
+def _write_parquet(file: IO[bytes], columns: Columns) -> None:
+    arrow, parquet = load_pyarrow()
+    writer = None
+    for piece in _pieces(columns):
+        table = arrow.table(dict(piece))
+        writer = writer or parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
 
 
-def csv_text(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows of values as CSV with names in the first line; see :func:`write_table`."""
+def _write_json(file: IO[bytes], columns: Columns) -> None:
+    for place, rows in enumerate(map(_rows, _pieces(columns))):
+        written = json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=1)
+        file.write(b"," if place else b"[")
+        file.write(written.removeprefix("[").removesuffix("]").rstrip("\n").encode())
+    file.write(b"\n]\n" if rows else b"]\n")
+
+
+def _write_csv(file: IO[bytes], columns: Columns) -> None:
+    for place, rows in enumerate(map(_rows, _pieces(columns))):
+        file.write(csv_text(None if place else list(columns), rows).encode())
+
+
+def csv_text(names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of values as CSV; see :func:`write_table`.
+
+    Args:
+        names: names of the columns, for the first line; ``None`` for no such line.
+        rows: values of each row.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
+    writer.writerows([] if names is None else [names])
     writer.writerows([_cell(value) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _pieces(columns: Columns) -> Iterator[Columns]:
+    """Return an iterator over the same columns, some rows at a time, so that no table is held as objects."""
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1:
+        raise ValueError(f"columns of one table cannot have the lengths {sorted(lengths)}")
+    for start in range(0, max(1, lengths.pop()), _AT_A_TIME):
+        yield {name: column[start : start + _AT_A_TIME] for name, column in columns.items()}
+
+
+def _rows(columns: Columns) -> list[tuple[Any, ...]]:
+    return list(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
 
 
 def _cell(value: object) -> str:
@@ -116,7 +149,7 @@ def read_parquet(path: Path) -> dict[str, Column]:
     Raises:
         InputError: it is not such a table, or the package for parquet is not installed.
     """
-    arrow, parquet = load_pyarrow()
+    arrow, parquet = loadload_pyarrow()
     try:
         with path.open("rb") as file:
             table = parquet.read_table(file)
@@ -165,7 +198,7 @@ def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
         return None
 
 
-def load_pyarrow() -> tuple[Any, Any]:
+def loadload_pyarrow() -> tuple[Any, Any]:
     """Return pyarrow and its parquet module.
 
     Raises:

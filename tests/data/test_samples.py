@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.samples import Samples, draw_samples, first_positions, split_validation, subset
+from ucds.data.columns import first_of_each
+from ucds.data.samples import Samples, draw_samples, split_validation, subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 
@@ -91,11 +92,8 @@ def test_impossible_fractions_are_refused(fraction):
 
 
 def test_the_first_sample_of_each_content_is_found():
-    keys = [b"b", b"a", b"b", b"c", b"a", b"b"]
-    assert first_positions(keys) == {b"b": 0, b"a": 1, b"c": 3}
-    assert first_positions([]) == {}
     parent = subset(vectors(3), [2, 0, 2, 1, 0])
-    assert sorted(first_positions(parent.keys).values()) == [0, 1, 3]
+    assert first_of_each(parent.keys).tolist() == [0, 1, 0, 3, 1]
 
 
 def test_at_most_so_many_samples_of_each_domain_are_drawn():

@@ -67,7 +67,7 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     ]
     for source in named:
         found = vectors_of(source)
-        np.testing.assert_allclose(found.array, VECTORS, rtol=1e-6)
+        np.testing.assert_allclose(found.read(np.arange(len(VECTORS))), VECTORS, rtol=1e-6)
         assert found.ids == tuple(IDS)
     np.savetxt(tmp_path / "bare.csv", VECTORS, delimiter=",")
     np.save(tmp_path / "x.npy", VECTORS)
@@ -80,7 +80,7 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
         frame.drop(columns="id"),
     ):
         found = vectors_of(bare)
-        np.testing.assert_allclose(found.array, VECTORS, rtol=1e-6)
+        np.testing.assert_allclose(found.read(np.arange(len(VECTORS))), VECTORS, rtol=1e-6)
         assert found.ids == ("0", "1", "2", "3")
 
 
@@ -170,7 +170,7 @@ def test_a_column_of_domains_makes_a_source(folder: Path, tmp_path: Path) -> Non
 def test_classes_are_no_measurements() -> None:
     frame = pandas.DataFrame({"Label": [0, 1, 2, 3], "x": VECTORS[:, 0], "target": [3.0, 2, 1, 0]})
     with pytest.warns(UcdsWarning, match="may be classes are left out: Label, target"):
-        assert vectors_of(frame).array.shape == (4, 1)
+        assert vectors_of(frame).rows.shape == (4, 1)
     with warnings.catch_warnings(action="error"):
         vectors_of(frame[["x"]])
 

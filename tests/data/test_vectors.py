@@ -21,7 +21,7 @@ def test_an_array_is_one_domain_and_not_copied():
     array = rows(5)
     samples = VectorSamples(array)
     assert isinstance(samples, Samples)
-    assert samples.array is array
+    assert samples.rows.parts[0] is array
     assert samples.ids == ("0", "1", "2", "3", "4")
     assert samples.domain.tolist() == [0] * 5
     read = samples.read(np.array([3, 3, 0]))
@@ -35,14 +35,16 @@ def test_one_domain_per_array():
     samples = VectorSamples.from_arrays(arrays)
     assert samples.domain_names == ("art", "web")
     assert samples.domain.tolist() == [0, 0, 0, 1, 1]
-    np.testing.assert_array_equal(samples.array, np.concatenate([arrays["art"], arrays["web"]]))
+    together = np.concatenate([arrays["art"], arrays["web"]])
+    np.testing.assert_array_equal(samples.read(np.arange(5)), together)
+    np.testing.assert_array_equal(samples.read(np.array([4, 0, 2, 2])), together[[4, 0, 2, 2]])
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.int32, np.uint8])
 def test_other_numbers_become_float32(kind):
     samples = VectorSamples(np.arange(6).reshape(2, 3).astype(kind))
     assert samples.read(np.array([1])).tolist() == [[3.0, 4.0, 5.0]]
-    assert samples.array.dtype == np.float32
+    assert samples.read(np.array([1])).dtype == torch.float32
 
 
 def test_lists_are_taken_too():
@@ -120,7 +122,7 @@ def test_npy_is_memory_mapped(tmp_path):
     np.save(tmp_path / "clinic.npy", rows(6))
     samples = load_vectors(tmp_path / "clinic.npy")
     assert samples.domain_names == ("clinic",)
-    assert isinstance(samples.array, np.memmap)
+    assert isinstance(samples.rows.parts[0], np.memmap)
     np.testing.assert_array_equal(samples.read(np.array([5, 1])), rows(6)[[5, 1]])
     assert samples.fingerprint == VectorSamples(rows(6), domain_names=("clinic",)).fingerprint
 

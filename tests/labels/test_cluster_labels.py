@@ -16,6 +16,8 @@ import pytest
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 
+KEYS = [bytes([i]) * 16 for i in range(3)]
+
 
 def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int = 3) -> ClusterLabels:
     return ClusterLabels(ids, np.asarray(values), n_clusters, "somebody")
@@ -35,11 +37,11 @@ def content(**changes: Any) -> dict[str, Any]:
 def test_there_is_no_room_for_a_model() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(ClusterLabels)}
     assert fields == {
-        "ids": "tuple[str, ...]",
+        "ids": "Sequence[str]",
         "labels": "NDArray[np.int64]",
         "n_clusters": "int",
         "provider": "str",
-        "contents": "tuple[str, ...] | None",
+        "contents": "Sequence[str] | None",
     }
 
 
@@ -211,9 +213,7 @@ def test_a_file_with_anything_else_is_refused(tmp_path: Path, changes: dict[str,
 
 def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
-    held = ClusterLabels(
-        ("ö.png", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of([b"one", b"b", b"c"])
-    )
+    held = ClusterLabels(("ö.png", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
     held.save(path)
     whole, generator = path.read_bytes(), random.Random(0)
     for place in range(len(whole)):
@@ -228,9 +228,6 @@ def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(content()).encode())
     assert ClusterLabels.load(tmp_path / "labels.json").labels.tolist() == [0, 2]
-
-
-KEYS = [bytes([i]) * 16 for i in range(3)]
 
 
 def marked() -> ClusterLabels:

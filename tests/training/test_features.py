@@ -79,7 +79,7 @@ def test_features_are_the_backbones_in_evaluation_mode(
     assert found.samples.ids == inputs.samples.ids
     assert found.samples.domain_names == ("a", "b")
     np.testing.assert_array_equal(found.samples.domain, inputs.samples.domain)
-    array = torch.from_numpy(inputs.samples.array)  # type: ignore[attr-defined]
+    array = values(inputs)
     with torch.no_grad():
         torch.testing.assert_close(values(found), module.eval().layers(array), rtol=0, atol=1e-6)
     assert values(found).dtype == torch.float32
@@ -102,7 +102,7 @@ def test_other_splits_orders_and_names_share_features(runtime: Runtime, tmp_path
     whole = extract(named(Counting()), data(), runtime, tmp_path)
     inputs = data()
     chosen = np.array([7, 3, 30, 4])
-    array = inputs.samples.array[chosen]  # type: ignore[attr-defined]
+    array = values(inputs).numpy()[chosen]
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
     for samples in (subset(inputs.samples, chosen), renamed):
         module = Counting()
@@ -113,8 +113,8 @@ def test_other_splits_orders_and_names_share_features(runtime: Runtime, tmp_path
 
 def test_only_new_contents_are_computed_each_once(runtime: Runtime, tmp_path: Path) -> None:
     extract(named(Counting()), data(50), runtime, tmp_path)
-    old = data(50).samples.array[:5]  # type: ignore[attr-defined]
-    new = data(8, seed=9).samples.array  # type: ignore[attr-defined]
+    old = values(data(50)).numpy()[:5]
+    new = values(data(8, seed=9)).numpy()
     mixed = VectorSamples(np.concatenate([old, new, new, old]))
     module = Counting()
     found = extract(named(module), Dataset(mixed, VectorView()), runtime, tmp_path)
@@ -156,7 +156,7 @@ def test_modules_of_ones_own_are_not_taken_for_each_other(runtime: Runtime, tmp_
         values(extract(module_backbone(module, 4), data(), runtime, tmp_path))
         for module in (nn.ReLU(), nn.Tanh())
     ]
-    array = torch.from_numpy(data().samples.array)  # type: ignore[attr-defined]
+    array = values(data())
     assert torch.equal(found[0], array.relu())
     torch.testing.assert_close(found[1], array.tanh())
 

@@ -74,6 +74,18 @@ def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, o
     assert listener.begun == [("predict", 2)]
 
 
+def test_decisions_are_the_most_probable_clusters(of_images: Model, of_vectors: Model) -> None:
+    many = np.random.default_rng(2).normal(size=(1000, 5)).astype(np.float32)
+    for model, source in ((of_images, np.repeat(PIXELS, 20, axis=0)), (of_vectors, many)):
+        data = model.open(source)
+        for recentred in (False, True):
+            probabilities = model.outputs(data, recentred=recentred)[1]
+            clusters, confidence = model.decide(data, recentred=recentred)
+            assert clusters.dtype == np.int64
+            np.testing.assert_array_equal(clusters, probabilities.argmax(1))
+            np.testing.assert_array_equal(confidence, probabilities.max(1))
+
+
 def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
     """Logits of a head without axes left out, as seen from the mean of these vectors, by hand."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

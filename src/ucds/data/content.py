@@ -36,10 +36,6 @@ def fingerprint(
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
     digest.update(np.ascontiguousarray(domain, dtype="<i8").tobytes())
-    digest.update(b"".join(keys))
+    for key in keys:
+        digest.update(key)
     return digest.hexdigest()
-
-
-def first_positions(keys: Sequence[bytes]) -> dict[bytes, int]:
-    """Find, for each content key, the position of the first sample that has it."""
-    return {key: position for position, key in reversed(list(enumerate(keys)))}

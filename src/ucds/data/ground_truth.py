@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import numpy as np
 
+from ucds.data.columns import RowIds
 from ucds.data.content import IntArray
 from ucds.data.samples import Listing
 from ucds.data.shards import SHARD_SUFFIX
@@ -50,6 +51,8 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         (then with a warning, if other files lie inside).
     """
     ids = samples.ids
+    if isinstance(ids, RowIds):  # rows of an array lie in no folder
+        return None
     folders: list[str | None] = [None] * len(ids)
     for d, name in enumerate(samples.domain_names):
         positions = np.flatnonzero(samples.domain == d).tolist()

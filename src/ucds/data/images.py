@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ucds.data.ahead import processors
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
-from ucds.data.content import IntArray, content_key, fingerprint, first_positions
+from ucds.data.columns import Keys, first_of_each
+from ucds.data.content import KEY_BYTES, IntArray, content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
@@ -44,7 +45,7 @@ class ImageSamples:
         self.ids = self.files.ids
         self.domain = self.files.domain
         self.domain_names = scan.domain_names
-        self.keys = tuple(filling.keys[i] or b"" for i in good)
+        self.keys = Keys.of([filling.keys[i] or bytes(KEY_BYTES) for i in good])
         self.size = filling.size
         self.skipped = tuple(filling.problems[i] for i in sorted(filling.problems))
         self._store, self._rows, self._workers = filling.store, filling.store.rows_of(self.keys), workers
@@ -158,10 +159,10 @@ def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:
 
 
 def _warn_of_copies(samples: ImageSamples) -> None:
-    first = first_positions(samples.keys)
-    copies = [i for i, key in enumerate(samples.keys) if first[key] != i]
-    if copies:
-        pairs = [f"{samples.ids[i]} = {samples.ids[first[samples.keys[i]]]}" for i in copies[:_COPIES_SHOWN]]
+    first = first_of_each(samples.keys)
+    copies = np.flatnonzero(first != np.arange(len(first)))
+    if len(copies):
+        pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
         message = (
             f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ucds.data.columns import Chosen
 from ucds.data.content import FloatArray as FloatArray
 from ucds.data.content import IntArray as IntArray
 from ucds.data.content import fingerprint
-from ucds.data.content import first_positions as first_positions
 from ucds.errors import InputError
 
 
@@ -32,7 +32,7 @@ class Listing(Protocol):
     """
 
     @property
-    def ids(self) -> tuple[str, ...]:  # noqa: D102  (described above, here and below)
+    def ids(self) -> Sequence[str]:  # noqa: D102  (described above, here and below)
         ...
 
     @property
@@ -55,7 +55,7 @@ class Samples(Listing, Protocol):
     """
 
     @property
-    def keys(self) -> tuple[bytes, ...]:  # noqa: D102
+    def keys(self) -> Sequence[bytes]:  # noqa: D102
         ...
 
     @property
@@ -82,17 +82,15 @@ class SubsetSamples:
     domain: IntArray
     domain_names: tuple[str, ...]
 
-    @cached_property
-    def ids(self) -> tuple[str, ...]:
+    @property
+    def ids(self) -> Sequence[str]:
         """Ids of the chosen samples, as the parent has them."""
-        ids = self.parent.ids
-        return tuple(ids[i] for i in self.index)
+        return Chosen(self.parent.ids, self.index)
 
-    @cached_property
-    def keys(self) -> tuple[bytes, ...]:
+    @property
+    def keys(self) -> Sequence[bytes]:
         """Content keys of the chosen samples."""
-        keys = self.parent.keys
-        return tuple(keys[i] for i in self.index)
+        return Chosen(self.parent.keys, self.index)
 
     @cached_property
     def fingerprint(self) -> str:

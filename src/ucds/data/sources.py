@@ -163,6 +163,8 @@ def _item(source: Any, position: int) -> Any:
 def _vectors_of(items: Any) -> Samples:
     from ucds.data.vectors import VectorSamples
 
+    if isinstance(items, np.ndarray) and items.dtype.kind in "fiu":
+        return VectorSamples(items)  # which converts rows when they are read
     try:
         array = np.asarray(items, dtype=np.float32)
     except (TypeError, ValueError):

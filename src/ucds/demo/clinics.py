@@ -151,7 +151,7 @@ def classes_of(place: Place, clinic: str, run: str) -> tuple[NDArray[np.int64], 
     data = model.open(place.images(clinic))
     truth = read_ground_truth(data.samples)
     assert truth is not None
-    return np.asarray(model.probabilities(data).argmax(1), dtype=np.int64), truth.classes
+    return model.decide(data)[0], truth.classes
 
 
 def _judge(place: Place, clinic: str) -> Visit:

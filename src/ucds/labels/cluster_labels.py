@@ -7,30 +7,53 @@ rows of every array are called "0", "1" and so on.
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
+from ucds.data.columns import ByteRows, Chosen, Column, Keys, find_places, first_repeated, pack
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import digest_of, read_json, write_text_atomically
+from ucds.labels.label_file import read_label_file, write_label_file
 from ucds.labels.label_shards import read_label_shards
-from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
 
-FORMAT = "ucds-labels/2"
 _MARK_BYTES = 8
 
 
-def marks_of(keys: Sequence[bytes]) -> tuple[str, ...]:
-    """Return the mark of each content key: its first 8 bytes in hexadecimal digits."""
-    return tuple(key[:_MARK_BYTES].hex() for key in keys)
+class Marks(Column[str]):
+    """Marks of the contents of samples: the first 8 bytes of each content key, in hexadecimal digits.
+
+    Args:
+        rows: ``(n, 8)`` bytes, one mark a row.
+
+    Attributes:
+        rows: these bytes.
+    """
+
+    def __init__(self, rows: ByteRows) -> None:
+        self.rows = rows
+
+    @classmethod
+    def of(cls, marks: Sequence[str]) -> Marks:
+        """Gather marks of 16 hexadecimal digits each in one array."""
+        if isinstance(marks, Marks):
+            return marks
+        return cls(np.frombuffer(bytes.fromhex("".join(marks)), np.uint8).reshape(-1, _MARK_BYTES))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def entry(self, position: int) -> str:
+        """Return the mark at a position."""
+        return bytes(self.rows[position]).hex()
+
+
+def marks_of(keys: Sequence[bytes]) -> Marks:
+    """Return the mark of each content key."""
+    return Marks(Keys.of(keys).rows[:, :_MARK_BYTES].copy())
 
 
 @dataclass(frozen=True)
@@ -48,11 +71,11 @@ class ClusterLabels:
         InputError: lengths differ, an id occurs twice, or a label is out of range.
     """
 
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     labels: NDArray[np.int64]
     n_clusters: int
     provider: str
-    contents: tuple[str, ...] | None = None
+    contents: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
@@ -67,20 +90,19 @@ class ClusterLabels:
             )
         if not len(labels):
             raise InputError("there are no labels")
-        if len(set(self.ids)) != len(self.ids):
-            twice = next(name for name, count in Counter(self.ids).items() if count > 1)
+        object.__setattr__(self, "ids", pack(self.ids))
+        if (twice := first_repeated(self.ids)) is not None:
             raise InputError(f"sample {twice!r} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
             raise InputError(
                 f"labels lie in [{labels.min()}, {labels.max()}], "
                 f"but {self.n_clusters} clusters were announced"
             )
-        object.__setattr__(self, "ids", tuple(self.ids))
         own = labels.astype(np.int64)
         own.flags.writeable = False
         object.__setattr__(self, "labels", own)
 
-    def rows_in(self, ids: tuple[str, ...]) -> NDArray[np.int64]:
+    def rows_in(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Find the samples that these labels belong to; the labels must be in the order of the samples.
 
         Args:
@@ -92,13 +114,12 @@ class ClusterLabels:
         Raises:
             InputError: the labels belong to other samples, or come in another order.
         """
-        labelled = set(self.ids)
-        rows = [i for i, name in enumerate(ids) if name in labelled]
-        if self.ids != tuple(ids[i] for i in rows):
+        rows = find_places(self.ids, ids)
+        if rows[0] < 0 or (np.diff(rows) <= 0).any():
             raise InputError("the labels belong to other samples, or to the same in another order")
-        return np.array(rows, dtype=np.int64)
+        return rows
 
-    def align(self, ids: tuple[str, ...], keys: Sequence[bytes] | None = None) -> ClusterLabels:
+    def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
         """Return the labels of the given samples, in their order; samples without a label are left out.
 
         No integer stands for "unknown", so that no reader can take one for a cluster.
@@ -116,9 +137,9 @@ class ClusterLabels:
         """
         if self.n_clusters == 1:
             raise InputError("labels of one cluster say nothing: ask the provider for a model with more")
-        position = {name: i for i, name in enumerate(self.ids)}
-        found = tuple(name for name in ids if name in position)
-        if not found:
+        rows = find_places(ids, self.ids)
+        found = np.flatnonzero(rows >= 0)
+        if not len(found):
             raise InputError(
                 f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
                 f"with {self.ids[0]!r}): label the same folder that you train on"
@@ -128,47 +149,45 @@ class ClusterLabels:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
-            found = self._of_same_content(found, dict(zip(ids, marks_of(keys), strict=True)), position)
-        rows = np.array([position[name] for name in found], dtype=np.int64)
+            found = found[self._have_same_content(rows[found], marks_of(keys).rows[found])]
+        rows = rows[found]
         labels = self.labels[rows]
         if len(labels) > 1 and (labels == labels[0]).all():
             message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
             warnings.warn(message, UcdsWarning, stacklevel=2)
-        contents = None if self.contents is None else tuple(self.contents[row] for row in rows)
-        return ClusterLabels(found, labels, self.n_clusters, self.provider, contents)
+        contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
+        names = ids if len(found) == len(ids) else Chosen(ids, found)
+        return ClusterLabels(names, labels, self.n_clusters, self.provider, contents)
 
-    def _of_same_content(
-        self, names: tuple[str, ...], marks: dict[str, str], position: dict[str, int]
-    ) -> tuple[str, ...]:
+    def _have_same_content(self, rows: NDArray[np.int64], marks: ByteRows) -> NDArray[np.bool_]:
+        """Return for some labels whether the samples have the content that was labelled."""
         assert self.contents is not None
-        same = tuple(name for name in names if marks[name] == self.contents[position[name]])
-        if not same:
+        same = (Marks.of(self.contents).rows[rows] == marks).all(1)
+        if not same.any():
             raise InputError(
-                f"the labels belong to other data: of {len(names):,} samples with these names, none has the "
+                f"the labels belong to other data: of {len(rows):,} samples with these names, none has the "
                 "content that was labelled; label the data that you train on"
             )
-        if len(same) < len(names):
+        if not same.all():
             message = (
-                f"{len(names) - len(same):,} of {len(names):,} samples have changed since they were "
+                f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
                 "labelled; their labels are left out"
             )
             warnings.warn(message, UcdsWarning, stacklevel=3)
-        return same
+        return np.asarray(same)
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any id or label."""
-        digest = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256()
+        for place, name in enumerate(self.ids):
+            digest.update(f"{chr(0) if place else ''}{name}".encode("utf-8", "surrogatepass"))
         digest.update(self.labels.tobytes())
         return digest.hexdigest()[:12]
 
     def save(self, path: str | Path) -> None:
         """Write a label file: JSON, so that a person can read all of it before handing it over."""
-        content = {"format": FORMAT, "provider": self.provider, "n_clusters": self.n_clusters}
-        content |= {"ids": list(self.ids), "labels": self.labels.tolist()}
-        content |= {} if self.contents is None else {"contents": list(self.contents)}
-        content |= {"digest": digest_of(canonical_json(content))}
-        write_text_atomically(Path(path), json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+        write_label_file(Path(path), self.provider, self.n_clusters, self.ids, self.labels, self.contents)
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
@@ -180,32 +199,13 @@ class ClusterLabels:
         """
         if Path(path).is_dir():
             told = read_label_shards(Path(path))
-            marks = tuple(key[: 2 * _MARK_BYTES] for key in told.pop("contents"))
+            marks = Marks.of([key[: 2 * _MARK_BYTES] for key in told.pop("contents")])
             return cls(**told, contents=marks)
-        content = read_json(path, _LabelFile, "label file")
+        content = read_label_file(path)
         try:
             content.check_digest()
             labels = np.array(content.labels, dtype=np.int64)
-            contents = None if content.contents is None else tuple(content.contents)
-            return cls(tuple(content.ids), labels, content.n_clusters, content.provider, contents)
+            contents = None if content.contents is None else Marks.of(content.contents)
+            return cls(content.ids, labels, content.n_clusters, content.provider, contents)
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
-
-
-class _LabelFile(Message):
-    """A label file as it is stored. Files of version 1, which other programs may write, have no digest."""
-
-    format: Literal["ucds-labels/1", "ucds-labels/2"]
-    provider: str
-    n_clusters: Clusters
-    ids: list[str]
-    labels: list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]]
-    contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
-    digest: Digest | None = None
-
-    def check_digest(self) -> None:
-        """Make sure that the file is as it was written."""
-        if self.format != FORMAT and self.digest is None:
-            return
-        if self.digest != digest_of(canonical_json(self.model_dump(exclude={"digest"}, exclude_none=True))):
-            raise InputError("its digest does not match, so it was changed after it was written")

@@ -22,6 +22,7 @@ from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 
 if TYPE_CHECKING:
     from ucds.data.samples import Listing
+    from ucds.data.vectors import Rows
 
 MOST_OVERHEAD = 256
 """Bytes that a request, and each sample in it, may need beyond the samples' contents."""
@@ -39,7 +40,7 @@ class Questions(Protocol):
     """Samples that a service can be asked about, by position."""
 
     @property
-    def ids(self) -> tuple[str, ...]:
+    def ids(self) -> Sequence[str]:
         """Stable ids of the samples, the same as ``ucds label`` gives them."""
 
     def read(self, position: int) -> bytes:
@@ -71,7 +72,7 @@ class ImageQuestions:
     files: Scan
 
     @property
-    def ids(self) -> tuple[str, ...]:
+    def ids(self) -> Sequence[str]:
         """Ids of the images."""
         return self.files.ids
 
@@ -97,16 +98,16 @@ class VectorQuestions:
     """Embeddings.
 
     Attributes:
-        array: ``(n, d)`` fp32.
+        rows: the embeddings.
         ids: ids of the rows.
     """
 
-    array: FloatArray
-    ids: tuple[str, ...]
+    rows: Rows
+    ids: Sequence[str]
 
     def read(self, position: int) -> bytes:
         """Return the bytes of the row."""
-        return np.ascontiguousarray(self.array[position], dtype="<f4").tobytes()
+        return self.rows.take(np.array([position])).astype("<f4").tobytes()
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
@@ -116,9 +117,9 @@ class VectorQuestions:
         """Make sure that the service takes embeddings of this width; see :class:`Questions`."""
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
-        if info.width != self.array.shape[1]:
+        if info.width != self.rows.shape[1]:
             raise InputError(
-                f"model {info.model!r} takes embeddings of width {info.width}, not {self.array.shape[1]}"
+                f"model {info.model!r} takes embeddings of width {info.width}, not {self.rows.shape[1]}"
             )
 
 
@@ -162,7 +163,7 @@ def questions_about(found: Scan | Listing) -> Questions:
     from ucds.data.vectors import VectorSamples  # it brings torch, which asking about images does not need
 
     if isinstance(found, VectorSamples):
-        return VectorQuestions(found.array, found.ids)
+        return VectorQuestions(found.rows, found.ids)
     raise InputError("only image files and embeddings can be sent to a service")
 
 

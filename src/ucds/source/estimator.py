@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
@@ -94,9 +93,8 @@ class SourceClustering(ClusteringEstimator):
         """
         check_is_fitted(self)
         data = self._open_fitted(X, "target")
-        hard = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
         contents = marks_of(data.samples.keys)
-        return ClusterLabels(data.samples.ids, hard, self.n_clusters_, provider, contents)
+        return ClusterLabels(data.samples.ids, self._decide(data), self.n_clusters_, provider, contents)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.source.fit import fit_source

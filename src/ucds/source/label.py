@@ -43,7 +43,7 @@ def label(
         require_writable(Path(out))
     model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
-    hard = model.outputs(data, recentred=True)[1].argmax(1)
+    hard, _ = model.decide(data, recentred=True)
     samples, name = data.samples, model.stored.card.name
     labels = ClusterLabels(samples.ids, hard, model.n_clusters, name, marks_of(samples.keys))
     if out is not None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from ucds.backbones import Backbone
 from ucds.choices import Accelerator
+from ucds.data.columns import first_of_each
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
-from ucds.data.samples import Samples, first_positions
+from ucds.data.samples import Samples
 from ucds.data.sources import Source
 from ucds.errors import RefusedError, UcdsWarning
 from ucds.files import require_writable
@@ -48,11 +49,11 @@ def choose_spread(
 
     def choose(known: Mapping[bytes, int]) -> Sequence[int]:
         keys = data.samples.keys
-        first = first_positions(keys)
-        given = sorted(i for key, i in first.items() if key in known)
+        first = first_of_each(keys)
+        distinct = np.flatnonzero(first == np.arange(len(first)))
+        given = [i for i in distinct.tolist() if keys[i] in known]
         chosen = given
         if len(given) < count:
-            distinct = np.array(sorted(first.values()), dtype=np.int64)
             backbone.module.to(runtime.device)
             features = frozen_features(backbone, data, runtime, cache, batch_size=256)
             rows = features.samples.read(distinct).numpy()
@@ -61,9 +62,8 @@ def choose_spread(
                 places = np.searchsorted(distinct, given)
                 more = select_spread(rows, count - len(given), runtime.seed, given=places)
                 chosen = given + distinct[more].tolist()
-        wanted = {keys[i] for i in chosen}
-        copies = [i for i, key in enumerate(keys) if key in wanted and first[key] != i]
-        return chosen + copies
+        copies = np.flatnonzero(np.isin(first, chosen) & (first != np.arange(len(first))))
+        return chosen + copies.tolist()
 
     return choose
 

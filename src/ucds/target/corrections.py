@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -63,7 +64,7 @@ class Corrections(BaseModel):
         """Twelve hexadecimal digits that change with any correction."""
         return hashlib.sha256(self.model_dump_json().encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
-    def among(self, ids: tuple[str, ...]) -> Constraints:
+    def among(self, ids: Sequence[str]) -> Constraints:
         """Find the samples that the corrections are about.
 
         Args:
@@ -78,7 +79,8 @@ class Corrections(BaseModel):
         Warns:
             UcdsWarning: some corrections are about other samples.
         """
-        place = {name: i for i, name in enumerate(ids)}
+        named = {name for pair in self.together + self.apart for name in pair.one + pair.other}
+        place = {name: i for i, name in enumerate(ids) if name in named}
 
         def find(pairs: list[GroupPair]) -> tuple[Pair, ...]:
             groups = [[[place[n] for n in group if n in place] for group in (p.one, p.other)] for p in pairs]

@@ -63,8 +63,7 @@ def predict(
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
     if folder is not None:
         check_sortable(files, sort_how)
-    probabilities = model.probabilities(data)
-    clusters, confidence = probabilities.argmax(1), probabilities.max(1)
+    clusters, confidence = model.decide(data)
     clusters[confidence < min_confidence] = UNSORTED
     name = model.stored.card.name
     found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, name, files)

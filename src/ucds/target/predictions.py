@@ -38,7 +38,7 @@ class Predictions:
         files: image files of the samples; ``None`` for other samples.
     """
 
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     clusters: NDArray[np.int64]
     confidence: NDArray[np.float32]
     names: Mapping[int, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Predictions:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of the table by name."""
-        columns = {"sample": list(self.ids), "cluster": self.clusters, "confidence": self.confidence}
+        columns = {"sample": self.ids, "cluster": self.clusters, "confidence": self.confidence}
         named = {"name": [self.names.get(k, "") for k in self.clusters.tolist()]} if self.names else {}
         return columns | named
 

@@ -79,7 +79,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters_)``.
         """
-        return np.asarray(self.predict_proba(X).argmax(1), dtype=np.int64)
+        check_is_fitted(self)
+        return self._decide(self._open_fitted(X, self._role))
 
     def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
         """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``."""
@@ -128,7 +129,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self._take(StoredModel(card, found.model, found.proportions.cpu()))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.ids
-        self.labels_ = np.asarray(self._probabilities(data).argmax(1), dtype=np.int64)
+        self.labels_ = self._decide(data)
         return self
 
     def _take(self, stored: StoredModel) -> None:
@@ -220,6 +221,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
         found = cluster_probabilities(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
+
+    def _decide(self, data: Dataset) -> NDArray[np.int64]:
+        from ucds.training.inference import decisions
+
+        found = decisions(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
+        return np.asarray(found.clusters.cpu().numpy(), dtype=np.int64)
 
 
 def _seed_of(random_state: Any) -> int:

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 
 from ucds.backbones import Backbone
-from ucds.backbones.spec import MODULE
+from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.data.cache import RowStore
+from ucds.data.columns import first_of_each
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
-from ucds.data.samples import FloatArray, IntArray, first_positions
+from ucds.data.samples import FloatArray, IntArray
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError
@@ -46,13 +47,16 @@ def frozen_features(
         batch_size: number of samples computed at a time.
 
     Returns:
-        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs.
+        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if these
+        are features already.
 
     Raises:
         InputError: a feature is not finite.
         Interrupted: the run was asked to stop.
     """
     samples = data.samples
+    if backbone.spec.name == IDENTITY:
+        return data
     if cache is None or backbone.spec.name == MODULE:
         everything = np.arange(len(samples))
         parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
@@ -69,8 +73,7 @@ def frozen_features(
     rows = store.rows_of(samples.keys)
     known = np.flatnonzero(rows >= 0)
     rows[known[store.find_damaged(rows[known])]] = -1
-    positions = sorted(i for i in first_positions(samples.keys).values() if rows[i] < 0)
-    missing = np.array(positions, dtype=np.int64)
+    missing = np.flatnonzero((rows < 0) & (first_of_each(samples.keys) == np.arange(len(samples))))
     runtime.wait_for_all()  # every process has counted before any of them adds rows
     share = missing[runtime.rank :: runtime.processes]
     for index, features in _extract(backbone, data, runtime, share, batch_size):

@@ -11,11 +11,11 @@ from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
-from ucds.math.watch import unwatched
+from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
-from ucds.training.prediction import outputs
+from ucds.training.prediction import Decisions, decide, outputs
 from ucds.training.runtime import Runtime
 
 FEWEST_TO_CENTRE = 32
@@ -69,6 +69,33 @@ def model_outputs(
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
+    model, data = _prepared(stored, data, runtime, cache, batch_size, recentred)
+    return outputs(model, data.samples, data.view, runtime, batch_size, watch=_watch_of(data, runtime))
+
+
+def decisions(
+    stored: StoredModel,
+    data: Dataset,
+    runtime: Runtime,
+    *,
+    cache: Path | None = None,
+    batch_size: int = 64,
+    recentred: bool = False,
+) -> Decisions:
+    """Find the most probable cluster of every sample; arguments and errors as for :func:`model_outputs`."""
+    model, data = _prepared(stored, data, runtime, cache, batch_size, recentred)
+    return decide(model, data.samples, data.view, runtime, batch_size, watch=_watch_of(data, runtime))
+
+
+def _prepared(
+    stored: StoredModel,
+    data: Dataset,
+    runtime: Runtime,
+    cache: Path | None,
+    batch_size: int,
+    recentred: bool,
+) -> tuple[ClusteringModel, Dataset]:
+    """Return the part of a model that is to be computed, and the samples that it takes."""
     model, card = stored.model.to(runtime.device), stored.card
     recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
     if card.tune == "head" and card.backbone.input_size is not None and (recentred or cache is not None):
@@ -77,9 +104,12 @@ def model_outputs(
         model = model.head()
     if recentred:
         model = recentre(model, data)
-    slow = len(data.view.input_shape) > 1  # images go through the encoder; features take no time
-    watch = runtime.watch if slow else unwatched
-    return outputs(model, data.samples, data.view, runtime, batch_size, watch=watch)
+    return model, data
+
+
+def _watch_of(data: Dataset, runtime: Runtime) -> Watch:
+    """Return what is told of the progress: images go through the encoder, features take little time."""
+    return runtime.watch if len(data.view.input_shape) > 1 else unwatched
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:

@@ -13,7 +13,7 @@ from ucds.choices import Accelerator, Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source
-from ucds.training.inference import model_outputs
+from ucds.training.inference import decisions, model_outputs
 from ucds.training.inputs import CacheOptions, open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.prediction import encode
@@ -54,7 +54,7 @@ class Model:
 
     def predict(self, source: Source) -> npt.NDArray[np.int64]:
         """Find the most probable cluster of each sample, ``(n,)`` in ``[0, K)``."""
-        return np.asarray(self.predict_proba(source).argmax(1), dtype=np.int64)
+        return self.decide(self.open(source))[0]
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
@@ -62,7 +62,7 @@ class Model:
 
     def confidence(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each sample's most probable cluster, ``(n,)``."""
-        return np.asarray(self.predict_proba(source).max(1), dtype=np.float32)
+        return self.decide(self.open(source))[1]
 
     def transform(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
@@ -91,10 +91,28 @@ class Model:
             data: samples that :meth:`open` returned.
             recentred: whether the samples are all of one domain, which the model may see from its own mean.
         """
-        # Features of files are worth keeping; what is in memory may never come again.
-        cache = self.cache.directory if isinstance(data.samples, ImageSamples) else None
-        features, logits = model_outputs(self.stored, data, self._runtime(), cache=cache, recentred=recentred)
+        runtime, cache = self._runtime(), self._feature_cache(data)
+        features, logits = model_outputs(self.stored, data, runtime, cache=cache, recentred=recentred)
         return features.cpu().numpy(), logits.softmax(-1).cpu().numpy()
+
+    def decide(
+        self, data: Dataset, *, recentred: bool = False
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Find the most probable cluster of opened samples, ``(n,)``, and its probability, ``(n,)``.
+
+        In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory.
+
+        Args:
+            data: samples that :meth:`open` returned.
+            recentred: see :meth:`outputs`.
+        """
+        runtime, cache = self._runtime(), self._feature_cache(data)
+        clusters, confidence = decisions(self.stored, data, runtime, cache=cache, recentred=recentred)
+        return clusters.cpu().numpy(), confidence.cpu().numpy()
+
+    def _feature_cache(self, data: Dataset) -> Path | None:
+        # Features of files are worth keeping; what is in memory may never come again.
+        return self.cache.directory if isinstance(data.samples, ImageSamples) else None
 
     def _runtime(self) -> Runtime:
         return Runtime(accelerator=self.accelerator, reporter=self.reporter)

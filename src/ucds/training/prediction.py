@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -95,6 +96,43 @@ def outputs(
 
     both = finite(_gather(compute, model, samples, view, runtime, batch_size, watch))
     return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
+
+
+class Decisions(NamedTuple):
+    """Most probable cluster of each sample.
+
+    Attributes:
+        clusters: ``(n,)`` int64 clusters; of equally probable ones the first.
+        confidence: ``(n,)`` fp32 probability of this cluster.
+    """
+
+    clusters: Tensor
+    confidence: Tensor
+
+
+def decide(
+    model: ClusteringModel,
+    samples: Samples,
+    view: View,
+    runtime: Runtime,
+    batch_size: int,
+    *,
+    watch: Watch = unwatched,
+) -> Decisions:
+    """Find the most probable cluster of every sample; otherwise like :func:`outputs`.
+
+    Features and probabilities are forgotten batch by batch, so that memory hardly depends on the samples.
+    """
+
+    def compute(inputs: Tensor) -> Tensor:
+        features, logits = model(inputs)
+        finite(features)
+        probabilities = finite(logits.float()).softmax(-1)
+        clusters = probabilities.argmax(-1, keepdim=True)
+        return torch.cat((clusters, probabilities.gather(-1, clusters)), dim=1)
+
+    both = _gather(compute, model, samples, view, runtime, batch_size, watch)
+    return Decisions(both[:, 0].long(), both[:, 1])
 
 
 def _gather(

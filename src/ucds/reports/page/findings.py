@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.data.columns import find_places
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
 from ucds.data.samples import IntArray, Samples
@@ -99,8 +101,15 @@ class Findings:
         return None if self.truth is None else score(self.clusters, self.truth.classes)
 
 
+def choose_shown(n_samples: int, seed: int = 0) -> IntArray:
+    """Draw the positions of the samples to show, ascending: all, if a page can show so many."""
+    return np.sort(np.random.default_rng(seed).permutation(n_samples)[:MOST_SHOWN])
+
+
 def find_facts(
     samples: Samples,
+    shown: IntArray,
+    sizes: IntArray,
     features: FloatArray,
     probabilities: FloatArray,
     prototypes: FloatArray,
@@ -110,18 +119,18 @@ def find_facts(
     """Compute what a report shows of samples.
 
     Args:
-        samples: samples, in any order.
-        features: ``(n, d_f)`` features of the samples.
-        probabilities: ``(n, K)`` probability of each cluster for each sample.
+        samples: all samples, in any order.
+        shown: ``(n,)`` positions of the samples to show, see :func:`choose_shown`.
+        sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
+        features: ``(n, d_f)`` features of the samples to show.
+        probabilities: ``(n, K)`` probability of each cluster for each of them.
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
-        seed: seed of the map, and of the choice of samples where there are too many.
+        seed: seed of the map.
     """
-    sizes = np.bincount(probabilities.argmax(1), minlength=probabilities.shape[1])
-    order = _order(probabilities, seed)
-    features, probabilities = features[order], probabilities[order]
-    ids = tuple(samples.ids[i] for i in order)
-    given = {} if labels is None else dict(zip(labels.ids, labels.labels.tolist(), strict=True))
+    places = np.lexsort((-probabilities.max(1), probabilities.argmax(1)))  # stable: then by position
+    order, features, probabilities = shown[places], features[places], probabilities[places]
+    ids = tuple(samples.ids[i] for i in order.tolist())
     pictures = shrink(samples, order) if isinstance(samples, ImageSamples) else None
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
     exemplars = find_exemplars(features, probabilities, EACH)
@@ -137,14 +146,13 @@ def find_facts(
         outliers=find_outliers(features),
         duplicates=group_near_duplicates(features, small),
         questions=choose_questions(features, probabilities, exemplars),
-        answers=np.array([given.get(name, -1) for name in ids]) if given else None,
+        answers=None if labels is None else _answers(ids, labels),
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,
     )
 
 
-def _order(probabilities: FloatArray, seed: int) -> IntArray:
-    """Choose the samples to show, sorted by cluster, and within a cluster by falling certainty."""
-    chosen = np.random.default_rng(seed).permutation(len(probabilities))[:MOST_SHOWN]
-    rows = probabilities[chosen]
-    return np.asarray(chosen[np.lexsort((chosen, -rows.max(1), rows.argmax(1)))], dtype=np.int64)
+def _answers(ids: Sequence[str], labels: ClusterLabels) -> IntArray:
+    """Return the label of each sample, -1 where it has none."""
+    rows = find_places(ids, labels.ids)
+    return np.where(rows < 0, -1, labels.labels[rows])

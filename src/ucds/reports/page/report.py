@@ -6,17 +6,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ucds.choices import Accelerator
+from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
+from ucds.data.samples import IntArray, subset
 from ucds.data.sources import Source
 from ucds.files import write_text_atomically
-from ucds.reports.page.findings import find_facts
+from ucds.math.spaces import FloatArray
+from ucds.reports.page.findings import choose_shown, find_facts
 from ucds.reports.page.record import read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
 from ucds.training.inputs import CacheOptions
-from ucds.training.loaded import load
+from ucds.training.loaded import Model, load
 from ucds.training.progress import Quiet, Reporter
 
 REPORT_FILE = "report.html"
@@ -81,11 +86,13 @@ def report(
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
     data = model.open(record.images if images is None else images)
-    features, probabilities = model.outputs(data)
+    shown, features, probabilities, sizes = _look_at(model, data)
     trained_on = record.described.get("data") == data.samples.fingerprint
     reporter.say("drawing the report")
     findings = find_facts(
         data.samples,
+        shown,
+        sizes,
         features,
         probabilities,
         model.stored.model.prototypes.detach().cpu().numpy(),
@@ -110,6 +117,17 @@ def report(
     path = run / REPORT_FILE if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
+
+
+def _look_at(model: Model, data: Dataset) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
+    """Return the positions of the samples to show, their features and probabilities, and all sizes."""
+    shown = choose_shown(len(data.samples))
+    whole = len(shown) == len(data.samples)
+    features, probabilities = model.outputs(
+        data if whole else Dataset(subset(data.samples, shown), data.view)
+    )
+    clusters = probabilities.argmax(1) if whole else model.decide(data)[0]
+    return shown, features, probabilities, np.bincount(clusters, minlength=model.n_clusters)
 
 
 def _subtitle(described: dict[str, Any], backbone: str) -> str:
