@@ -84,6 +84,11 @@ class ModelSettings(Settings):
 class TrainingSettings(ModelSettings):
     """Settings of gradient training: optimiser, mixing and evaluations."""
 
+    most_samples: int = Field(
+        50_000,
+        ge=100,
+        description="samples of a domain that are clustered or evaluated, and make an epoch, at most",
+    )
     batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
     learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
     new_layer_learning_rate: float = Field(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
@@ -99,6 +104,8 @@ class TrainingSettings(ModelSettings):
 
 class PCDSettings(TrainingSettings):
     """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
+
+    FORMERLY: ClassVar[Mapping[str, Any]] = {"most_samples": 50_000}
 
     # Clustering loss (Eq. 1, 3, 4)
     transport_weight: float = Field(1.0, ge=0, description="weight of the transport loss, Eq. 1")
@@ -144,9 +151,6 @@ class ConsensusSettings(TrainingSettings):
 
     tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
 
-    most_samples: int = Field(
-        50_000, ge=100, description="samples of a domain that are clustered; more are drawn from at random"
-    )
     space_width: int = Field(64, ge=1, description="principal axes of a space")
     whitening: float = Field(
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"

@@ -203,7 +203,11 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
     model, session = train(labels, folder=tmp_path / "run", data=data, listener=listener, most_samples=120)
     assert (predicted(model, data) == predicted(model, data)[:K][truth]).all()
     assert session.results[0].assignments.shape == (120, K)
-    assert "120 of 400 samples are clustered, drawn at random" in listener.said[0]
+    assert "120 of 400 samples, drawn at random (setting most_samples), are clustered" in listener.said[0]
+    cost = (
+        "the model gives 100.0% of the clustered samples their cluster of the clustering, and an estimated "
+    )
+    assert f"{cost}100.0% of the others that of the exact method" in listener.said
     ids = set(np.load(tmp_path / "run" / "evaluations.npz")["ids"].tolist())
     assert {str(i) for i in asked} < ids
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30

@@ -119,6 +119,20 @@ class ClusterLabels:
             raise InputError("the labels belong to other samples, or to the same in another order")
         return rows
 
+    def take(self, chosen: NDArray[np.bool_]) -> ClusterLabels:
+        """Return some of the labels, in their order.
+
+        Args:
+            chosen: ``(n,)`` whether each label is wanted.
+        """
+        if chosen.all():
+            return self
+        rows = np.flatnonzero(chosen)
+        contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
+        return ClusterLabels(
+            Chosen(self.ids, rows), self.labels[rows], self.n_clusters, self.provider, contents
+        )
+
     def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
         """Return the labels of the given samples, in their order; samples without a label are left out.
 

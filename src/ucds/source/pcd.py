@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
@@ -12,6 +14,7 @@ from ucds.math.losses import mutual_information_loss
 from ucds.math.proportions import cosine_momentum
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
+from ucds.training.fitting import draw_dataset
 from ucds.training.objective import PrototypeTransport, mixing_loss
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.session import Session
@@ -67,14 +70,17 @@ def fit_source_by_pcd(
 ) -> TrainedModel:
     """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
 
+    Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
     training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
     samples, fraction = training.data.samples, session.settings.validation_fraction
-    if fraction == 0:
-        learn_source(session, training.trained, training.data, samples)
-        return conclude(session, training, data)
-    train, kept = split_validation(samples, fraction, session.runtime.seed)
-    learn_source(session, training.trained, Dataset(train, training.data.view), kept)
-    evaluated = subset(data.samples, kept.index, keep_domains=True)
+    train, judges = training.data, np.arange(len(samples))
+    if fraction > 0:
+        part, kept = split_validation(samples, fraction, session.runtime.seed)
+        train, judges = Dataset(part, train.view), kept.index
+    judging = Dataset(subset(samples, judges, keep_domains=True), train.view)
+    judges = judges[draw_dataset(session, judging, use="choose the model")[1]]
+    learn_source(session, training.trained, train, subset(samples, judges, keep_domains=True))
+    evaluated = subset(data.samples, judges, keep_domains=True)
     return conclude(session, training, Dataset(evaluated, data.view))

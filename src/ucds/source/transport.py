@@ -15,7 +15,13 @@ from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import FloatArray
-from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
+from ucds.training.fitting import (
+    FeatureClusters,
+    draw_dataset,
+    fit_assignments,
+    start_from_clusters,
+    tell_what_drawing_costs,
+)
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -42,7 +48,8 @@ def fit_source_by_transport(
         InputError: a domain has fewer samples than there are to be clusters, and the errors of that function.
     """
     _refuse_small_domains(data.samples, n_clusters)
-    data, _ = draw_dataset(session, data)
+    everything = len(data.samples)
+    data, drawn = draw_dataset(session, data)
     training, found = start_from_clusters(
         session,
         STAGE,
@@ -52,8 +59,12 @@ def fit_source_by_transport(
         lambda vectors: _cluster(session, vectors, data, n_clusters),
         cache,
     )
-    if session.settings.tune == "full":
+    whole = session.settings.tune == "full"
+    if whole:
         fit_assignments(session, "fit-domains", training.trained, training.data, found)
+    if len(drawn) < everything:
+        tell_what_drawing_costs(session, training, found, fitted=False)
+    if whole:
         return conclude(session, training, data)
     return replace(conclude(session, training, data), recentres=session.settings.query_centring)
 

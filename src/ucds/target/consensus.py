@@ -38,7 +38,13 @@ from ucds.math.spaces import (
 from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
 from ucds.math.watch import Watch, unwatched
 from ucds.target.guard import Evidence, weigh_labels
-from ucds.training.fitting import FeatureClusters, draw_dataset, fit_assignments, start_from_clusters
+from ucds.training.fitting import (
+    FeatureClusters,
+    draw_dataset,
+    fit_assignments,
+    start_from_clusters,
+    tell_what_drawing_costs,
+)
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -166,6 +172,7 @@ def fit_target_by_consensus(
     """
     corrections = corrections or Constraints()
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    everything = len(data.samples)
     data, drawn = draw_dataset(session, data, first=(corrections.samples, labelled))
     inside = np.isin(labelled, drawn)
     answers: dict[str, Any] = (
@@ -188,6 +195,9 @@ def fit_target_by_consensus(
         cache,
     )
     fit_assignments(session, "fit-target", training.trained, training.data, shares)
+    if len(drawn) < everything:
+        fitted = session.settings.tune == "head"
+        tell_what_drawing_costs(session, training, shares, fitted=fitted)
     return conclude(session, training, data)
 
 

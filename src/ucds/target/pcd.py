@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray
+from ucds.data.samples import IntArray, Samples, subset
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.losses import distillation_loss, mutual_information_loss
@@ -17,10 +18,13 @@ from ucds.math.proportions import cosine_momentum
 from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
+from ucds.training.fitting import draw_dataset
 from ucds.training.objective import PrototypeTransport, mixing_loss
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
+
+_USE = "get targets and choose the model; only the last stage sees all"
 
 
 class TaughtTransport(PrototypeTransport):
@@ -97,7 +101,9 @@ def cluster_target(
     return stage.result()
 
 
-def refine_target(session: Session[PCDSettings], model: ClusteringModel, data: Dataset) -> StageResult:
+def refine_target(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, evaluation: Samples | None = None
+) -> StageResult:
     """Train ``model`` in place so that target samples lie close to the prototypes.
 
     Neither the provider's labels nor CutMix are used: mixed targets would keep predictions uncertain.
@@ -107,10 +113,19 @@ def refine_target(session: Session[PCDSettings], model: ClusteringModel, data: D
         session: the run, with the settings.
         model: model after stage 2, or a new one for target training only (TO).
         data: target samples, one domain.
+        evaluation: samples to predict and to select the model with; all if ``None``.
     """
     settings = session.settings
     transport = PrototypeTransport(1, model.n_clusters, settings, session.runtime.device)
-    stage = Stage(session, "refine-target", model, data, transport, epochs=settings.refinement_epochs)
+    stage = Stage(
+        session,
+        "refine-target",
+        model,
+        data,
+        transport,
+        epochs=settings.refinement_epochs,
+        evaluation=evaluation,
+    )
     counts, weights = stage.counts, stage.weights
     for step in stage.steps():  # line 2: a mini-batch of target data
         features, logits = stage.forward(step.inputs)
@@ -137,10 +152,15 @@ def fit_target_by_pcd(
 ) -> TrainedModel:
     """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
+    Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples
+    (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
     if labels is not None:
-        cluster_target(session, training.trained, training.data, labels)
-    refine_target(session, training.trained, training.data)
-    return conclude(session, training, data)
+        cluster_target(session, training.trained, drawn, labels.take(np.isin(labelled, positions)))
+    refine_target(session, training.trained, training.data, drawn.samples)
+    evaluated = subset(data.samples, positions)
+    return conclude(session, training, Dataset(evaluated, data.view))

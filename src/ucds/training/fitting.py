@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.config import ConsensusSettings
+from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray, draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
@@ -37,6 +37,7 @@ a model is before it is fitted."""
 
 
 _ITERATIONS = 100  # of L-BFGS at most
+_LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,22 @@ class FeatureClusters:
     variances: FloatArray | None = None
 
 
-def draw_dataset(
-    session: Session[ConsensusSettings], data: Dataset, first: Sequence[IntArray] = ()
-) -> tuple[Dataset, IntArray]:
-    """Draw the samples to be clustered, where a domain has more than ``most_samples``.
+CLUSTERED = "are clustered; the model gives the others their clusters"
+"""Use of the samples that :func:`draw_dataset` draws for a clustering."""
 
-    All other samples get their cluster from the model. So time and memory of the clustering are bounded,
-    whatever the size of the data.
+
+def draw_dataset(
+    session: Session[TrainingSettings], data: Dataset, first: Sequence[IntArray] = (), use: str = CLUSTERED
+) -> tuple[Dataset, IntArray]:
+    """Draw samples where a domain has more than ``most_samples``.
+
+    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
 
     Args:
         session: the run.
         data: samples and views.
         first: groups of positions that are drawn before all others, the first group before the second.
+        use: words that tell the user what becomes of the drawn samples, and of the others.
 
     Returns:
         The data drawn, and its positions ``(m,)`` in ``data``, ascending.
@@ -83,10 +88,8 @@ def draw_dataset(
     if len(positions) == len(data.samples):
         return data, positions
     if runtime.rank == 0:
-        runtime.reporter.say(
-            f"{len(positions):,} of {len(data.samples):,} samples are clustered, drawn at random (setting "
-            "most_samples); the model gives the others their clusters"
-        )
+        drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
+        runtime.reporter.say(f"{drawn}, {use}")
     return Dataset(subset(data.samples, positions), data.view), positions
 
 
@@ -274,3 +277,31 @@ def solve_prototypes(
         optimiser.step(loss)  # type: ignore[no-untyped-call]
     watch(work, _ITERATIONS, _ITERATIONS)  # it often needs fewer
     return prototypes.detach()
+
+
+def tell_what_drawing_costs(
+    session: Session[ConsensusSettings], training: Training, targets: Tensor, *, fitted: bool
+) -> None:
+    """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
+
+    Args:
+        session: the run, in which fewer samples were clustered than there are.
+        training: finished model with the samples that were clustered.
+        targets: ``(N, K)`` share of each cluster in each of these samples.
+        fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
+            more without every fifth sample, which shows what becomes of samples that were not drawn.
+    """
+    runtime, settings, data = session.runtime, session.settings, training.data
+    features = encode(training.trained, data.samples, data.view, runtime, settings.prediction_batch_size)
+    targets, prototypes = targets.to(features), training.trained.prototypes.detach()
+    wanted = targets.argmax(1)
+    out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
+    inside = float(((features @ prototypes).argmax(1) == wanted).double().mean())
+    found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
+    if fitted:
+        start = torch.zeros_like(prototypes)
+        other = solve_prototypes(features[~out], targets[~out], start, settings.prototype_decay)
+        outside = float(((features[out] @ other).argmax(1) == wanted[out]).double().mean())
+        found += f", and an estimated {outside:.1%} of the others that of the exact method"
+    if runtime.rank == 0:
+        runtime.reporter.say(found)

@@ -84,7 +84,8 @@ class Stage:
         model: model to train in place; it ends with the weights of the selected evaluation.
         data: samples to train on.
         state: state that the loop carries from step to step; a resumed run restores it in place.
-        epochs: number of passes over as many samples as ``data`` holds.
+        epochs: number of passes over as many samples as ``data`` holds, but ``most_samples`` of a domain at
+            most.
         evaluation: samples to predict and to select the model with; the training samples if ``None``.
 
     Attributes:
@@ -117,7 +118,7 @@ class Stage:
         self._sampler = make_sampler(data.samples, session)
         self.counts = self._sampler.counts
         self.weights = sample_weights(self.counts, self.runtime.device)
-        self._total = epochs * self._sampler.steps_per_epoch
+        self._total = epochs * steps_of_epoch(data.samples, self._sampler, self.settings.most_samples)
         n = self.settings.evaluations_per_stage
         self._moments = {-(-self._total * i // n) for i in range(1, n + 1)}
         optimiser = build_optimiser(model, self.settings)
@@ -251,6 +252,12 @@ class Stage:
         self._progress = checkpoint.progress
         self._steps.optimiser.load_state_dict(self._progress.optimiser)
         self._state.load(self._progress.state)
+
+
+def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) -> int:
+    """Return the number of batches that hold all samples together, but ``most`` of a domain at most."""
+    counted = int(np.minimum(np.bincount(samples.domain), most).sum())
+    return min(sampler.steps_per_epoch, -(-counted // sampler.batch_size))
 
 
 def make_sampler(samples: Samples, session: Session[TrainingSettings]) -> DomainBalancedSampler:
