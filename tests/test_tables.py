@@ -65,8 +65,34 @@ def test_columns_are_read_as_numbers_or_as_words(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_table(path)["1"], [2, 4, 6])
     write_table(tmp_path / "t.parquet", {"vector": [[1.0, 2.0], [3.0, 4.0]], "size": np.array([1.5, 2])})
     columns = read_table(tmp_path / "t.parquet")
-    assert columns["vector"] == [[1.0, 2.0], [3.0, 4.0]]
+    np.testing.assert_array_equal(columns["vector"], np.array([[1, 2], [3, 4]], np.float32))
     np.testing.assert_array_equal(columns["size"], [1.5, 2])
+
+
+@pytest.mark.parametrize("kind", ["list_", "large_list", "fixed"])
+def test_vectors_of_a_long_parquet_file_become_one_array(tmp_path: Path, kind: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(70_000, 3)).astype(np.float32)
+    of_numbers = {"list_": pyarrow.list_, "large_list": pyarrow.large_list}.get(kind)
+    form = pyarrow.list_(pyarrow.float32(), 3) if of_numbers is None else of_numbers(pyarrow.float32())
+    vectors = pyarrow.FixedSizeListArray.from_arrays(rows.ravel(), 3).cast(form)
+    sizes = pyarrow.array([*range(69_999), None])
+    table = pyarrow.table({"embedding": vectors, "size": sizes, "id": [str(i) for i in range(70_000)]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    columns = read_table(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(columns["embedding"], rows)
+    np.testing.assert_array_equal(columns["size"], [*range(69_999), np.nan])
+    assert columns["id"] == [str(i) for i in range(70_000)]
+
+
+def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
+    columns = {
+        "ragged": [[1.0], [2.0, 3.0]],
+        "hole": [[1.0], None],
+        "gap": [[1.0], [None]],
+        "no": [["a"], ["b"]],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet") == columns
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.xlsx", "t.csv.gz", "t", "parquet"])

@@ -35,7 +35,7 @@ def require_table(path: Path) -> None:
     require_writable(path)
     require_suffix(path, WRITTEN_SUFFIXES)
     if path.suffix.lower() == ".parquet":
-        loadload_pyarrow()
+        load_pyarrow()
 
 
 def require_suffix(path: Path, suffixes: Sequence[str]) -> None:
@@ -149,16 +149,49 @@ def read_parquet(path: Path) -> dict[str, Column]:
     Raises:
         InputError: it is not such a table, or the package for parquet is not installed.
     """
-    arrow, parquet = loadload_pyarrow()
+    arrow, parquet = load_pyarrow()
     try:
-        with path.open("rb") as file:
-            table = parquet.read_table(file)
+        with path.open("rb") as file, parquet.ParquetFile(file) as opened:
+            return {name: _read_column(arrow, opened, name) for name in opened.schema_arrow.names}
     except (OSError, arrow.ArrowException) as error:
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
-    return {
-        name: column.to_numpy() if _is_plain(arrow, column.type) else column.to_pylist()
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+
+
+def _read_column(arrow: Any, opened: Any, name: str) -> Column:
+    """Read a column piece by piece: numbers, and lists of equally many numbers, become no Python objects.
+
+    Returns:
+        ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else.
+    """
+    found, done = np.empty(0), 0
+    for batch in opened.iter_batches(_AT_A_TIME, columns=[name]):
+        rows = _as_numbers(arrow, batch.columns[0])
+        if not done and rows is not None:
+            found = np.empty((opened.metadata.num_rows, *rows.shape[1:]), rows.dtype)
+        if rows is None or rows.shape[1:] != found.shape[1:]:
+            batches = opened.iter_batches(_AT_A_TIME, columns=[name])
+            return [value for again in batches for value in again.columns[0].to_pylist()]
+        if not np.can_cast(rows.dtype, found.dtype):  # whole numbers, of which some are missing here
+            found = found.astype(rows.dtype)
+        found[done : done + len(rows)] = rows
+        done += len(rows)
+    return found
+
+
+def _as_numbers(arrow: Any, piece: Any) -> NDArray[Any] | None:
+    """Return numbers, or lists of equally many numbers, as an array; ``None`` for anything else."""
+    kind, types = piece.type, arrow.types
+    if _is_plain(arrow, kind):
+        return np.asarray(piece.to_numpy(zero_copy_only=False))
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return None
+    flat = piece.flatten()
+    if not _is_plain(arrow, kind.value_type) or piece.null_count or flat.null_count or not len(piece):
+        return None
+    width = len(flat) // len(piece)
+    if not types.is_fixed_size_list(kind) and (piece.value_lengths().to_numpy() != width).any():
+        return None
+    return np.asarray(flat.to_numpy(zero_copy_only=False), np.float32).reshape(len(piece), width)
 
 
 def _is_plain(arrow: Any, kind: Any) -> bool:
@@ -198,7 +231,7 @@ def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
         return None
 
 
-def loadload_pyarrow() -> tuple[Any, Any]:
+def load_pyarrow() -> tuple[Any, Any]:
     """Return pyarrow and its parquet module.
 
     Raises:

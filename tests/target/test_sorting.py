@@ -10,7 +10,7 @@ import pytest
 
 from ucds.choices import Sorting
 from ucds.data.folders import Scan, scan_folder
-from ucds.data.shards import Span
+from ucds.data.shards import Span, Spans
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions
 from ucds.target.sorting import sort_into_folders
@@ -72,7 +72,7 @@ def test_a_move_that_fails_has_moved_nothing(found: Predictions, tmp_path: Path)
 def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"..first.second")
     spans = {"x.tar/a/1.png": Span("x.tar", 2, 5), "x.tar/../2.png": Span("x.tar", 8, 6)}
-    files = Scan(tmp_path, tuple(spans), np.zeros(2, np.int64), ("x",), spans)
+    files = Scan(tmp_path, tuple(spans), np.zeros(2, np.int64), ("x",), Spans.of(list(spans.values())))
     found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, "run", files)
     for how in ("link", "move"):
         with pytest.raises(InputError, match=f"can be copied only: leave out --sort-how {how}"):

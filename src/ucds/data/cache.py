@@ -24,6 +24,7 @@ import numpy.typing as npt
 import platformdirs
 
 from ucds.data.content import KEY_BYTES, IntArray
+from ucds.data.key_index import KeyIndex
 from ucds.data.row_files import explained, read_rows, write_all
 from ucds.errors import DamagedFileError, UcdsWarning
 
@@ -89,9 +90,9 @@ class RowStore:
         kind = f"{key}|{self.row_shape}|{self.dtype.str}"
         self.path = Path(folder) / _name_of(_LAYOUT, kind)
         self._thread_lock = threading.RLock()
-        self._known: dict[bytes, int] = {}
+        self._known = KeyIndex()
         self._scanned = 0
-        self._sound: set[int] = set()
+        self._sound = np.zeros(0, dtype=bool)
         self._damaged: set[int] = set()
         self._told = False
         self.writable = True
@@ -114,8 +115,9 @@ class RowStore:
 
     def rows_of(self, keys: Sequence[bytes]) -> IntArray:
         """Return the row of each content key, -1 where there is none; other processes' rows are seen too."""
-        self._refresh()
-        return np.array([self._known.get(key, -1) for key in keys], dtype=np.int64)
+        with self._thread_lock:
+            self._refresh()
+            return self._known.find(keys)
 
     def append(self, keys: Sequence[bytes], values: npt.NDArray[Any]) -> IntArray:
         """Store values under their content keys, each content once; damaged rows are written anew.
@@ -135,9 +137,8 @@ class RowStore:
         with self._locked():
             self._refresh()
             fresh: dict[bytes, int] = {}
-            for i, key in enumerate(keys):
-                row = self._known.get(key)
-                if row is None:
+            for i, (key, row) in enumerate(zip(keys, self._known.find(keys).tolist(), strict=True)):
+                if row < 0:
                     fresh.setdefault(key, i)
                 elif row in self._damaged:
                     self._put(row, values[i : i + 1], [key])
@@ -170,9 +171,7 @@ class RowStore:
         values = out.view(np.uint8).reshape(len(rows), self.row_bytes)
         with explained(self.path, DamagedFileError):
             read_rows(self._files["rows"], rows, values)
-            unchecked = np.array(
-                [i for i, row in enumerate(rows.tolist()) if row not in self._sound], np.int64
-            )
+            unchecked = np.flatnonzero(~self._known_sound(rows))
             damaged = unchecked[~self._check(rows[unchecked], values, unchecked)]
         if len(damaged):
             raise DamagedRowsError(self.path, damaged)
@@ -194,8 +193,8 @@ class RowStore:
             for name in ("rows", "marks"):
                 (self.path / name).unlink(missing_ok=True)
                 os.close(self._files.pop(name))
-            self._known, self._scanned = {}, 0
-            self._sound, self._damaged = set(), set()
+            self._known, self._scanned = KeyIndex(), 0
+            self._sound, self._damaged = np.zeros(0, dtype=bool), set()
             self._open("rows", "marks")
 
     def close(self) -> None:
@@ -238,14 +237,22 @@ class RowStore:
         sound = np.empty(len(rows), dtype=bool)
         for i, (place, mark) in enumerate(zip(places, map(bytes, marks), strict=True)):
             sound[i] = _digest(mark[:KEY_BYTES], values[place]) == mark[KEY_BYTES:]
-        self._sound.update(rows[sound].tolist())
-        self._damaged.difference_update(self._sound)
+        self._sound[rows[sound]] = True
+        self._damaged.difference_update(rows[sound].tolist())
         self._damaged.update(rows[~sound].tolist())
         if self._damaged and not self._told:
             self._told = True
             message = f"rows of the cache {self.path} are damaged and are made again"
             warnings.warn(message, UcdsWarning, stacklevel=4)
         return sound
+
+    def _known_sound(self, rows: IntArray) -> npt.NDArray[np.bool_]:
+        """Return for each row whether it was read and found sound before."""
+        with self._thread_lock:
+            beyond = int(rows.max(initial=-1)) + 1 - len(self._sound)
+            if beyond > 0:
+                self._sound = np.concatenate([self._sound, np.zeros(beyond + len(self._sound), dtype=bool)])
+            return self._sound[rows]
 
     def _refresh(self) -> None:
         """Take note of the rows that were added since the last call, here or by other processes."""
@@ -254,8 +261,7 @@ class RowStore:
             new = np.arange(self._scanned, end)
             marks = np.empty((len(new), _MARK_BYTES), np.uint8)
             read_rows(self._files["marks"], new, marks)
-            for row, mark in zip(new.tolist(), map(bytes, marks), strict=True):
-                self._known.setdefault(mark[:KEY_BYTES], row)
+            self._known.add(marks[:, :KEY_BYTES], self._scanned)
             self._scanned = max(self._scanned, end)
 
     @contextmanager

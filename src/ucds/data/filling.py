@@ -12,7 +12,8 @@ import numpy as np
 
 from ucds.data.ahead import map_ahead
 from ucds.data.cache import RowStore
-from ucds.data.content import content_key
+from ucds.data.columns import Keys
+from ucds.data.content import KEY_BYTES, IntArray, content_key
 from ucds.data.decode import ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.folders import Scan
@@ -47,15 +48,18 @@ class Filling:
         size: side of the decoded images in pixels.
 
     Attributes:
-        keys: after ``run``, the content key of each usable file, ``None`` for the others.
+        keys: after ``run``, ``(n, 16)`` content keys of the usable files; zeros for the others.
+        known: ``(n,)`` whether each file has a key.
         problems: reason why each of the others cannot be used, by position.
     """
 
     def __init__(self, scan: Scan, store: RowStore, manifest: Manifest, size: int) -> None:
         self.scan, self.store, self.manifest, self.size = scan, store, manifest, size
         self.problems: dict[int, UnusableImageError] = {}
-        known = (manifest.key(path, scan.stamp(i)) for i, path in enumerate(scan.paths))
-        self.keys: list[bytes | None] = list(known)
+        self.keys = np.zeros((len(scan), KEY_BYTES), np.uint8)
+        self.known = np.zeros(len(scan), dtype=bool)
+        for position, path in enumerate(scan.paths):
+            self._take(position, manifest.key(path, scan.stamp(position)))
 
     def run(self, workers: int, progress: Progress) -> None:
         """Decode the images that the store lacks.
@@ -74,7 +78,7 @@ class Filling:
             self._require_space(len(todo))
             done, total = len(self.scan) - len(todo), len(self.scan)
             progress(done, total)
-            results = map_ahead(pool, self._load, todo, 2 * _CHUNK)
+            results = map_ahead(pool, self._load, map(int, todo), 2 * _CHUNK)
             while chunk := list(islice(results, _CHUNK)):
                 self._keep(chunk)
                 done += len(chunk)
@@ -87,25 +91,29 @@ class Filling:
     def _free(self) -> int:
         return max(0, self.store.capacity - len(self.store))
 
-    def _todo(self) -> list[int]:
+    def _todo(self) -> IntArray:
         """List files never decoded so far, and files that have lost their row if there is room for it."""
-        rows = self.store.rows_of([key or b"" for key in self.keys])
-        lost = [i for i, key in enumerate(self.keys) if key is not None and rows[i] < 0]
-        return sorted(self._unknown() + lost[: self._free()])
+        lost = np.flatnonzero(self.known & (self.store.rows_of(Keys(self.keys)) < 0))
+        return np.sort(np.concatenate([self._unknown(), lost[: self._free()]]))
 
-    def _unknown(self) -> list[int]:
-        return [i for i, key in enumerate(self.keys) if key is None]
+    def _unknown(self) -> IntArray:
+        return np.flatnonzero(~self.known)
+
+    def _take(self, position: int, key: bytes | None) -> None:
+        self.known[position] = key is not None
+        self.keys[position] = np.frombuffer(key or bytes(KEY_BYTES), np.uint8)
 
     def _make_room(self, pool: ThreadPoolExecutor) -> None:
         """Empty the store if rows of other data sets keep out a good part of this one's."""
         if not self.store.writable:
             return
         wanted = min(len(self.scan), self.store.capacity)
-        missing = int((self.store.rows_of([key or b"" for key in self.keys]) < 0).sum())
+        missing = int((~self.known | (self.store.rows_of(Keys(self.keys)) < 0)).sum())
         if missing <= self._free() or self._free() == self.store.capacity:
             return
-        keys = [key for key in (*self.keys, *pool.map(self._hash, self._unknown())) if key is not None]
-        present = int((self.store.rows_of(keys) >= 0).sum())
+        hashed = [key for key in pool.map(self._hash, self._unknown().tolist()) if key is not None]
+        keys = np.concatenate([self.keys[self.known], Keys.of(hashed).rows])
+        present = int((self.store.rows_of(Keys(keys)) >= 0).sum())
         if wanted - present - self._free() > _WORTH_CLEARING * wanted:
             self.store.clear()
 
@@ -135,7 +143,7 @@ class Filling:
             self.store.append(list(fresh), np.stack(list(fresh.values())))
         entries = []
         for item in chunk:
-            self.keys[item.position] = item.key
+            self._take(item.position, item.key)
             if item.problem is not None:
                 self.problems[item.position] = item.problem
             elif item.key is not None and item.stamp is not None:

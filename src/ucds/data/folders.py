@@ -9,23 +9,41 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from ucds.data.columns import Chosen, Column, Texts
 from ucds.data.content import IntArray
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
 from ucds.data.manifest import Stamp, stamp
-from ucds.data.shards import SHARD_SUFFIX, Span, list_shard
+from ucds.data.shards import SHARD_SUFFIX, Span, Spans, list_shard
 from ucds.errors import InputError, UcdsWarning
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
 IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER)) | readable_suffixes()
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
+
+
+class PathIds(Column[str]):
+    """Ids of image files.
+
+    Args:
+        paths: paths of the files.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def entry(self, position: int) -> str:
+        """Return a path with forward slashes; bytes that are not UTF-8 are written as escapes."""
+        return _readable(self._paths[position].replace(os.sep, "/"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,27 +55,26 @@ class Scan:
         paths: file paths relative to the root; those inside a tar file begin with its path.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
-        spans: places of the images that lie inside tar files, by path.
+        spans: places of the images inside tar files; ``None`` if all are files of their own.
     """
 
     root: Path
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     domain: IntArray
     domain_names: tuple[str, ...]
-    spans: Mapping[str, Span] = field(default_factory=dict)
+    spans: Spans | None = None
 
-    @cached_property
-    def ids(self) -> tuple[str, ...]:
+    @property
+    def ids(self) -> Sequence[str]:
         """Paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
-        return tuple(_readable(path.replace(os.sep, "/")) for path in self.paths)
+        return PathIds(self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def file(self, position: int) -> Path | None:
         """Return the path of an image's own file; ``None`` for an image inside a tar file."""
-        path = self.paths[position]
-        return None if path in self.spans else self.root / path
+        return None if self._span(position) else self.root / self.paths[position]
 
     def read(self, position: int) -> bytes:
         """Read the bytes of an image.
@@ -65,8 +82,7 @@ class Scan:
         Raises:
             UnusableImageError: they cannot be read.
         """
-        path = self.paths[position]
-        span = self.spans.get(path)
+        path, span = self.paths[position], self._span(position)
         if span is None:
             return read_image_bytes(self.root / path)
         try:
@@ -76,14 +92,17 @@ class Scan:
 
     def stamp(self, position: int) -> Stamp | None:
         """Return the length and the times of the file that an image lies in, ``None`` if it is gone."""
-        path = self.paths[position]
-        return stamp(self.root / (self.spans[path].archive if path in self.spans else path))
+        span = self._span(position)
+        return stamp(self.root / (self.paths[position] if span is None else span.archive))
 
     def take(self, positions: Sequence[int] | IntArray) -> Scan:
         """Choose images by position, in the order given; the domains keep their numbers."""
         chosen = np.asarray(positions, dtype=np.int64)
-        paths = tuple(self.paths[i] for i in chosen)
-        return replace(self, paths=paths, domain=self.domain[chosen])
+        spans = None if self.spans is None else self.spans.take(chosen)
+        return replace(self, paths=Chosen(self.paths, chosen), domain=self.domain[chosen], spans=spans)
+
+    def _span(self, position: int) -> Span | None:
+        return None if self.spans is None else self.spans.at(position)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
@@ -164,7 +183,7 @@ def scan_files(
     if len(set(listed)) < len(listed):
         raise InputError(f"the image file {_first_repeated(listed)} is given twice")
     names, domain = np.unique(domains or ["images"] * len(listed), return_inverse=True)
-    return Scan(root, listed, domain.astype(np.int64), tuple(map(str, names)))
+    return Scan(root, Texts(listed), domain.astype(np.int64), tuple(map(str, names)))
 
 
 def _first_repeated(names: Sequence[str]) -> str:
@@ -173,9 +192,10 @@ def _first_repeated(names: Sequence[str]) -> str:
 
 def _scan(root: Path, found: dict[str, list[str]], spans: Mapping[str, Span]) -> Scan:
     names = tuple(sorted(found))
-    paths = tuple(path for name in names for path in found[name])
+    paths = [path for name in names for path in found[name]]
     domain = np.repeat(np.arange(len(names), dtype=np.int64), [len(found[name]) for name in names])
-    return Scan(root, paths, domain, tuple(_readable(name) for name in names), spans)
+    places = Spans.of([spans.get(path) for path in paths]) if spans else None
+    return Scan(root, Texts(paths), domain, tuple(_readable(name) for name in names), places)
 
 
 def _folder(root: str | Path) -> Path:

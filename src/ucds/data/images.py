@@ -15,7 +15,7 @@ from torch import Tensor
 from ucds.data.ahead import processors
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.columns import Keys, first_of_each
-from ucds.data.content import KEY_BYTES, IntArray, content_key, fingerprint
+from ucds.data.content import IntArray, content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
@@ -39,13 +39,13 @@ class ImageSamples:
     """
 
     def __init__(self, scan: Scan, filling: Filling, workers: int) -> None:
-        good = np.array([i for i in range(len(scan)) if i not in filling.problems], dtype=np.int64)
+        good = np.setdiff1d(np.arange(len(scan)), list(filling.problems))
         _check_domains(scan, good, filling.problems)
         self.files = scan.take(good)
         self.ids = self.files.ids
         self.domain = self.files.domain
         self.domain_names = scan.domain_names
-        self.keys = Keys.of([filling.keys[i] or bytes(KEY_BYTES) for i in good])
+        self.keys = Keys(filling.keys[good])
         self.size = filling.size
         self.skipped = tuple(filling.problems[i] for i in sorted(filling.problems))
         self._store, self._rows, self._workers = filling.store, filling.store.rows_of(self.keys), workers

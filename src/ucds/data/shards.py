@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from ucds.data.content import IntArray
 from ucds.errors import InputError, one_line
 
 SHARD_SUFFIX = ".tar"
@@ -31,6 +36,43 @@ class Span(NamedTuple):
     archive: str
     offset: int
     length: int
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Places of many images inside tar files; some of the images may be files of their own.
+
+    Attributes:
+        archives: paths of the tar files.
+        archive: ``(n,)`` position of each image's tar file in ``archives``, -1 for a file of its own.
+        offset: ``(n,)`` position of the first byte.
+        length: ``(n,)`` number of bytes.
+    """
+
+    archives: tuple[str, ...]
+    archive: IntArray
+    offset: IntArray
+    length: IntArray
+
+    @classmethod
+    def of(cls, spans: Sequence[Span | None]) -> Spans:
+        """Gather places; ``None`` stands for a file of its own."""
+        archives = tuple(dict.fromkeys(span.archive for span in spans if span is not None))
+        number = {name: place for place, name in enumerate(archives)}
+        rows = [(-1, 0, 0) if span is None else (number[span.archive], *span[1:]) for span in spans]
+        archive, offset, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+        return cls(archives, archive, offset, length)
+
+    def at(self, position: int) -> Span | None:
+        """Return the place of an image; ``None`` for a file of its own."""
+        if self.archive[position] < 0:
+            return None
+        archive = self.archives[self.archive[position]]
+        return Span(archive, int(self.offset[position]), int(self.length[position]))
+
+    def take(self, index: IntArray) -> Spans:
+        """Choose images by position, in the order given."""
+        return Spans(self.archives, self.archive[index], self.offset[index], self.length[index])
 
 
 class _Headers(FileIO):

@@ -111,6 +111,8 @@ def _vectors(columns: Columns, what: str, domains: list[str] | None) -> VectorSa
 
 
 def _stacked(name: str, column: Column) -> np.ndarray[Any, Any]:
+    if isinstance(column, np.ndarray) and column.ndim == 2:
+        return column
     try:
         return np.stack([np.asarray(row, dtype=np.float32) for row in column])
     except (TypeError, ValueError):

@@ -36,7 +36,7 @@ def check_sortable(files: Scan | None, how: Sorting) -> Scan:
     """
     if files is None:
         raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
-    if files.spans and how != "copy":
+    if files.spans is not None and how != "copy":
         raise InputError(f"images inside tar files can be copied only: leave out --sort-how {how}")
     return files
 
