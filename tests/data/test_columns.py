@@ -11,9 +11,9 @@ from ucds.data.columns import (
     Keys,
     RowIds,
     Texts,
-    count_different,
     find_places,
     first_of_each,
+    first_positions,
     first_repeated,
     pack,
 )
@@ -72,7 +72,7 @@ def test_the_first_sample_of_each_content_is_found() -> None:
     letters = [np.frombuffer(bytes([c]) * 16, np.uint8) for c in b"babcab"]
     keys = Keys(np.stack(letters))
     assert first_of_each(keys).tolist() == [0, 1, 0, 3, 1, 0]
-    assert count_different(keys) == 3
+    assert first_positions(keys).tolist() == [0, 1, 3]
     assert first_of_each(Keys.of([])).tolist() == []
 
 

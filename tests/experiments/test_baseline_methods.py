@@ -109,7 +109,7 @@ def test_kmeans_has_as_many_starts_as_its_settings_say() -> None:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32))
     data = Dataset(samples, VectorView())
     task = Task(data, data, lambda: identity_backbone(5), 12)
-    vectors, inertia = normalize(samples.array), {}
+    vectors, inertia = normalize(samples.read(np.arange(200)).numpy()), {}
     for starts in (1, 30):
         options = TaskOptions((KMeansSettings(restarts=starts),), 0, "cpu")
         (outcome,) = run_methods(task, options, ["kmeans"])

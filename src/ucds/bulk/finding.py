@@ -67,12 +67,14 @@ def _cut(columns: Rows, size: int) -> list[Shard]:
 
 def _scanned(scan: Scan) -> Rows:
     root = scan.root.absolute()
-    spans = [scan.spans.get(path) for path in scan.paths]
-    files = [path if span is None else span.archive for path, span in zip(scan.paths, spans, strict=True)]
+    spans, files = scan.spans, list(scan.paths)
+    if spans is not None:
+        inside = map(spans.at, range(len(files)))
+        files = [path if span is None else span.archive for path, span in zip(files, inside, strict=True)]
     rows = file_rows(scan.ids, [file if is_address(file) else str(root / file) for file in files])
-    if scan.spans:
-        rows["offset"] = np.array([-1 if span is None else span.offset for span in spans], np.int64)
-        rows["length"] = np.array([0 if span is None else span.length for span in spans], np.int64)
+    if spans is not None:
+        rows["offset"] = np.where(spans.archive < 0, -1, spans.offset)
+        rows["length"] = spans.length
     return rows
 
 

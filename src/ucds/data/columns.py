@@ -173,9 +173,9 @@ def first_of_each(keys: Sequence[bytes]) -> IntArray:
     return first
 
 
-def count_different(keys: Sequence[bytes]) -> int:
-    """Return the number of different keys."""
-    return int((first_of_each(keys) == np.arange(len(keys))).sum())
+def first_positions(keys: Sequence[bytes]) -> IntArray:
+    """Return the positions ``(m,)`` of the ``m`` different keys where they occur first, ascending."""
+    return np.flatnonzero(first_of_each(keys) == np.arange(len(keys)))
 
 
 def first_repeated(texts: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
-from ucds.data.content import first_positions
+from ucds.data.columns import first_positions
 from ucds.labels.calibration import digest_of_contents
 from ucds.labels.wire import NPY_TYPE, Accepts, Budget, Calibration, LabelAnswer, Receipt, ServiceInfo
 from ucds.serving.accounts import Accounts, AccountsOptions
@@ -246,7 +246,7 @@ class Answering:
     ) -> Calibration:
         """Compute the mean of the samples, each content once, and keep it; nothing is charged."""
         contents, model = await asyncio.to_thread(content_keys, samples), self.labeller.digest
-        first = sorted(first_positions(contents).values())
+        first = first_positions(contents).tolist()
         if len(first) < FEWEST_TO_CENTRE:
             detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(first)}."
             raise Refusal("not-calibrated", detail)

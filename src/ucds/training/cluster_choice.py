@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import ModelSettings
-from ucds.data.columns import Chosen, count_different
+from ucds.data.columns import Chosen, first_positions
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, Interrupted, UcdsWarning
 from ucds.files import write_text_atomically
@@ -61,7 +61,7 @@ def settle_clusters(
     if (known := runtime.broadcast(known)) is not None:
         return known.number
     rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
-    different = min(count_different(Chosen(data.samples.keys, of_domain)) for of_domain in rows)
+    different = min(len(first_positions(Chosen(data.samples.keys, of_domain))) for of_domain in rows)
     high = _largest(asked, different)
     backbone.module.to(runtime.device)
     batch_size = session.settings.prediction_batch_size

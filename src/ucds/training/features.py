@@ -18,7 +18,7 @@ import torch
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.data.cache import RowStore
-from ucds.data.columns import first_of_each
+from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
@@ -73,7 +73,8 @@ def frozen_features(
     rows = store.rows_of(samples.keys)
     known = np.flatnonzero(rows >= 0)
     rows[known[store.find_damaged(rows[known])]] = -1
-    missing = np.flatnonzero((rows < 0) & (first_of_each(samples.keys) == np.arange(len(samples))))
+    first = first_positions(samples.keys)
+    missing = first[rows[first] < 0]
     runtime.wait_for_all()  # every process has counted before any of them adds rows
     share = missing[runtime.rank :: runtime.processes]
     for index, features in _extract(backbone, data, runtime, share, batch_size):

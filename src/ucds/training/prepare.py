@@ -10,7 +10,7 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.claims import PrivacyClaim
 from ucds.config import ModelSettings
-from ucds.data.columns import count_different
+from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
@@ -63,7 +63,7 @@ def refuse_copies(samples: Samples, n_clusters: int) -> None:
     Raises:
         InputError: there are fewer.
     """
-    different = count_different(samples.keys)
+    different = len(first_positions(samples.keys))
     if different < min(n_clusters, len(samples)):
         raise InputError(
             f"only {different} of the {len(samples):,} samples are different: they cannot form {n_clusters} "
