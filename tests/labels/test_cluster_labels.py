@@ -42,6 +42,7 @@ def test_there_is_no_room_for_a_model() -> None:
         "n_clusters": "int",
         "provider": "str",
         "contents": "Sequence[str] | None",
+        "noise": "float | None",
     }
 
 

@@ -105,11 +105,18 @@ def query_command(
         int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
     ] = None,
     calibrate: CalibrateOption = False,
+    noise: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Length of random noise on each embedding before it is sent, relative to its own."
+        ),
+    ] = 0.0,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
-    Backbone, weights and seed are used with --max-queries only: they choose the samples to ask about.
+    Backbone and weights are used with --max-queries only: they choose the samples to ask about. The seed is
+    used for that choice and for --noise.
     """
     reporter = output.reporter()
     client = service.client(url, parallel=parallel, batch_size=batch_size, calibrate=calibrate)
@@ -123,6 +130,7 @@ def query_command(
                 client,
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
+                noise=noise,
                 seed=seed,
                 accelerator=work.accelerator,
                 cache=work.cache_options(),

@@ -66,6 +66,8 @@ class ClusterLabels:
         n_clusters: number of the provider's clusters, K.
         provider: name of the model that answered.
         contents: mark of the content of each sample, see :func:`marks_of`; ``None`` if it is not known.
+        noise: scale of the noise on the embeddings that were labelled, see :class:`ucds.labels.noise.Noise`;
+            ``None`` without noise.
 
     Raises:
         InputError: lengths differ, an id occurs twice, or a label is out of range.
@@ -76,6 +78,7 @@ class ClusterLabels:
     n_clusters: int
     provider: str
     contents: Sequence[str] | None = None
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
@@ -171,7 +174,7 @@ class ClusterLabels:
             warnings.warn(message, UcdsWarning, stacklevel=2)
         contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
         names = ids if len(found) == len(ids) else Chosen(ids, found)
-        return ClusterLabels(names, labels, self.n_clusters, self.provider, contents)
+        return ClusterLabels(names, labels, self.n_clusters, self.provider, contents, self.noise)
 
     def _have_same_content(self, rows: NDArray[np.int64], marks: ByteRows) -> NDArray[np.bool_]:
         """Return for some labels whether the samples have the content that was labelled."""
@@ -201,7 +204,9 @@ class ClusterLabels:
 
     def save(self, path: str | Path) -> None:
         """Write a label file: JSON, so that a person can read all of it before handing it over."""
-        write_label_file(Path(path), self.provider, self.n_clusters, self.ids, self.labels, self.contents)
+        write_label_file(
+            Path(path), self.provider, self.n_clusters, self.ids, self.labels, self.contents, self.noise
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
@@ -220,6 +225,6 @@ class ClusterLabels:
             content.check_digest()
             labels = np.array(content.labels, dtype=np.int64)
             contents = None if content.contents is None else Marks.of(content.contents)
-            return cls(content.ids, labels, content.n_clusters, content.provider, contents)
+            return cls(content.ids, labels, content.n_clusters, content.provider, contents, content.noise)
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None

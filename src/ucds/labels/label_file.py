@@ -33,6 +33,7 @@ class LabelFile(Message):
     ids: list[str]
     labels: list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]]
     contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
+    noise: Annotated[float, Field(ge=0)] | None = None
     digest: Digest | None = None
 
     def check_digest(self) -> None:
@@ -61,6 +62,7 @@ def write_label_file(
     ids: Sequence[str],
     labels: NDArray[np.int64],
     contents: Sequence[str] | None,
+    noise: float | None = None,
 ) -> None:
     """Write a label file, all of it or none; the arguments are the entries of the file.
 
@@ -69,6 +71,7 @@ def write_label_file(
     """
     fields = {"format": FORMAT, "provider": provider, "n_clusters": n_clusters, "ids": ids, "labels": labels}
     fields |= {} if contents is None else {"contents": contents}
+    fields |= {} if noise is None else {"noise": noise}
     whole = fields | {"digest": _digest(dict(sorted(fields.items())))}
     pieces = chain(_pieces(whole, _in_lines, "\n", ": "), ("\n",))
     write_atomically(path, lambda file: file.writelines(piece.encode() for piece in pieces))
@@ -86,7 +89,7 @@ def _pieces(fields: Mapping[str, Any], dump: Callable[[Any], str], line: str, co
     """Return an iterator over the pieces of fields in JSON; no column becomes a text as a whole."""
     for place, (name, value) in enumerate(fields.items()):
         yield f"{',' if place else '{'}{line}{dump(name)}{colon}"
-        if isinstance(value, str | int):
+        if isinstance(value, str | int | float):
             yield dump(value)
             continue
         for start in range(0, len(value), _AT_A_TIME):

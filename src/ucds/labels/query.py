@@ -154,8 +154,10 @@ class _Query:
         if not positions:
             raise InputError("the service can use none of the samples")
         labels = np.array([known[self.keys[p]] for p in positions], dtype=np.int64)
-        names, contents = tuple(ids[p] for p in positions), marks_of([self.keys[p] for p in positions])
-        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents)
+        names = tuple(ids[p] for p in positions)
+        contents = marks_of([self.questions.own_key(p, self.keys[p]) for p in positions])
+        noise = None if self.questions.noise is None else self.questions.noise.scale
+        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents, noise)
 
     def _read_batches(self) -> Iterator[_Batch]:
         most = min(self.client.batch_size or _BATCH_SIZE, self.info.max_batch)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
 import numpy as np
 
-from ucds.data.content import FloatArray
+from ucds.data.content import FloatArray, content_key
 from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples
 from ucds.errors import InputError
+from ucds.labels.noise import Noise
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 
 if TYPE_CHECKING:
@@ -43,12 +44,19 @@ class Questions(Protocol):
     def ids(self) -> Sequence[str]:
         """Stable ids of the samples, the same as ``ucds label`` gives them."""
 
+    @property
+    def noise(self) -> Noise | None:
+        """Noise on what is sent; ``None`` without."""
+
     def read(self, position: int) -> bytes:
-        """Read a sample's content.
+        """Read a sample's content as it is sent.
 
         Raises:
             UnusableImageError: the sample cannot be read.
         """
+
+    def own_key(self, position: int, sent: bytes) -> bytes:
+        """Compute the content key of a sample as the client has it, given that of what was sent."""
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build one request for several samples."""
@@ -70,6 +78,7 @@ class ImageQuestions:
     """
 
     files: Scan
+    noise: None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -79,6 +88,10 @@ class ImageQuestions:
     def read(self, position: int) -> bytes:
         """Read the bytes of the file."""
         return self.files.read(position)
+
+    def own_key(self, position: int, sent: bytes) -> bytes:
+        """Return the key of what was sent: an image is sent as it is."""
+        return sent
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build a form with one file part for each image."""
@@ -100,14 +113,24 @@ class VectorQuestions:
     Attributes:
         rows: the embeddings.
         ids: ids of the rows.
+        noise: noise that is put on each row before it is sent; ``None`` sends them as they are.
     """
 
     rows: Rows
     ids: Sequence[str]
+    noise: Noise | None = None
 
     def read(self, position: int) -> bytes:
-        """Return the bytes of the row."""
-        return self.rows.take(np.array([position])).astype("<f4").tobytes()
+        """Return the bytes of the row, with its noise."""
+        row = self._row(position)
+        return (row if self.noise is None else self.noise.add_to(row)).tobytes()
+
+    def own_key(self, position: int, sent: bytes) -> bytes:
+        """Compute the key of the row without noise."""
+        return sent if self.noise is None else content_key(self._row(position).tobytes())
+
+    def _row(self, position: int) -> FloatArray:
+        return self.rows.take(np.array([position]))[0].astype("<f4")
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
@@ -165,6 +188,17 @@ def questions_about(found: Scan | Listing) -> Questions:
     if isinstance(found, VectorSamples):
         return VectorQuestions(found.rows, found.ids)
     raise InputError("only image files and embeddings can be sent to a service")
+
+
+def with_noise(questions: Questions, noise: Noise) -> Questions:
+    """Return questions that put noise on every sample before it is sent.
+
+    Raises:
+        InputError: the samples are images.
+    """
+    if not isinstance(questions, VectorQuestions):
+        raise InputError("noise is put on embeddings (.npy or .npz), and these samples are images")
+    return replace(questions, noise=noise)
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:

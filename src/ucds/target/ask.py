@@ -19,8 +19,9 @@ from ucds.errors import RefusedError, UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.noise import Noise
 from ucds.labels.query import Selector, query_labels
-from ucds.labels.questions import Questions, open_questions, questions_about
+from ucds.labels.questions import Questions, open_questions, questions_about, with_noise
 from ucds.target.selection import select_spread
 from ucds.training.features import frozen_features
 from ucds.training.inputs import CacheOptions, EncoderOptions, Inputs, open_for_training
@@ -131,6 +132,7 @@ def query(
     *,
     max_queries: int | None = None,
     encoder: EncoderOptions | None = None,
+    noise: float = 0.0,
     seed: int = 0,
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
@@ -147,7 +149,9 @@ def query(
         max_queries: number of samples to have labelled, well spread over the encoder's features; all if
             ``None``.
         encoder: encoder whose features are compared; used with ``max_queries`` only.
-        seed: seed of the choice of samples.
+        noise: scale of Gaussian noise on embeddings before they are sent, as a multiple of their length;
+            :class:`ucds.labels.noise.Noise` describes it.
+        seed: seed of the choice of samples and of the noise.
         accelerator: device to compute features on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
@@ -163,14 +167,18 @@ def query(
     """
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
     require_writable(Path(out))
+
+    def disturbed(questions: Questions) -> Questions:
+        return with_noise(questions, Noise(noise, seed)) if noise else questions
+
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        return _query(client, open_questions(images), Path(out), None, reporter)
+        return _query(client, disturbed(open_questions(images)), Path(out), None, reporter)
     inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, reporter)
+    return _query(client, disturbed(_questions_about(inputs.data.samples)), Path(out), choose, reporter)
 
 
 def _query(
