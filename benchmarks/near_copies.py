@@ -1,7 +1,7 @@
 """How well near-copies of images are told from honest images, and what refusing them takes from an attack.
 
     python benchmarks/near_copies.py hashes /data/office31 /data/pacs --cache CACHE
-    python benchmarks/near_copies.py attack /data/office31 --weights FILE --cache CACHE
+    python benchmarks/near_copies.py attack /data/office31 --weights FILE --cache CACHE --allowed 4
     python benchmarks/near_copies.py page
 
 `hashes` asks in the order of a shuffle about all images of a domain, as an honest client does, and counts
@@ -78,9 +78,10 @@ curve, in brackets its 95 % interval. "Paid": distinct images that the key was c
 """
 
 
-def read_pictures(data: Path, most: int) -> Iterator[tuple[str, list[Picture]]]:
+def read_pictures(data: Path, names: str | None, most: int) -> Iterator[tuple[str, list[Picture]]]:
     """Yield the decoded images of each domain, in a random order."""
-    for domain in sorted(folder for folder in data.iterdir() if folder.is_dir()):
+    wanted = [data / name for name in names.split(",")] if names else data.iterdir()
+    for domain in sorted(folder for folder in wanted if folder.is_dir()):
         files = sorted(path for path in domain.rglob("*") if path.is_file())
         order = np.random.default_rng(0).permutation(len(files))[:most]
         yield domain.name, [Image.open(files[i]).convert("RGB").resize((SIDE, SIDE)) for i in order]
@@ -160,7 +161,7 @@ def keep(**entries: Any) -> None:
 
 def measure_hashes(options: argparse.Namespace) -> None:
     for data in options.data:
-        for domain, pictures in read_pictures(data, options.most):
+        for domain, pictures in read_pictures(data, options.domains, options.most):
             what = {"dataset": data.name, "domain": domain}
             hashes, rng = hash_pictures(pictures), np.random.default_rng(1)
             different = count_different_bits(hashes, hashes)
@@ -177,7 +178,8 @@ def measure_hashes(options: argparse.Namespace) -> None:
 
 
 def measure_attack(options: argparse.Namespace) -> None:
-    encoder, cache = EncoderOptions("mobilenetv2_100", options.weights), CacheOptions(options.cache)
+    encoder = EncoderOptions(options.backbone, options.weights, options.image_size)
+    cache = CacheOptions(options.cache)
     files = sorted(path for path in options.data[0].rglob("*") if path.is_file())
     chosen = np.random.default_rng(3).permutation(len(files))
     with tempfile.TemporaryDirectory() as name:
@@ -206,7 +208,7 @@ def measure_attack(options: argparse.Namespace) -> None:
             )
         paid = ledger.list_keys()[0].used
         ledger.close()
-    keep(what="attack", allowed=options.allowed, paid=paid, found=found.to_dict())
+    keep(what="attack", encoder=options.backbone, allowed=options.allowed, paid=paid, found=found.to_dict())
 
 
 @contextmanager
@@ -275,9 +277,16 @@ def attack_table(records: Sequence[dict[str, Any]]) -> str:
             shown = [f"{one['auc']:.2f} ({one['auc_low']:.2f} to {one['auc_high']:.2f})" for one in areas]
             name = "all are answered" if rule is None else f"{rule} near-copies are allowed"
             rows.append(
-                [name, *shown, f"{found['queries']:,}", f"{found['refused']:,}", f"{record['paid']:,}"]
+                [
+                    record["encoder"],
+                    name,
+                    *shown,
+                    f"{found['queries']:,}",
+                    f"{found['refused']:,}",
+                    f"{record['paid']:,}",
+                ]
             )
-    return table(["rule", "agreement", "boundary", "queries", "refused", "paid"], rows)
+    return table(["encoder", "rule", "agreement", "boundary", "queries", "refused", "paid"], rows)
 
 
 def write_page(options: argparse.Namespace) -> None:
@@ -301,8 +310,11 @@ def main() -> None:
     for name, work in (("hashes", measure_hashes), ("attack", measure_attack)):
         command = commands.add_parser(name)
         command.add_argument("data", type=Path, nargs="+")
-        command.add_argument("--weights")
+        command.add_argument("--backbone", default="mobilenetv2_100")
+        command.add_argument("--weights", default="default")
+        command.add_argument("--image-size", type=int)
         command.add_argument("--cache", type=Path)
+        command.add_argument("--domains", help="all without")
         command.add_argument("--most", type=int, default=1000, help="images of each domain")
         command.add_argument(
             "--allowed", type=int, help="near-copies that are allowed; none are refused without"

@@ -130,7 +130,7 @@ class VectorQuestions:
         return sent if self.noise is None else content_key(self._row(position).tobytes())
 
     def _row(self, position: int) -> FloatArray:
-        return self.rows.take(np.array([position]))[0].astype("<f4")
+        return np.asarray(self.rows.take(np.array([position]))[0], dtype="<f4")
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
