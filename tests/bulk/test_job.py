@@ -94,8 +94,18 @@ def test_another_job_in_the_same_folder_is_refused(
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(ucds.InputError, match="in use"):
         ucds.features(folder, tmp_path / "mine", encoder=edges, options=SMALL)
+    with pytest.raises(ucds.InputError, match="lies inside"):
+        ucds.features(folder, folder / "night" / "out", encoder=edges, options=SMALL)
     with pytest.raises(ucds.InputError, match="is a file"):
         ucds.features(folder, tmp_path / "mine" / "thesis.txt", encoder=edges, options=SMALL)
+
+
+def test_what_a_killed_job_left_does_not_stand_in_the_way(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".job.json.x1.ucds-tmp").write_text("{")
+    assert ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL).made == 4
 
 
 def test_a_damaged_shard_is_refused(folder: Path, edges: ucds.EncoderOptions, tmp_path: Path) -> None:

@@ -188,3 +188,63 @@ def serving_process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+class Clients:
+    """Ask for new samples all the time, each until it is answered; and note every label and status.
+
+    Args:
+        key: key that they share.
+        count: number of clients, each with a connection of its own.
+    """
+
+    each = 3
+
+    def __init__(self, key: str, count: int = 6) -> None:
+        self.statuses: set[int] = set()
+        self.labels: dict[int, int] = {}
+        self.contradictions: list[int] = []
+        self.url = ""
+        self._headers = NPY | {"Authorization": f"Bearer {key}"}
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+        self._next = 0
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        with httpx.Client(headers=self._headers, timeout=20) as client:
+            while not self.stop.is_set():
+                with self._lock:
+                    numbers = range(self._next, self._next + self.each)
+                    self._next += self.each
+                self._ask(client, list(numbers))
+
+    def _ask(self, client: httpx.Client, numbers: list[int]) -> None:
+        """Until there is an answer: a service that was killed is asked again."""
+        body = npy([vector(number % 7, number / 8) for number in numbers])
+        while True:
+            try:
+                answer = client.post(f"{self.url}/v1/labels", content=body)
+                self.statuses.add(answer.status_code)
+                answer.raise_for_status()
+            except (httpx.HTTPError, httpx.InvalidURL):
+                time.sleep(0.1)
+                continue
+            with self._lock:
+                for number, label in zip(numbers, answer.json()["labels"], strict=True):
+                    if self.labels.setdefault(number, label) != label:
+                        self.contradictions.append(number)
+            return
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more samples are labelled."""
+        before = len(self.labels)
+        wait_until(lambda: len(self.labels) >= before + more, 240)
+
+    def finish(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()

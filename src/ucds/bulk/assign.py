@@ -61,7 +61,7 @@ def assign(
         InputError: samples or folder cannot be used.
         NoSpaceError: the folder cannot be written.
     """
-    place, card = Place.of(out), stored.card
+    place, card = Place.of(out, images), stored.card
     encoder = None
     if card.backbone.input_size is not None:
         backbone = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)

@@ -49,7 +49,7 @@ def features(
         InputError: images, encoder or folder cannot be used.
         NoSpaceError: the folder cannot be written.
     """
-    options, place = options or BulkOptions(), Place.of(out)
+    options, place = options or BulkOptions(), Place.of(out, images)
     shards = find_shards(images, options.shard_size, by_domain=by_domain)
     backbone = (encoder or EncoderOptions()).build()
     return encode(backbone, shards, place, options, reporter or Quiet())

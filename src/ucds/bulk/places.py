@@ -11,8 +11,9 @@ import fsspec
 
 from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
 from ucds.data.shards import Span
+from ucds.data.sources import Source, place_of
 from ucds.errors import InputError, UserError, one_line
-from ucds.files import write_atomically
+from ucds.files import refuse_inside, write_atomically
 
 
 class UnreachablePlaceError(UserError):
@@ -72,16 +73,22 @@ class Place:
     root: str
 
     @classmethod
-    def of(cls, path: str | Path) -> Place:
+    def of(cls, path: str | Path, inputs: Source) -> Place:
         """Name a folder so that every process finds it, whatever its working folder.
 
+        Args:
+            path: path or address of the folder.
+            inputs: samples of the job.
+
         Raises:
-            InputError: the path is a file.
+            InputError: the path is a file, or lies inside the folder of the samples.
         """
         if is_address(str(path)):
             return cls(str(path).rstrip("/"))
         if Path(path).is_file():
             raise InputError(f"{path} is a file: name a folder, which gets the shards")
+        if (place := place_of(inputs)) is not None:
+            refuse_inside(Path(path), place)
         return cls(str(Path(path).absolute()))
 
     def __str__(self) -> str:
@@ -89,9 +96,9 @@ class Place:
         return self.root
 
     def names(self) -> set[str]:
-        """Return the names of the files that are in the folder; none if there is no folder."""
+        """Return the names of the visible files that are in the folder; none if there is no folder."""
         if not is_address(self.root):
-            return {path.name for path in Path(self.root).glob("*")}
+            return {path.name for path in Path(self.root).glob("[!.]*")}
         store, inside = open_store(self.root)
 
         def listed() -> set[str]:

@@ -54,6 +54,9 @@ def serve_command(
     open_to_all: Annotated[
         bool, typer.Option("--open", help="Answer everybody, without keys, limits or a ledger.")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that answer; each has the model and the limits for itself.")
+    ] = 1,
     max_batch: Annotated[int, typer.Option(min=1, help="Most samples in one request.")] = 256,
     max_image_mb: Annotated[float, typer.Option(min=0.001, help="Largest image file.")] = 16,
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 33.5,
@@ -161,6 +164,7 @@ def serve_command(
         checkpoints=checkpoints,
         checkpoint_every=checkpoint_every,
         open_to_all=open_to_all,
+        workers=workers,
         limits=limits,
         model_batch=model_batch,
         metrics_from=metrics_from or LOOPBACK,

@@ -46,12 +46,15 @@ class AccountsOptions:
         signer: signs a receipt for each charge; no receipts are given if ``None``.
         checkpoints: learns how long the log has become; ``None`` without checkpoints.
         near_copies: rule about near-copies of images; they are not watched for if ``None``.
+        shared_rates: open file in which several processes share the rates of the keys, by its number;
+            ``None`` for a process of its own.
     """
 
     ledger: Ledger
     signer: Signer | None = None
     checkpoints: CheckpointWriter | None = None
     near_copies: NearCopies | None = None
+    shared_rates: int | None = None
 
 
 class Accounts:
@@ -68,7 +71,7 @@ class Accounts:
         self._metrics, self._near_copies = metrics, options.near_copies
         if self._checkpoints is not None:
             metrics.watch_checkpoints(self._checkpoints)
-        self._rates = self._ledger.make_rates()
+        self._rates = self._ledger.make_rates(options.shared_rates)
         self._brake = FailureBrake(failure_seconds)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
         # One writer: the other charges of this process wait here, and not for the database's lock.

@@ -43,6 +43,7 @@ def create_app(
     metrics_from: tuple[str, ...] = LOOPBACK,
     hosts: tuple[str, ...] = (),
     near_copies: NearCopies | None = None,
+    shared_rates: int | None = None,
 ) -> FastAPI:
     """Build the service as an ASGI application; `run_server` runs it and closes it.
 
@@ -56,6 +57,7 @@ def create_app(
         metrics_from: networks that may read the metrics.
         hosts: names by which the service may be asked; any name if empty.
         near_copies: rule about near-copies of images; they are not watched for if ``None``.
+        shared_rates: open file in which several processes share the rates of the keys, by its number.
 
     Raises:
         InputError: one of the networks is not a network; or there is a rule about near-copies, but no ledger,
@@ -68,7 +70,9 @@ def create_app(
             f"near-copies are found among the images of one key, but this service {lacking}: leave out "
             "--near-copies"
         )
-    accounts = None if ledger is None else AccountsOptions(ledger, signer, checkpoints, near_copies)
+    accounts = None
+    if ledger is not None:
+        accounts = AccountsOptions(ledger, signer, checkpoints, near_copies, shared_rates)
     answering = Answering(labeller, accounts, limits or Limits())
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False

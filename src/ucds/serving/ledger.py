@@ -24,7 +24,7 @@ from ucds.serving.audit import Head
 from ucds.serving.book import Book
 from ucds.serving.keys import KeyEnded, KeyRecord
 from ucds.serving.near_copies import Screen
-from ucds.serving.rate import RateLimiter, Rates, SharedRateLimiter
+from ucds.serving.rate import FileBuckets, RateLimiter, Rates, SharedRateLimiter
 from ucds.serving.verification import Claim, Verdict, verify
 
 GRACE = timedelta(hours=24)
@@ -164,10 +164,15 @@ class Ledger(Book):
         with self.transaction() as connection:
             return keys.find_by_secret(connection, secret)
 
-    def make_rates(self) -> Rates:
-        """Make the token buckets of the keys: shared by all replicas where the database is PostgreSQL."""
-        is_shared = self.url.get_backend_name() == "postgresql"
-        return SharedRateLimiter(self.transaction) if is_shared else RateLimiter()
+    def make_rates(self, shared: int | None = None) -> Rates:
+        """Make the token buckets of the keys: shared by all replicas where the database is PostgreSQL.
+
+        Args:
+            shared: open file in which several processes share them otherwise, by its number.
+        """
+        if self.url.get_backend_name() == "postgresql":
+            return SharedRateLimiter(self.transaction)
+        return RateLimiter() if shared is None else RateLimiter(buckets=FileBuckets(shared))
 
     def set_signer(self, public: str, *, replace: bool = False) -> None:
         """Record the public key that signs receipts from now on, if it is not recorded yet.

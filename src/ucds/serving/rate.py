@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from ucds.serving import tables
 
 BURST = 10.0
 """Seconds of its rate that a key may save up."""
+_BUCKET = struct.Struct("dd")
 
 
 class Rates(Protocol):
@@ -39,36 +43,91 @@ class Rates(Protocol):
         """Take tokens, whether they are there or not; return those that are left."""
 
 
-class RateLimiter:
-    """The buckets of one process.
+Bucket = tuple[float, float]
+"""Tokens of a key, and the time at which they were counted."""
+
+
+class Buckets:
+    """Buckets in the memory of one process; who reads and changes one holds them meanwhile, by ``with``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[int, Bucket] = {}
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def get(self, key: int) -> Bucket | None:
+        """Return the bucket of a key, ``None`` before its first use."""
+        return self._kept.get(key)
+
+    def put(self, key: int, bucket: Bucket) -> None:
+        """Keep the bucket of a key."""
+        self._kept[key] = bucket
+
+
+class FileBuckets(Buckets):
+    """Buckets in a file that several processes of this machine have open.
 
     Args:
-        clock: current time in seconds; tests give their own.
+        number: number of the open file.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._buckets: dict[int, tuple[float, float]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        fcntl.lockf(self._number, fcntl.LOCK_EX)  # the lock of a process: its threads wait for the other one
+
+    def __exit__(self, *error: object) -> None:
+        fcntl.lockf(self._number, fcntl.LOCK_UN)
+        super().__exit__(*error)
+
+    def get(self, key: int) -> Bucket | None:
+        """Return the bucket of a key, ``None`` before its first use."""
+        data = os.pread(self._number, _BUCKET.size, key * _BUCKET.size)
+        tokens, then = _BUCKET.unpack(data) if len(data) == _BUCKET.size else (0.0, 0.0)
+        return (tokens, then) if then else None
+
+    def put(self, key: int, bucket: Bucket) -> None:
+        """Keep the bucket of a key."""
+        os.pwrite(self._number, _BUCKET.pack(*bucket), key * _BUCKET.size)
+
+
+class RateLimiter:
+    """The buckets of one process, or of several on one machine.
+
+    Args:
+        clock: current time in seconds, the same for all processes; tests give their own.
+        buckets: place of the buckets; the memory of this process if ``None``.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, buckets: Buckets | None = None) -> None:
+        self._clock, self._buckets = clock, buckets or Buckets()
 
     def admit(self, key: int, rate: float) -> int | None:
         """Take a token; see :class:`Rates`."""
-        with self._lock:
+        with self._buckets:
             tokens = self._count_tokens(key, rate)
             if tokens < 1:
                 return _seconds_until_one(tokens, rate)
-            self._buckets[key] = (tokens - 1, self._clock())
+            self._buckets.put(key, (tokens - 1, self._clock()))
         return None
 
     def pay(self, key: int, rate: float, count: int) -> float:
         """Take tokens; see :class:`Rates`."""
-        with self._lock:
+        with self._buckets:
             left = self._count_tokens(key, rate) - count
-            self._buckets[key] = (left, self._clock())
+            self._buckets.put(key, (left, self._clock()))
         return left
 
     def _count_tokens(self, key: int, rate: float) -> float:
-        tokens, then = self._buckets.get(key, (_most(rate), self._clock()))
+        tokens, then = self._buckets.get(key) or (_most(rate), self._clock())
         return min(_most(rate), tokens + (self._clock() - then) * rate)
 
 

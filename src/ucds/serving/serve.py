@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ucds.choices import Accelerator
-from ucds.errors import InputError
+from ucds.errors import InputError, UserError
 from ucds.serving.app import create_app
 from ucds.serving.checkpoints import EVERY, CheckpointWriter, parse_place
 from ucds.serving.database import LEDGER_FILE
@@ -19,6 +21,7 @@ from ucds.serving.metrics import LOOPBACK
 from ucds.serving.server import Address, describe_exposure, run_server
 from ucds.serving.settings import Limits, NearCopies
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
+from ucds.serving.workers import Workers
 
 
 def serve(
@@ -30,6 +33,7 @@ def serve(
     checkpoints: str | Path | None = None,
     checkpoint_every: int = EVERY,
     open_to_all: bool = False,
+    workers: int = 1,
     limits: Limits | None = None,
     model_batch: int | None = None,
     metrics_from: Sequence[str] = LOOPBACK,
@@ -53,6 +57,8 @@ def serve(
             are written if ``None``.
         checkpoint_every: number of entries of the log between two checkpoints.
         open_to_all: whether everybody is answered, without key, limit or ledger.
+        workers: number of processes that answer. Each has the model, and the limits for itself, except that
+            they share budgets and rates, and the processes that decode.
         limits: limits of a request and of the service; the defaults if ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
         metrics_from: networks that may read ``/metrics``.
@@ -74,34 +80,155 @@ def serve(
         NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
     """
-    address, limits = address or Address(), limits or Limits()
-    labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
+    options = ServiceOptions(
+        run=Path(run),
+        address=address or Address(),
+        ledger=None if open_to_all else ledger or Path(run),
+        signing_key=Path(signing_key or Path(run) / SIGNING_KEY_FILE),
+        limits=limits or Limits(),
+        model_batch=model_batch,
+        metrics_from=tuple(metrics_from),
+        hosts=tuple(hosts),
+        access_log=access_log,
+        near_copies=near_copies,
+        accelerator=accelerator,
+    )
+    if workers < 1:
+        raise InputError("a service has at least one worker")
     if open_to_all:
         _refuse_ledger(Path(run), ledger)
+    labeller = ModelLabeller.load(options.run, accelerator, model_batch) if workers == 1 else None
     with ExitStack() as stack:
-        book = writer = signer = None
-        if not open_to_all:
-            book = Ledger(ledger or Path(run), create=False)
-            stack.callback(book.close)
-            signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
-            book.set_signer(signer.public)
+        opened, writer = None, None
+        if options.ledger is not None:
+            book, signer = opened = stack.enter_context(_open_ledger(options.ledger, options.signing_key))
             if checkpoints is not None:
                 writer = CheckpointWriter(book, signer, parse_place(checkpoints), checkpoint_every)
                 stack.callback(writer.close)
-        for sentence in describe_exposure(address, book):
+        for sentence in describe_exposure(options.address, opened and opened[0]):
             notice(sentence)
-        app = create_app(
-            labeller,
-            book,
-            limits,
-            signer=signer,
-            checkpoints=writer,
-            metrics_from=tuple(metrics_from),
-            hosts=tuple(hosts) or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
-            near_copies=near_copies,
-        )
-        with writing_access_log(access_log):
-            run_server(app, address, limits, ready, stop)
+        bound = stack.enter_context(options.address.bind())
+        if labeller is not None:
+            _run(options, labeller, opened, writer, bound, ready, stop)
+        else:
+            _run_workers(options, workers, opened and opened[0], writer, bound, ready, stop)
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What one process of a service is told; see :func:`serve`.
+
+    Attributes:
+        run: folder of a finished source run.
+        address: address of the service.
+        ledger: place of the ledger; ``None`` for a service that is open to all.
+        signing_key: file of the key that signs receipts.
+        limits: limits of a request and of the process.
+        model_batch: samples that the model takes at a time.
+        metrics_from: networks that may read the metrics.
+        hosts: names by which the service may be asked.
+        access_log: file for one line of JSON a request.
+        near_copies: rule about near-copies of images.
+        accelerator: device to compute on.
+    """
+
+    run: Path
+    address: Address
+    ledger: str | Path | None
+    signing_key: Path
+    limits: Limits
+    model_batch: int | None
+    metrics_from: tuple[str, ...]
+    hosts: tuple[str, ...]
+    access_log: str | Path | None
+    near_copies: NearCopies | None
+    accelerator: Accelerator
+
+
+def answer(
+    options: ServiceOptions,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    stop: threading.Event,
+    rates: int,
+) -> None:
+    """Answer on a socket that another process opened, as one of several workers.
+
+    Args:
+        options: options of the service.
+        bound: socket to answer on.
+        ready: called once clients can connect.
+        stop: event that ends the process.
+        rates: open file in which the workers share the rates of the keys, by its number.
+
+    Raises:
+        UserError: the model or the ledger cannot be used; :func:`serve` names the kinds.
+    """
+    labeller = ModelLabeller.load(options.run, options.accelerator, options.model_batch)
+    with ExitStack() as stack:
+        opened = None
+        if options.ledger is not None:
+            opened = stack.enter_context(_open_ledger(options.ledger, options.signing_key))
+        _run(options, labeller, opened, None, bound, ready, stop, rates)
+
+
+@contextmanager
+def _open_ledger(place: str | Path, signing_key: Path) -> Iterator[tuple[Ledger, Signer]]:
+    book = Ledger(place, create=False)
+    try:
+        signer = Signer.open(signing_key)
+        book.set_signer(signer.public)
+        yield book, signer
+    finally:
+        book.close()
+
+
+def _run(
+    options: ServiceOptions,
+    labeller: ModelLabeller,
+    opened: tuple[Ledger, Signer] | None,
+    writer: CheckpointWriter | None,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    stop: threading.Event | None,
+    rates: int | None = None,
+) -> None:
+    """Answer in this process."""
+    address = options.address
+    app = create_app(
+        labeller,
+        opened and opened[0],
+        options.limits,
+        signer=opened and opened[1],
+        checkpoints=writer,
+        metrics_from=options.metrics_from,
+        hosts=options.hosts or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
+        near_copies=options.near_copies,
+        shared_rates=rates,
+    )
+    with writing_access_log(options.access_log):
+        run_server(app, address, options.limits, ready, stop, bound)
+
+
+def _run_workers(
+    options: ServiceOptions,
+    count: int,
+    book: Ledger | None,
+    writer: CheckpointWriter | None,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    stop: threading.Event | None,
+) -> None:
+    """Answer in several processes, while this one watches them, and writes checkpoints for all."""
+    told = replace(options, limits=options.limits.for_one_of(count))
+    workers = Workers(count, told, bound, options.limits.shutdown_seconds)
+
+    def tick() -> None:
+        if book is not None and writer is not None:
+            with suppress(UserError):  # the workers say what is wrong with the ledger
+                writer.note(book.read_head().entries)
+
+    workers.run(lambda: ready(options.address.url(bound)), stop or threading.Event(), tick)
 
 
 def _refuse_ledger(run: Path, ledger: str | Path | None) -> None:

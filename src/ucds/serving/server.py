@@ -8,6 +8,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -112,6 +113,7 @@ def run_server(
     limits: Limits,
     ready: Callable[[str], None] = lambda url: None,
     stop: threading.Event | None = None,
+    bound: socket.socket | None = None,
 ) -> None:
     """Answer until SIGTERM, SIGINT or the event; then finish what was accepted, and close the application.
 
@@ -121,19 +123,20 @@ def run_server(
         limits: limits of connections and time.
         ready: receives the service's URL once clients can connect.
         stop: event that ends the service, set by another thread.
+        bound: socket to answer on; one at the address is opened and closed if ``None``.
 
     Raises:
         InputError: the port or the certificate cannot be used.
     """
     try:
-        with address.bind() as bound:
-            server = _Server(_config(app, address, limits), lambda: ready(address.url(bound)), stop)
+        with nullcontext(bound) if bound is not None else address.bind() as listening:
+            server = _Server(_config(app, address, limits), lambda: ready(address.url(listening)), stop)
             with warnings.catch_warnings():
                 # Libraries report every damaged file and form: a client could fill the log with that.
                 for name in ("PIL", "python_multipart"):
                     logging.getLogger(name).setLevel(logging.CRITICAL)
                 warnings.filterwarnings("ignore", module=r"PIL\.")
-                server.run(sockets=[bound])
+                server.run(sockets=[listening])
     finally:
         app.state.answering.close()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ucds.choices import NearCopyAction
+from ucds.data.ahead import processors
 from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError
 
@@ -86,6 +87,11 @@ class Limits:
     shutdown_seconds: float = 10.0
     max_wait_seconds: float = 0.005
     failure_seconds: float = 2.0
+
+    def for_one_of(self, workers: int) -> Limits:
+        """Return the limits of one of several processes, which share the processes that decode."""
+        decoding = self.decode_workers or processors() + 1
+        return replace(self, decode_workers=max(1, -(-decoding // workers)))
 
     def for_one(self, total: int, least: int = 1) -> int:
         """Return how much of an amount one client may hold, and at least so much that it can ask at all."""

@@ -1,0 +1,43 @@
+"""One process of a service of several; :class:`ucds.serving.workers.Workers` starts it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import threading
+
+from ucds.serving.serve import answer
+from ucds.serving.workers import READY, describe
+
+
+def main() -> None:
+    """Answer on the socket that was handed over, until SIGTERM, or until the first process is gone."""
+    said, stop = int(sys.argv[1]), threading.Event()
+    try:
+        options, number, rates = pickle.load(sys.stdin.buffer)
+        threading.Thread(target=_watch, args=(stop,), daemon=True).start()
+        with socket.socket(fileno=number) as bound:
+            answer(options, bound, ready=lambda url: _say(said, READY), stop=stop, rates=rates)
+    except Exception as error:
+        _say(said, describe(error))
+        raise SystemExit(1) from None
+
+
+def _watch(stop: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    stop.set()
+
+
+def _say(said: int, words: bytes) -> None:
+    try:
+        os.write(said, words)
+    except OSError:  # said before, or nobody listens any more
+        return
+    if words != READY:
+        os.close(said)
+
+
+if __name__ == "__main__":
+    main()
