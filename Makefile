@@ -46,6 +46,7 @@ bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/hostile.py
 	$(BIN)/python benchmarks/baseline_steps.py
+	$(BIN)/python benchmarks/report_page.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,7 @@
 """Build the site from docs/, results/, benchmarks/ and the code, and refuse links that lead nowhere.
 
-    python tools/build_site.py        # then open build/site/index.html
+    python tools/build_site.py
+    python -m http.server --directory build/site      # for the search; the pages also open from the disk
 
 Pages are laid out in build/pages at the places that they have in the project, so that a link works on the
 site and in the files alike. What is made of the code is written beside them. Nothing is fetched from

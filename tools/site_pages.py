@@ -23,7 +23,9 @@ def commands_page() -> str:
         records = [parameter.get_help_record(context) for parameter in command.params]
         paragraphs = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
         lines += ["", f"## `{name}`", "", paragraphs, ""]
-        lines += _table(("", ""), ((f"`{what}`", text) for what, text in filter(None, records)))
+        lines += _table(
+            ("argument or option", "meaning"), ((f"`{what}`", text) for what, text in filter(None, records))
+        )
     return "\n".join(lines) + "\n"
 
 

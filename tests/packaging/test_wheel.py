@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def required(name: str, extras: frozenset[str], found: dict[str, Distribution]) -> None:
@@ -53,7 +53,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, place / "project")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = ["wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", place]
-    subprocess.run([*pip, *build, place / "project"], check=True, timeout=200)
+    subprocess.run([*pip, *build, place / "project"], check=True, timeout=900)
     (wheel,) = place.glob("ucds-*.whl")
     venv.create(place / "fresh", symlinks=True)
     python = place / "fresh" / "bin" / "python"
@@ -65,14 +65,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (site / entry.name).exists():
                 (site / entry.name).symlink_to(entry)
     install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run([*pip, *install], check=True, timeout=200)
+    subprocess.run([*pip, *install], check=True, timeout=900)
     return place / "fresh" / "bin" / "ucds"
 
 
 def run(program: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [program, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=900)
 
 
 def succeed(program: Path, *arguments: object, cwd: Path) -> str:
@@ -126,7 +126,7 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
         ("serve run", "serve"),
         ("keys add clinic --budget 5 --ledger ledger.sqlite", "serve"),
         ("ledger verify --ledger ledger.sqlite", "serve"),
-        ("demo --out demo", "figures"),
+        ("demo --out demo", "serve"),
         ("export run --format onnx", "export"),
         ("export run --format sklearn", "export"),
         ("predict run vectors.npy --out clusters.parquet", "tables"),

@@ -21,11 +21,11 @@ from ucds.config import ConsensusSettings, PCDSettings
 
 
 def test_every_page_has_a_place_in_the_navigation() -> None:
-    named = set(re.findall(r"- ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    named = set(re.findall(r"- (?:[\w ]+: )?([\w/.-]+\.md)$", navigation, re.MULTILINE))
     made = {f"docs/{name}.md" for name in ("commands", "settings", "records", "notebooks/tour")}
     written = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
-    assert written - {"docs/index.md"} <= named
-    assert made <= named
+    assert written | made <= named
     assert all((ROOT / page).exists() for page in named - made)
 
 
