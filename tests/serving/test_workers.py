@@ -65,7 +65,9 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found in /proc")
-def test_workers_that_are_killed_under_load_lose_nothing(place: str, tmp_path: Path) -> None:
+def test_workers_that_are_killed_under_load_lose_nothing(
+    place: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run, dice = make_run(tmp_path / "run"), random.Random(0)
     book = Ledger(place)
     clients = Clients(book.add_key("anna", 10**9), count=8)
@@ -92,6 +94,7 @@ def test_workers_that_are_killed_under_load_lose_nothing(place: str, tmp_path: P
             assert not any(Path(f"/proc/{pid}").exists() for pid in left)
     finally:
         clients.stop.set()
+    assert capfd.readouterr().err.count("\n") == KILLS  # one line a worker, and none at the end
     assert clients.statuses == {200}
     assert clients.contradictions == []
     assert book.list_keys()[0].used == len(clients.labels)

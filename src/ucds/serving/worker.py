@@ -26,7 +26,9 @@ def main() -> None:
 
 
 def _watch(stop: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not through `sys.stdin`, whose lock this thread would hold when the interpreter ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     stop.set()
 
 
