@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucds.backbones.spec import IDENTITY
 from ucds.data.samples import Samples
 from ucds.data.views import View
 from ucds.errors import InputError
@@ -28,6 +29,22 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+@contextmanager
+def threads_for(model: ClusteringModel) -> Iterator[None]:
+    """Use one thread for a model without a backbone network.
+
+    Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
+    times longer on a busy machine.
+    """
+    before = torch.get_num_threads()
+    if model.spec.name == IDENTITY:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def predict(
@@ -148,7 +165,7 @@ def _gather(
     size = -(-n // runtime.processes)
     # All processes predict equally many samples; the surplus repeats samples and is cut off again.
     mine = (np.arange(size) + runtime.rank * size) % n
-    with evaluation_mode(model), runtime.autocast():
+    with evaluation_mode(model), threads_for(model), runtime.autocast():
         advance, parts = count_parts(watch, "predict", -(-size // batch_size)), []
         for start in range(0, size, batch_size):
             raw = samples.read(mine[start : start + batch_size]).to(runtime.device)

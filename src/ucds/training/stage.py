@@ -12,15 +12,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ucds.backbones.spec import IDENTITY
 from ucds.config import TrainingSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
@@ -31,7 +28,7 @@ from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
 from ucds.training.optimiser import build_optimiser, set_learning_rate
-from ucds.training.prediction import predict
+from ucds.training.prediction import predict, threads_for
 from ucds.training.session import Session
 from ucds.training.steps import Batch, Steps, diverged
 
@@ -138,7 +135,7 @@ class Stage:
         if self._session.result_of(self.name) is not None:
             return
         progress = self._progress
-        with self._steps.open(self._sampler, self._total) as draw, _threads_for(self.model):
+        with self._steps.open(self._sampler, self._total) as draw, threads_for(self.model):
             self.model.train()
             if self.runtime.rank == 0:
                 self.runtime.reporter.begin(self.name, self._total, progress.step)
@@ -273,22 +270,6 @@ def make_sampler(samples: Samples, session: Session[TrainingSettings]) -> Domain
     if size % processes:
         raise InputError(f"a batch of {size} cannot be shared evenly by {processes} processes")
     return sampler
-
-
-@contextmanager
-def _threads_for(model: ClusteringModel) -> Iterator[None]:
-    """Use one thread for a model without a backbone network.
-
-    Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine.
-    """
-    before = torch.get_num_threads()
-    if model.spec.name == IDENTITY:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _copy(tensor: Tensor) -> Tensor:
