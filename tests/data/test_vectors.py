@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -125,6 +126,25 @@ def test_npy_is_memory_mapped(tmp_path):
     assert isinstance(samples.rows.parts[0], np.memmap)
     np.testing.assert_array_equal(samples.read(np.array([5, 1])), rows(6)[[5, 1]])
     assert samples.fingerprint == VectorSamples(rows(6), domain_names=("clinic",)).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "float64"])
+def test_rows_of_a_file_are_neither_copied_nor_python_objects(tmp_path, kind):
+    n, width = 40_000, 16
+    array = rows(n, width).astype(np.float64 if kind == "float64" else np.float32)
+    path = tmp_path / ("x.npz" if kind == "npz" else "x.npy")
+    np.savez(path, a=array[:100], b=array[100:]) if kind == "npz" else np.save(path, array)
+    tracemalloc.start()
+    try:
+        samples = load_vectors(path)
+        assert len(samples.ids) == len(samples.keys) == n
+        assert samples.fingerprint
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 30 * n  # 16 bytes of key and 8 of domain; the values alone are 64
+    some = np.array([n - 1, 50, 100])
+    np.testing.assert_array_equal(samples.read(some), array[some].astype(np.float32))
 
 
 def test_npz_has_one_domain_per_array(tmp_path):

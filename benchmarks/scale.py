@@ -1,0 +1,409 @@
+"""Time, memory and accuracy of the consensus method with the number of samples, beside other programs.
+
+Embeddings are drawn from a mixture of known classes, in chunks, into a file. Each program runs in a process
+of its own on that file, one after the other: the four commands of the two sides (`train-source`, `label`,
+`train-target`, `predict`), scikit-learn's `MiniBatchKMeans`, and faiss' k-means if the package is installed.
+Each run is recorded as one line of JSON. Runs that have a record already are left out, so that the work can
+be done in pieces; the page is written anew from all records each time.
+
+    python benchmarks/scale.py [--samples 1000,10000,50000] [--widths 64] [--clusters 50] [--threads 2]
+                               [--programs NAME,..] [--folder DIR] [--most-samples N]
+
+Without options it measures 1,000, 10,000 and 50,000 embeddings in some minutes. The whole grid is
+`--samples 1000,10000,50000,100000,1000000 --widths 64,512 --clusters 10,50,200`; it takes hours, and a file
+of 2 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.metrics import score
+from ucds.tables import read_table
+
+RECORDS = Path(__file__).with_suffix(".jsonl")
+OURS = ("train-source", "label", "train-target", "predict")
+OTHERS = ("MiniBatchKMeans", "faiss")
+NOISE = 1.2
+CHUNK = 10_000  # samples that are drawn at a time
+EXACT = 50_000  # samples of which all are clustered by default
+SMALL, TENTH, LARGEST = 10_000, 100_000, 1_000_000
+_LOOK = 0.02  # seconds between two looks at the memory of a process
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file of embeddings, and what is to be found in it."""
+
+    samples: int
+    width: int
+    clusters: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of one program.
+
+    Attributes:
+        program: name of the program.
+        samples: number of embeddings.
+        width: width of the embeddings.
+        clusters: number of clusters, K; the number of classes.
+        most_samples: bound on the samples that are clustered; 0 for other programs.
+        seconds: time from start to end.
+        processor_seconds: time of all processors.
+        peak_mib: largest resident memory, with the pages of mapped files.
+        own_mib: largest memory that is not backed by files: what does not fit any more is lost.
+        accuracy: share of samples in the cluster of their class, in percent; ``None`` without predictions.
+        load: runnable processes of the machine before the start.
+        threads: number of threads of the mathematics.
+        versions: versions of the packages.
+    """
+
+    program: str
+    samples: int
+    width: int
+    clusters: int
+    most_samples: int
+    seconds: float
+    processor_seconds: float
+    peak_mib: float
+    own_mib: float
+    accuracy: float | None
+    load: float
+    threads: int
+    versions: dict[str, str]
+
+    @property
+    def place(self) -> tuple[str, int, int, int, int]:
+        """What is measured once."""
+        return self.program, self.samples, self.width, self.clusters, self.most_samples
+
+
+def make(task: Task, folder: Path) -> tuple[Path, NDArray[np.int64]]:
+    """Draw the embeddings of a task into a file, chunk by chunk, and return it with the classes.
+
+    The directions in which the classes differ take up a part of the variance. A file is made once.
+    """
+    path = folder / f"{task.samples}x{task.width}-{task.clusters}.npy"
+    centres = np.random.default_rng(0).normal(size=(task.clusters, task.width)) / 4
+    scales = NOISE / np.sqrt(1 + np.arange(task.width) * 32 / task.width)
+    shape, truth = (task.samples, task.width), np.empty(task.samples, np.int64)
+    fresh = not path.exists()
+    rows = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", np.float32, shape) if fresh else None
+    for number, start in enumerate(range(0, task.samples, CHUNK)):
+        rng, end = np.random.default_rng([1, number]), min(start + CHUNK, task.samples)
+        truth[start:end] = rng.integers(task.clusters, size=end - start)
+        if rows is not None:
+            noise = scales * rng.normal(size=(end - start, task.width))
+            rows[start:end] = centres[truth[start:end]] + noise
+    if rows is not None:
+        rows.flush()
+        path.with_suffix(".part").rename(path)
+    return path, truth
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program on one task.
+
+    Attributes:
+        name: name of the program.
+        command: command that runs it.
+        made: file or folder that it makes.
+        clusters: file of the clusters that it finds; ``None`` if it finds none.
+    """
+
+    name: str
+    command: list[str]
+    made: Path
+    clusters: Path | None
+
+
+def programs_of(task: Task, file: Path, work: Path, most: int) -> dict[str, Program]:
+    """Return all programs by name; each of ours needs what those before it made."""
+    ucds, shared = [sys.executable, "-m", "ucds"], ["--quiet", "--cache", str(work / "cache")]
+    bound, count = ["--set", f"most_samples={most}"], ["--clusters", str(task.clusters)]
+    source, target, labels, found = (work / name for name in ("source", "target", "labels.json", "found.csv"))
+    ours = {
+        "train-source": ([file, *count, *bound], source, None),
+        "label": ([source, file], labels, labels),
+        "train-target": ([file, "--labels", labels, "--no-report", *bound], target, None),
+        "predict": ([target, file], found, found),
+    }
+    all_programs = {
+        name: Program(name, [*ucds, name, *map(str, arguments), "--out", str(out), *shared], out, clusters)
+        for name, (arguments, out, clusters) in ours.items()
+    }
+    for name in OTHERS:
+        out = work / f"{name}.npy"
+        own = [sys.executable, __file__, "--cluster", name, str(file), str(task.clusters), str(out)]
+        all_programs[name] = Program(name, own, out, out)
+    return all_programs
+
+
+def cluster_by_sklearn(file: Path, clusters: int, out: Path) -> None:
+    """Cluster a file with scikit-learn's MiniBatchKMeans with its defaults."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    np.save(out, MiniBatchKMeans(clusters, random_state=0).fit(np.load(file, mmap_mode="r")).labels_)
+
+
+def cluster_by_faiss(file: Path, clusters: int, out: Path) -> None:
+    """Cluster a file with faiss' k-means with its defaults; it draws 256 samples a cluster."""
+    import faiss  # type: ignore[import-not-found]
+
+    rows = np.load(file, mmap_mode="r")
+    found = faiss.Kmeans(rows.shape[1], clusters, seed=0)
+    found.train(np.ascontiguousarray(rows))
+    np.save(out, found.index.search(np.ascontiguousarray(rows), 1)[1][:, 0])
+
+
+def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
+    """Run a command, and return its times and its memory.
+
+    Raises:
+        SystemExit: it fails.
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = os.environ | dict.fromkeys(names, str(threads))
+    load, begin, own = os.getloadavg()[0], time.perf_counter(), 0.0
+    process = subprocess.Popen(command, env=environment)
+    while True:
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if ended:
+            break
+        own = max(own, own_memory(process.pid))
+        time.sleep(_LOOK)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return {
+        "seconds": round(time.perf_counter() - begin, 2),
+        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_mib": round(usage.ru_maxrss / 1024, 1),
+        "own_mib": round(own, 1),
+        "load": round(load, 2),
+    }
+
+
+def own_memory(process: int) -> float:
+    """Return the memory of a process that no file backs, in MiB; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
+
+
+def measure(
+    task: Task, folder: Path, known: Container[tuple[Any, ...]], options: argparse.Namespace
+) -> Iterator[Record]:
+    """Run the programs that have no record yet, and those that made what these need and is gone."""
+    versions = {name: version(name) for name in ("ucds", "torch", "numpy", "scikit-learn")}
+    versions |= {"python": platform.python_version(), "machine": platform.machine()}
+    versions |= {"faiss": version("faiss-cpu")} if find_spec("faiss") else {}
+    names = options.programs or [*OURS, "MiniBatchKMeans", *(["faiss"] if find_spec("faiss") else [])]
+    place = asdict(task)
+    bounds = {name: options.most_samples if name in OURS else 0 for name in names}
+    wanted = [name for name in names if (name, *place.values(), bounds[name]) not in known]
+    if not wanted:
+        return
+    file, truth = make(task, folder)
+    work = folder / f"{file.stem}-{options.most_samples}"
+    work.mkdir(exist_ok=True)
+    programs = programs_of(task, file, work, options.most_samples)
+    last = max((OURS.index(name) for name in wanted if name in OURS), default=0)
+    lacking = [name for name in OURS[:last] if not programs[name].made.exists()]
+    for name in [one for one in programs if one in (*wanted, *lacking)]:
+        program = programs[name]
+        shutil.rmtree(program.made, ignore_errors=True)
+        figures = observe(program.command, options.threads)
+        if name in wanted:
+            found = None if program.clusters is None else read_clusters(program.clusters)
+            accuracy = None if found is None else round(100 * score(found, truth).accuracy, 3)
+            own: Any = {"program": name, **place, "most_samples": bounds[name]}
+            yield Record(**own, **figures, accuracy=accuracy, threads=options.threads, versions=versions)
+
+
+def read_clusters(file: Path) -> NDArray[np.int64]:
+    """Read the clusters that a program wrote."""
+    if file.suffix == ".json":
+        return ClusterLabels.load(file).labels
+    if file.suffix == ".csv":
+        return np.asarray(read_table(file)["cluster"], dtype=np.int64)
+    return np.asarray(np.load(file), dtype=np.int64)
+
+
+def page(records: Sequence[Record]) -> str:
+    """Write the tables of all records."""
+    kinds = sorted({(one.width, one.clusters) for one in records})
+    machines = sorted({f"{one.versions['machine']}, {one.threads} threads" for one in records})
+    loads = [one.load for one in records]
+    head = HEAD.format(machines="; ".join(machines), low=min(loads), high=max(loads))
+    parts = [head, "## Growth\n", GROWTH, *map(growth_row, group_by_program(records))]
+    exact = [one for one in records if one.samples <= EXACT and one.program == "predict"]
+    bounded = [one for one in exact if one.most_samples < one.samples]
+    if bounded:
+        parts += ["\n## What representatives cost\n", REPRESENTATIVES]
+        parts += [loss_row(one, records) for one in sorted(bounded, key=lambda one: one.place)]
+    for width, clusters in kinds:
+        own = [one for one in records if (one.width, one.clusters) == (width, clusters)]
+        parts += [f"\n## {width} numbers, {clusters} clusters\n", RUNS]
+        own.sort(key=lambda one: (one.samples, -one.most_samples, order_of(one)))
+        parts += map(run_row, own)
+    return "\n".join(parts) + "\n"
+
+
+HEAD = """# The consensus method from a thousand samples to a million
+
+Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. What a machine can do:
+[docs/scale.md](../docs/scale.md).
+
+Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included.
+{machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only
+ratios within one size mean much. "Memory" is the largest resident memory; "own" leaves out what is backed by
+files: pages of the mapped embeddings, and libraries.
+"""
+
+GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to
+1,000,000 samples. "Own memory" is that of 1,000,000 samples in relation to that of 100,000. "Accuracy" is
+that of 1,000,000 samples less that of 50,000, in points.
+
+| program | clustered at most | numbers | clusters | exponent | own memory | accuracy |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+
+REPRESENTATIVES = """Fewer samples are clustered than there are; the others get their cluster from the model
+that is fitted to them. "Lost" is the accuracy of the run in which all are clustered less that of this one, in
+points, on all samples.
+
+| numbers | clusters | samples | of which clustered | accuracy (%) | lost | processor seconds saved |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
+
+RUNS = """| samples | program | clustered at most | seconds | processor seconds | memory (MiB) | own (MiB) \
+| accuracy (%) |
+| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+
+
+def order_of(record: Record) -> int:
+    return (*OURS, *OTHERS).index(record.program)
+
+
+def group_by_program(records: Sequence[Record]) -> list[dict[int, Record]]:
+    """Gather the records of each program by the number of samples; all else is equal in a group."""
+    found: dict[tuple[Any, ...], dict[int, Record]] = {}
+    for one in sorted(
+        records, key=lambda one: (one.width, one.clusters, -one.most_samples, order_of(one), one.samples)
+    ):
+        kind = one.width, one.clusters, one.most_samples, one.program
+        found.setdefault(kind, {})[one.samples] = one
+    return [sizes for sizes in found.values() if LARGEST in sizes]
+
+
+def growth_row(sizes: dict[int, Record]) -> str:
+    """Write the line of one program on one kind of data."""
+    large, exact = sizes[LARGEST], sizes.get(EXACT)
+    power = memory = accuracy = ""
+    for fewer in (SMALL, TENTH):
+        if not power and fewer in sizes:
+            ratio = large.processor_seconds / sizes[fewer].processor_seconds
+            power = f"{np.log(ratio) / np.log(LARGEST / fewer):.2f} (from {fewer:,})"
+    if TENTH in sizes:
+        memory = f"{large.own_mib / sizes[TENTH].own_mib:.2f}"
+    if exact and exact.accuracy is not None and large.accuracy is not None:
+        accuracy = f"{large.accuracy - exact.accuracy:+.2f}"
+    bound = f"{large.most_samples:,}" if large.most_samples else ""
+    return (
+        f"| {large.program} | {bound} | {large.width} | {large.clusters} | {power} | {memory} | {accuracy} |"
+    )
+
+
+def loss_row(one: Record, records: Sequence[Record]) -> str:
+    """Write the line of a run in which fewer samples were clustered than there are."""
+    same = [r for r in records if (r.samples, r.width, r.clusters) == (one.samples, one.width, one.clusters)]
+    whole = next((r for r in same if r.program == "predict" and r.most_samples >= r.samples), None)
+    assert one.accuracy is not None
+    lost = "" if whole is None or whole.accuracy is None else f"{whole.accuracy - one.accuracy:+.2f}"
+    trained = {r.most_samples: r.processor_seconds for r in same if r.program == "train-target"}
+    saved = f"{trained[EXACT] - trained[one.most_samples]:.0f}" if EXACT in trained else ""
+    return (
+        f"| {one.width} | {one.clusters} | {one.samples:,} | {one.most_samples:,} | {one.accuracy:.2f} "
+        f"| {lost} | {saved} |"
+    )
+
+
+def run_row(one: Record) -> str:
+    """Write the line of one run."""
+    accuracy = "" if one.accuracy is None else f"{one.accuracy:.2f}"
+    bound = f"{one.most_samples:,}" if one.most_samples else ""
+    return (
+        f"| {one.samples:,} | {one.program} | {bound} | {one.seconds:.1f} | {one.processor_seconds:.1f} "
+        f"| {one.peak_mib:,.0f} | {one.own_mib:,.0f} | {accuracy} |"
+    )
+
+
+def read_records() -> list[Record]:
+    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
+    return [Record(**json.loads(line)) for line in lines]
+
+
+def run(options: argparse.Namespace, folder: Path) -> None:
+    """Measure what has no record yet, and write the page."""
+    records = read_records()
+    kinds = [(width, clusters) for width in options.widths for clusters in options.clusters]
+    for task in [Task(samples, *kind) for kind in kinds for samples in options.samples]:
+        for record in measure(task, folder, {one.place for one in records}, options):
+            records.append(record)
+            print(run_row(record), flush=True)
+            with RECORDS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(record)) + "\n")
+    RECORDS.with_suffix(".md").write_text(page(records), encoding="utf-8")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--cluster"]:  # in a process of its own
+        program, file, clusters, out = sys.argv[2:]
+        cluster: Callable[[Path, int, Path], None]
+        cluster = cluster_by_faiss if program == "faiss" else cluster_by_sklearn
+        cluster(Path(file), int(clusters), Path(out))
+        return
+    parser = argparse.ArgumentParser(description="Measure time, memory and accuracy with many samples.")
+    parser.add_argument("--samples", type=numbers, default=[1000, 10_000, 50_000], help="numbers of samples")
+    parser.add_argument("--widths", type=numbers, default=[64], help="widths of the embeddings")
+    parser.add_argument("--clusters", type=numbers, default=[50], help="numbers of clusters")
+    parser.add_argument("--programs", type=lambda text: text.split(","), help="programs; all if not given")
+    parser.add_argument("--most-samples", type=int, default=EXACT, help="samples that are clustered at most")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the mathematics")
+    parser.add_argument("--folder", type=Path, help="folder that keeps the embeddings; a temporary one")
+    options = parser.parse_args()
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        run(options, options.folder)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        run(options, Path(temporary))
+
+
+if __name__ == "__main__":
+    main()
