@@ -255,7 +255,7 @@ def read_clusters(file: Path) -> NDArray[np.int64]:
 def page(records: Sequence[Record]) -> str:
     """Write the tables of all records."""
     kinds = sorted({(one.width, one.clusters) for one in records})
-    machines = sorted({f"{one.versions['machine']}, {one.threads} threads" for one in records})
+    machines = sorted({f"{one.versions['machine']}, {one.threads} thread(s)" for one in records})
     loads = [one.load for one in records]
     head = HEAD.format(machines="; ".join(machines), low=min(loads), high=max(loads))
     parts = [head, "## Growth\n", GROWTH, *map(growth_row, group_by_program(records))]
