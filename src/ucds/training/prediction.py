@@ -163,12 +163,15 @@ def _gather(
 ) -> Tensor:
     n = len(samples)
     size = -(-n // runtime.processes)
-    # All processes predict equally many samples; the surplus repeats samples and is cut off again.
-    mine = (np.arange(size) + runtime.rank * size) % n
+    whole: Tensor | None = None  # allocated once: a list of all batches would take far more
     with evaluation_mode(model), threads_for(model), runtime.autocast():
-        advance, parts = count_parts(watch, "predict", -(-size // batch_size)), []
+        advance = count_parts(watch, "predict", -(-size // batch_size))
         for start in range(0, size, batch_size):
-            raw = samples.read(mine[start : start + batch_size]).to(runtime.device)
-            parts.append(compute(view.test(raw)))
+            # All processes predict equally many samples; the surplus repeats samples and is cut off again.
+            mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
+            rows = compute(view.test(samples.read(mine).to(runtime.device)))
+            whole = rows.new_empty(size, *rows.shape[1:]) if whole is None else whole
+            whole[start : start + len(rows)] = rows
             advance()
-        return runtime.pool(torch.cat(parts))[:n]
+        assert whole is not None  # there is at least one sample
+        return runtime.pool(whole)[:n]
