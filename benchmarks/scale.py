@@ -143,7 +143,7 @@ def programs_of(task: Task, file: Path, work: Path, most: int) -> dict[str, Prog
     ucds, shared = [sys.executable, "-m", "ucds"], ["--quiet", "--cache", str(work / "cache")]
     bound, count = ["--set", f"most_samples={most}"], ["--clusters", str(task.clusters)]
     source, target, labels, found = (work / name for name in ("source", "target", "labels.json", "found.csv"))
-    ours = {
+    ours: dict[str, tuple[list[object], Path, Path | None]] = {
         "train-source": ([file, *count, *bound], source, None),
         "label": ([source, file], labels, labels),
         "train-target": ([file, "--labels", labels, "--no-report", *bound], target, None),
