@@ -39,7 +39,7 @@ from ucds.serving.serve import serve
 from ucds.serving.server import Address
 from ucds.serving.settings import NearCopies
 from ucds.source.train import train_source
-from ucds.training.inputs import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions
 
 SIDE = 256
 BITS = (48, 64, 80)

@@ -47,8 +47,9 @@ from ucds.math.spaces import FloatArray, unit_rows
 from ucds.source.fit import fit_source
 from ucds.target.consensus import agree
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.inputs import open_for_training
 from ucds.training.model_file import StoredModel, save_model
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet
 from ucds.training.run import describe_trained
 from ucds.training.runtime import Runtime

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ucds.data.ground_truth import read_ground_truth
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 

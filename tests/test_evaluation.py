@@ -16,8 +16,9 @@ from ucds.errors import DamagedFileError, UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate, find_oracle
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
-from ucds.training.inputs import CacheOptions, EncoderOptions, Inputs, open_for_training
+from ucds.training.inputs import Inputs, open_for_training
 from ucds.training.model_file import load_model
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
 from ucds.training.run import RunOptions

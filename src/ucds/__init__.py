@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from ucds.target.estimator import TargetClustering as TargetClustering
     from ucds.target.predict import predict as predict
     from ucds.target.train import train_target as train_target
-    from ucds.training.inputs import CacheOptions as CacheOptions
-    from ucds.training.inputs import EncoderOptions as EncoderOptions
     from ucds.training.loaded import Model as Model
     from ucds.training.loaded import load as load
+    from ucds.training.options import CacheOptions as CacheOptions
+    from ucds.training.options import EncoderOptions as EncoderOptions
     from ucds.training.run import RunOptions as RunOptions
 
 _NAMES = {
@@ -88,7 +88,7 @@ _NAMES = {
     "target.estimator": ["TargetClustering"],
     "target.predict": ["predict"],
     "target.train": ["train_target"],
-    "training.inputs": ["CacheOptions", "EncoderOptions"],
+    "training.options": ["CacheOptions", "EncoderOptions"],
     "training.loaded": ["Model", "load"],
     "training.run": ["RunOptions"],
 }

@@ -19,8 +19,8 @@ from ucds.data.sources import Source
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
-from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 
 

@@ -19,7 +19,8 @@ import ucds
 from ucds.bulk.finding import find_shards
 from ucds.bulk.steps import EncodeStep
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, open_for_training
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 

@@ -92,7 +92,7 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out", "--help"}
     assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-delta", "--dp-group"}
     own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http", "--no-report"}
-    own |= {"--ca-file", "--overdraw", "--constraints"}
+    own |= {"--ca-file", "--overdraw", "--constraints", "--calibrate"}
     assert options("train-target") == shared | own
 
 

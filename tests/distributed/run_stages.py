@@ -11,6 +11,7 @@ from torch import nn
 
 from ucds.backbones import Backbone, module_backbone
 from ucds.config import PCDSettings
+from ucds.data.content import content_key
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
@@ -40,7 +41,7 @@ class MadeImages:
     def __init__(self, sizes: dict[str, int]) -> None:
         n = sum(sizes.values())
         self.ids = tuple(str(i) for i in range(n))
-        self.keys = tuple(name.encode() for name in self.ids)
+        self.keys = tuple(content_key(name.encode()) for name in self.ids)
         self.domain_names = tuple(sizes)
         self.domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
         self.images = np.random.default_rng(n).integers(256, size=(n, 3, 16, 16), dtype=np.uint8)

@@ -14,7 +14,7 @@ from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.methods import method_named
 from ucds.experiments.pool import JobReport
 from ucds.experiments.preflight import Machine
-from ucds.training.inputs import CacheOptions
+from ucds.training.options import CacheOptions
 
 TOML = """
 title = "Small"

@@ -20,7 +20,7 @@ from ucds.experiments.preflight import (
     survey,
 )
 from ucds.training import inputs
-from ucds.training.inputs import CacheOptions
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet
 
 

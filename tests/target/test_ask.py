@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,9 @@ def test_labels_lie_beside_the_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert labels_beside(Path(), samples).resolve() == tmp_path / f"here.{name}"
     others = VectorSamples(np.zeros((2, 3), dtype=np.float32))  # of the same names
     assert labels_beside(Path(), others) != labels_beside(Path(), samples)
+
+
+def test_asking_about_all_samples_begins_without_torch() -> None:
+    program = "import sys, ucds.target.ask; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

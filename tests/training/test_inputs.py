@@ -15,15 +15,8 @@ from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.views import ImageView, VectorView
 from ucds.errors import InputError
-from ucds.training.inputs import (
-    CacheOptions,
-    EncoderOptions,
-    Inputs,
-    open_for_prediction,
-    open_for_training,
-    stored_size,
-    view_for,
-)
+from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)

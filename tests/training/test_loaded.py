@@ -16,9 +16,9 @@ from ucds.backbones import Backbone, build_backbone, identity_backbone, module_b
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.inference import FEWEST_TO_CENTRE
-from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet
 
 K = 3

@@ -25,7 +25,7 @@ from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
-from ucds.training.inputs import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter, told_to
 from ucds.training.seeds import numpy_generator, torch_generator
 

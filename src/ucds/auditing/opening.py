@@ -21,8 +21,9 @@ from ucds.errors import InputError
 from ucds.labels.client import LabelClient
 from ucds.math.spaces import FloatArray
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_prediction
+from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.prediction import encode
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime

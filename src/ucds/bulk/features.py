@@ -17,7 +17,7 @@ from ucds.data.decode import DECODER_VERSION
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.models import state_digest
-from ucds.training.inputs import EncoderOptions
+from ucds.training.options import EncoderOptions
 from ucds.training.progress import Quiet, Reporter
 
 FEATURES = "features"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ucds.bulk.job import BulkResult
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
-    from ucds.training.inputs import CacheOptions, EncoderOptions
+    from ucds.training.options import CacheOptions, EncoderOptions
     from ucds.training.run import RunOptions, TrainedRun
 
 _LARGEST_CACHE = 1e9
@@ -74,7 +74,7 @@ class EncoderGroup:
 
     def encoder(self) -> EncoderOptions:
         """Return the encoder as training takes it."""
-        from ucds.training.inputs import EncoderOptions
+        from ucds.training.options import EncoderOptions
 
         return EncoderOptions(self.backbone, self.weights, self.image_size)
 
@@ -138,7 +138,7 @@ class WorkGroup:
 
     def cache_options(self) -> CacheOptions:
         """Return the options of the cache, with its bound in bytes."""
-        from ucds.training.inputs import CacheOptions
+        from ucds.training.options import CacheOptions
 
         if self.cache_limit is not None and not self.cache_limit < _LARGEST_CACHE:
             raise InputError(

@@ -23,8 +23,8 @@ from ucds.source.label import label
 from ucds.source.train import train_source
 from ucds.target.consensus import TRANSFER_FILE
 from ucds.target.train import train_target
-from ucds.training.inputs import CacheOptions, EncoderOptions
 from ucds.training.loaded import load
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.run import RunOptions
 from ucds.training.run_folder import LABELS_FILE

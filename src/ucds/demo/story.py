@@ -45,8 +45,9 @@ from ucds.reports import figures, tsne
 from ucds.reports.canvas import require_matplotlib
 from ucds.reports.page.report import report
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, stored_size, view_for
+from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import load
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
 

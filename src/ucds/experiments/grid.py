@@ -20,7 +20,7 @@ from ucds.experiments.columns import COLUMNS
 from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
 from ucds.experiments.pipeline import Start
 from ucds.files import read_toml
-from ucds.training.inputs import EncoderOptions
+from ucds.training.options import EncoderOptions
 
 Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]

@@ -21,7 +21,8 @@ from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
 from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, open_for_training
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
 

@@ -8,8 +8,8 @@ from ucds.choices import Accelerator
 from ucds.data.sources import Source
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 
 

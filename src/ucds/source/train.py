@@ -12,7 +12,8 @@ from ucds.data.sources import Source, place_of
 from ucds.files import digest_of
 from ucds.source.fit import fit_source
 from ucds.source.protected import read_groups
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.backbones import Backbone
 from ucds.choices import Accelerator
 from ucds.data.columns import first_of_each
-from ucds.data.dataset import Dataset
-from ucds.data.images import ImageSamples
-from ucds.data.samples import Samples
 from ucds.data.sources import Source
 from ucds.errors import RefusedError, UcdsWarning
 from ucds.files import require_writable
@@ -22,12 +19,16 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.noise import Noise
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import Questions, open_questions, questions_about, with_noise
-from ucds.target.selection import select_spread
-from ucds.training.features import frozen_features
-from ucds.training.inputs import CacheOptions, EncoderOptions, Inputs, open_for_training
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter, told_to
-from ucds.training.run import RunOptions
-from ucds.training.runtime import Runtime
+
+if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
+    from ucds.backbones import Backbone
+    from ucds.data.dataset import Dataset
+    from ucds.data.samples import Samples
+    from ucds.training.inputs import Inputs
+    from ucds.training.run import RunOptions
+    from ucds.training.runtime import Runtime
 
 
 def choose_spread(
@@ -47,6 +48,8 @@ def choose_spread(
         cache: folder of frozen features, where a training with ``tune = "head"`` finds them again; ``None``
             keeps them in memory.
     """
+    from ucds.target.selection import select_spread
+    from ucds.training.features import frozen_features
 
     def choose(known: Mapping[bytes, int]) -> Sequence[int]:
         keys = data.samples.keys
@@ -70,6 +73,8 @@ def choose_spread(
 
 
 def _questions_about(samples: Samples) -> Questions:
+    from ucds.data.images import ImageSamples
+
     return questions_about(samples.files if isinstance(samples, ImageSamples) else samples)
 
 
@@ -105,6 +110,8 @@ def ask_for_run(
     Raises:
         UserError: see :func:`ucds.target.train.train_target`.
     """
+    from ucds.training.runtime import Runtime
+
     samples = inputs.data.samples
     place = labels_beside(out, samples)
     if not place.exists():
@@ -175,6 +182,9 @@ def query(
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
         return _query(client, disturbed(open_questions(images)), Path(out), None, reporter)
+    from ucds.training.inputs import open_for_training
+    from ucds.training.runtime import Runtime
+
     inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)

@@ -11,8 +11,8 @@ from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
 from ucds.target.predictions import UNSORTED, Predictions, require_form, require_probability
 from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
-from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import load
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 
 

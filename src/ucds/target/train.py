@@ -14,7 +14,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.ask import ask_for_run
 from ucds.target.corrections import Corrections
 from ucds.target.fit import fit_target
-from ucds.training.inputs import CacheOptions, EncoderOptions, open_for_training
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
-    from ucds.training.inputs import CacheOptions
     from ucds.training.model_file import StoredModel
+    from ucds.training.options import CacheOptions
     from ucds.training.prepare import TrainedModel
     from ucds.training.runtime import Runtime
     from ucds.training.session import Session
@@ -173,7 +173,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         from ucds.backbones import Backbone, identity_backbone
         from ucds.data.dataset import Dataset
         from ucds.data.views import VectorView
-        from ucds.training.inputs import EncoderOptions, open_for_training
+        from ucds.training.inputs import open_for_training
+        from ucds.training.options import EncoderOptions
 
         if isinstance(X, str | Path):
             if sample_domain is not None:
@@ -212,7 +213,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         return self._cache_options().directory if images or self.cache is not None else None
 
     def _cache_options(self) -> CacheOptions:
-        from ucds.training.inputs import CacheOptions
+        from ucds.training.options import CacheOptions
 
         return CacheOptions(Path(self.cache) if self.cache is not None else None)
 

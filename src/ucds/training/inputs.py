@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
-from ucds.backbones.build import DEFAULT_WEIGHTS
+from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.backbones.spec import IDENTITY
 from ucds.choices import Role
-from ucds.data.cache import default_cache_dir
 from ucds.data.dataset import Dataset
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples
@@ -24,48 +22,8 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.table_columns import Pictures
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
+from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Reporter, told_to
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    """Place of decoded images and frozen features.
-
-    Attributes:
-        folder: folder on disk; the user's cache folder if ``None``.
-        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read.
-    """
-
-    folder: Path | None = None
-    limit_bytes: int | None = None
-
-    @property
-    def directory(self) -> Path:
-        """Folder to use: the one given, or the user's cache folder."""
-        return self.folder or default_cache_dir()
-
-
-@dataclass(frozen=True)
-class EncoderOptions:
-    """Encoder for images.
-
-    Attributes:
-        backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
-        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
-        image_size: side of the square crop in pixels; the encoder's own if ``None``.
-    """
-
-    backbone: str | None = None
-    weights: str = DEFAULT_WEIGHTS
-    image_size: int | None = None
-
-    def build(self) -> Backbone:
-        """Build the encoder, anew at every call.
-
-        Raises:
-            InputError: the name is unknown, or the weights cannot be loaded or do not fit.
-        """
-        return build_backbone(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
 
 
 @dataclass(frozen=True)

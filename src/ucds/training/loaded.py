@@ -14,8 +14,9 @@ from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source
 from ucds.training.inference import decisions, model_outputs
-from ucds.training.inputs import CacheOptions, open_for_prediction
+from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
+from ucds.training.options import CacheOptions
 from ucds.training.prediction import encode
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime

@@ -20,8 +20,8 @@ from ucds.reports.page.record import read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
-from ucds.training.inputs import CacheOptions
 from ucds.training.loaded import Model, load
+from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet, Reporter
 
 REPORT_FILE = "report.html"

@@ -1,0 +1,55 @@
+"""Options that name the cache and the encoder; they load no library that a command would have to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ucds.data.cache import default_cache_dir
+
+if TYPE_CHECKING:
+    from ucds.backbones import Backbone
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """Place of decoded images and frozen features.
+
+    Attributes:
+        folder: folder on disk; the user's cache folder if ``None``.
+        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read.
+    """
+
+    folder: Path | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Folder to use: the one given, or the user's cache folder."""
+        return self.folder or default_cache_dir()
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """Encoder for images.
+
+    Attributes:
+        backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
+        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
+        image_size: side of the square crop in pixels; the encoder's own if ``None``.
+    """
+
+    backbone: str | None = None
+    weights: str = "default"
+    image_size: int | None = None
+
+    def build(self) -> Backbone:
+        """Build the encoder, anew at every call.
+
+        Raises:
+            InputError: the name is unknown, or the weights cannot be loaded or do not fit.
+        """
+        from ucds.backbones import build_backbone  # it brings torch, which a command must not wait for
+
+        return build_backbone(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
