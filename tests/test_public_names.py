@@ -24,13 +24,15 @@ PROVIDER, CLIENT = ("ucds.source.", "ucds.serving."), ("ucds.target.",)
 EACH_IN_A_PROCESS = """
 # Reads public names and prints, for each, the modules of ucds that a fresh process loads for it. Libraries
 # are loaded once and the processes forked from there, which saves most of the time.
-import json, os, sys
-import fastapi, lightning_fabric, pydantic, sklearn.base, timm, torch, uvicorn
+import gc, json, os, sys
+import fastapi, httpx, jinja2, lightning_fabric, pydantic, scipy.cluster.hierarchy, sklearn.cluster
+import sqlalchemy, timm, torch, torchvision, uvicorn
 
 def modules():
     return sorted(name for name in sys.modules if name.partition(".")[0] == "ucds")
 
 assert not modules()
+gc.freeze()  # otherwise each process copies all that was loaded when it first collects garbage
 found = {}
 for name in json.load(sys.stdin):
     reading, writing = os.pipe()

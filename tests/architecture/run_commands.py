@@ -9,6 +9,7 @@ Standard input: a JSON list of command lines. Standard output: a JSON list of th
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -59,9 +60,18 @@ def _home() -> str:
 
 if __name__ == "__main__":
     # What the commands need of other packages; none of them knows of ucds.
+    import httpx  # noqa: F401
+    import jinja2  # noqa: F401
     import lightning_fabric  # noqa: F401
+    import PIL.Image  # noqa: F401
     import pydantic  # noqa: F401
+    import safetensors.torch  # noqa: F401
+    import scipy.cluster.hierarchy  # noqa: F401
+    import sklearn.cluster
+    import sklearn.linear_model  # noqa: F401
     import torch.utils.tensorboard  # noqa: F401
+    import typer.rich_utils  # noqa: F401
 
     assert not _modules()
+    gc.freeze()  # otherwise each process copies all that was loaded when it first collects garbage
     print(json.dumps([_run(arguments) for arguments in json.load(sys.stdin)]))

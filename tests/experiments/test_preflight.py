@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from grid_kit import make_machine, small, write_pictures
 
+from ucds import backbones
 from ucds.errors import UserError
 from ucds.experiments.grid import EncoderChoice
 from ucds.experiments.preflight import (
@@ -19,7 +20,6 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
-from ucds.training import inputs
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet
 
@@ -84,14 +84,14 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_encoder_costs_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = inputs.build_backbone
+    build = backbones.build_backbone
 
     def offline(name: str, *, weights: str, input_size: int | None) -> object:
         if weights == "default":
             raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
         return build(name, weights=weights, input_size=input_size)
 
-    monkeypatch.setattr(inputs, "build_backbone", offline)
+    monkeypatch.setattr(backbones, "build_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
     write_pictures(tmp_path / "data")

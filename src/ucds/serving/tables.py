@@ -78,12 +78,12 @@ head = sa.Table(
     sa.Column("hash", sa.String(64), nullable=False),
 )
 
-# Where near-copies are watched for: how the newest images of each key look. Old rows are deleted, so the log
-# does not tell of them.
+# Where near-copies are watched for: how the newest images of each key look. Old rows are deleted, so they are
+# not in the log, and no check of the log looks at them.
 likenesses = sa.Table(
     "likenesses",
-    metadata,
-    sa.Column("key_id", sa.Integer, sa.ForeignKey("keys.id"), primary_key=True),
+    sa.MetaData(),
+    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("model", sa.String(64), primary_key=True),
     sa.Column("content", sa.LargeBinary(16), primary_key=True),
     sa.Column("hash", sa.LargeBinary(32), nullable=False),
