@@ -53,6 +53,12 @@ def find(connection: Connection, key: int, model: str) -> KeyMean | None:
     return KeyMean(Calibration(samples=row.samples, digest=row.digest), mean)
 
 
+def find_digest(connection: Connection, key: int, model: str) -> str | None:
+    """Read the digest of the calibration of a key for a model, without its mean."""
+    asked = select(tables.calibrations.c.digest).filter_by(key_id=key, model=model)
+    return connection.execute(asked).scalar()
+
+
 def check_open(book: Book, key: KeyRecord, model: str, digest: str) -> KeyMean | None:
     """Return the calibration of a key if it is of the same samples; ``None`` if the key can have this one.
 

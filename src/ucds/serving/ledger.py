@@ -252,8 +252,7 @@ class Ledger(Book):
             record = keys.find(writing.connection, key.number)
             if record is None or not record.is_active:
                 raise KeyEnded
-            mean = calibration.find(writing.connection, key.number, model)
-            if calibrated != (None if mean is None else mean.told.digest):
+            if calibrated != calibration.find_digest(writing.connection, key.number, model):
                 raise MeanChanged
             labels = _known(writing.connection, key.number, model, contents)
             new = {content: computed[content] for content in dict.fromkeys(contents) if content not in labels}
