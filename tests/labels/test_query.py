@@ -144,7 +144,7 @@ def test_unusable_images_are_left_out_and_told(
         labels = _query(service, images, tmp_path / "labels.json")
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
     assert messages == [
-        "4 of 24 samples have no label because they cannot be used",
+        "4 of 24 samples have no label because they are unusable or refused",
         "broken.png: not an image; skipped",
         "copy of broken.png: not an image; skipped",
         "empty.png: empty file; skipped",

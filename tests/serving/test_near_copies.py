@@ -135,7 +135,7 @@ def test_a_client_gets_labels_of_the_others_and_one_line_for_each_near_copy(
     assert lines == [
         "11.png: like more than 3 other images that this key asked about; skipped",
         "12.png: like more than 3 other images that this key asked about; skipped",
-        "2 of 13 samples have no label because they cannot be used",
+        "2 of 13 samples have no label because they are unusable or refused",
     ]
     assert used(guarded) == 11
 

@@ -274,5 +274,5 @@ def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:
     for name, reason in list(reasons.items())[:_WARNINGS_SHOWN]:
         warnings.warn(f"{name}: {reason}; skipped", UcdsWarning, stacklevel=4)
     if reasons:
-        message = f"{len(reasons):,} of {total:,} samples have no label because they cannot be used"
+        message = f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused"
         warnings.warn(message, UcdsWarning, stacklevel=4)
