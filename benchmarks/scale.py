@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.data.tables import read_table
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.tables import read_table
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
 OURS = ("train-source", "label", "train-target", "predict")

@@ -19,9 +19,9 @@ from ucds.data.folders import Scan
 from ucds.data.memory import MemoryImages
 from ucds.data.sources import find_samples
 from ucds.data.table_columns import Pictures
+from ucds.data.tables import write_table
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning
-from ucds.tables import write_table
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 PIXELS = np.random.default_rng(1).integers(256, size=(3, 24, 24, 3), dtype=np.uint8)

@@ -11,7 +11,6 @@ import pytest
 from serving_kit import FakeLabeller, Service, picture, running, vector
 from sqlalchemy import select
 
-from ucds.claims import PrivacyClaim
 from ucds.data.vectors import load_vectors
 from ucds.errors import UcdsWarning, UserError
 from ucds.labels.client import LabelClient
@@ -20,6 +19,7 @@ from ucds.labels.journal import journal_path
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.receipts import is_authentic, read_receipts, receipts_path
+from ucds.math.claims import PrivacyClaim
 from ucds.serving import tables
 from ucds.serving.audit import Head
 from ucds.serving.ledger import Ledger

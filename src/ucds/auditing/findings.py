@@ -9,8 +9,8 @@ from typing import Any
 from ucds.auditing.extraction import WANTED, Price, price_of
 from ucds.auditing.population import BAG
 from ucds.auditing.reconstruction import Reconstruction
-from ucds.claims import PrivacyClaim
 from ucds.math.attack_scores import AttackSuccess
+from ucds.math.claims import PrivacyClaim
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",

@@ -13,12 +13,12 @@ from torch import Tensor
 from ucds.auditing.subject import ModelSubject, ServiceSubject, Subject
 from ucds.backbones import Backbone, identity_backbone
 from ucds.choices import Accelerator
-from ucds.claims import PrivacyClaim
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.labels.client import LabelClient
+from ucds.math.claims import PrivacyClaim
 from ucds.math.spaces import FloatArray
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction

@@ -21,8 +21,8 @@ from ucds.data.table_columns import (
     Pictures,
     first_present,
 )
+from ucds.data.tables import load_pyarrow
 from ucds.errors import DamagedFileError, InputError, one_line
-from ucds.tables import load_pyarrow
 
 _TABLE, _ARRAY = ".parquet", ".npy"
 

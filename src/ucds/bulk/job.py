@@ -21,9 +21,9 @@ from ucds.bulk.places import Place
 from ucds.bulk.shard_files import ShardSummary, read_summary, shard_name, write_shard
 from ucds.bulk.shards import Rows, Shard
 from ucds.bulk.steps import Step
+from ucds.data.tables import csv_text, load_pyarrow
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import digest_of
-from ucds.tables import csv_text, load_pyarrow
 from ucds.training.progress import Reporter
 
 FORMAT = "ucds-shards/1"

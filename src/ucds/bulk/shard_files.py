@@ -11,8 +11,8 @@ import numpy as np
 
 from ucds.bulk.places import Place, open_file
 from ucds.bulk.shards import Rows
+from ucds.data.tables import load_pyarrow
 from ucds.errors import DamagedFileError
-from ucds.tables import load_pyarrow
 
 _KEY = b"ucds"
 

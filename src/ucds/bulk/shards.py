@@ -18,10 +18,10 @@ from ucds.bulk.places import is_address, open_file
 from ucds.data.array_files import read_arrays
 from ucds.data.samples import Samples
 from ucds.data.table_columns import DOMAIN_NAME, VECTOR_NAMES
+from ucds.data.tables import load_pyarrow
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
-from ucds.tables import load_pyarrow
 
 Rows = dict[str, npt.NDArray[Any]]
 """Columns by name, all of one length.

@@ -17,8 +17,8 @@ from PIL import Image
 from ucds.data.folders import Scan, scan_domains, scan_files, scan_folder, scan_shard
 from ucds.data.shards import SHARD_SUFFIX
 from ucds.data.table_columns import PICTURE_NAMES, Pictures, first_present, samples_in_columns
+from ucds.data.tables import READ_SUFFIXES, read_table
 from ucds.errors import InputError
-from ucds.tables import READ_SUFFIXES, read_table
 
 if TYPE_CHECKING:
     from ucds.data.samples import Samples

@@ -12,8 +12,8 @@ import numpy as np
 
 from ucds.data.content import IntArray
 from ucds.data.folders import Scan, scan_files
+from ucds.data.tables import Column, Columns
 from ucds.errors import InputError, UcdsWarning, UserError
-from ucds.tables import Column, Columns
 
 if TYPE_CHECKING:
     from ucds.data.vectors import VectorSamples

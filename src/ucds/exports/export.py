@@ -15,13 +15,13 @@ from torch import Tensor
 from ucds.backbones.spec import BackboneSpec
 from ucds.choices import ExportFormat
 from ucds.data.sources import Source
+from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.describe import Description, describe
 from ucds.exports.graph import LARGEST_DIFFERENCE, GraphFormat, largest_difference, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.exports.scikit import scikit_bytes
 from ucds.files import require_writable, write_atomically, write_text_atomically
-from ucds.tables import require_suffix
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
 

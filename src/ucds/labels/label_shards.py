@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
+from ucds.data.tables import Columns, read_parquet
 from ucds.errors import InputError
 from ucds.files import read_json
-from ucds.tables import Columns, read_parquet
 
 LABELS = "labels"
 """Kind of these shards."""

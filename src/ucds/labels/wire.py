@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from ucds.claims import CLAIM_PATTERN
+from ucds.math.claims import CLAIM_PATTERN
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -94,8 +94,8 @@ class Receipt(Signed):
         answers_digest: digest of the contents asked about and their labels; see
             `ucds.labels.receipts.answers_digest`.
         privacy: guarantee of differential privacy that the model carries, in the form of
-            `ucds.claims.PrivacyClaim`; left out without one, so that receipts of other models are what they
-            always were.
+            `ucds.math.claims.PrivacyClaim`; left out without one, so that receipts of other models are what
+            they always were.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from ucds.backbones import Backbone
-from ucds.claims import PrivacyClaim, ProtectedUnit
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
+from ucds.math.claims import PrivacyClaim, ProtectedUnit
 from ucds.math.privacy import epsilon_of, rho_of
 from ucds.math.private_prototypes import Array, learn_private_prototypes
 from ucds.math.spaces import FloatArray, unit_rows

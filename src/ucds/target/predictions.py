@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ucds.choices import PredictionFormat
 from ucds.data.folders import Scan
+from ucds.data.tables import require_suffix, require_table, write_table
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
-from ucds.tables import require_suffix, require_table, write_table
 
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
-from ucds.claims import PrivacyClaim
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, write_atomically
+from ucds.math.claims import PrivacyClaim
 from ucds.models import ClusteringModel, tensors_digest
 
 FORMAT = "ucds-model/2"

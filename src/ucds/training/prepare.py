@@ -8,12 +8,12 @@ from pathlib import Path
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.claims import PrivacyClaim
 from ucds.config import ModelSettings
 from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
+from ucds.math.claims import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from ucds.data.columns import RowIds
+from ucds.data.tables import read_table, require_table, write_table
 from ucds.errors import InputError
-from ucds.tables import read_table, require_table, write_table
 
 COLUMNS = {
     "sample": ["=1+1.png", "+a", "-b", "@c", "d=e", 'a,"b'],
