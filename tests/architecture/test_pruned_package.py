@@ -30,7 +30,10 @@ def pruned(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("method", "stages"),
-    [("pcd", ("cluster-target", "refine-target")), ("consensus", ("agree", "fit-target"))],
+    [
+        pytest.param("pcd", ("cluster-target", "refine-target"), marks=pytest.mark.slow),
+        ("consensus", ("agree", "fit-target")),
+    ],
 )
 def test_a_client_needs_a_label_file_and_nothing_else(
     pruned: Path,

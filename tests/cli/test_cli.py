@@ -230,6 +230,7 @@ def test_a_second_signal_stops_at_once_without_a_traceback(
     assert "Traceback" not in found.err
 
 
+@pytest.mark.slow
 def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000")

@@ -160,6 +160,7 @@ def test_predictions_on_training_images_are_those_stored(tmp_path: Path) -> None
     assert score(found, np.arange(18) % 3).accuracy == 1
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> None:
     """SIGKILL while the model is fitted; the resumed run ends with the same bits."""
 

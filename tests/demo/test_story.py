@@ -61,6 +61,7 @@ def test_without_matplotlib_the_demo_is_refused_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_small_clinic_gets_other_pictures_with_another_seed(tmp_path: Path) -> None:
     def pictures(seed: int) -> set[str]:
         place = Place(tmp_path, seed, Quiet())

@@ -27,6 +27,7 @@ def losses(out: Path) -> list[dict[str, float | str]]:
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("ignore:stage .* empty:ucds.errors.UcdsWarning")
 def test_two_processes_equal_one(tmp_path: Path) -> None:

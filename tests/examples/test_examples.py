@@ -16,7 +16,13 @@ FOREIGN = {"verify_receipts", "onnx_model"}  # use nothing of this package; see 
 
 
 @pytest.mark.parametrize(
-    ("name", "at_least"), [("embeddings", 55.0), ("own_network", 60.0), ("table", 80.0), ("text", 95.0)]
+    ("name", "at_least"),
+    [
+        pytest.param("embeddings", 55.0, marks=pytest.mark.slow),
+        pytest.param("own_network", 60.0, marks=pytest.mark.slow),
+        ("table", 80.0),
+        pytest.param("text", 95.0, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_example(

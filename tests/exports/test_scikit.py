@@ -50,6 +50,7 @@ def test_it_takes_the_embeddings_of_the_exported_encoder(make_model: MakeModel) 
     np.testing.assert_allclose(found, model.predict_proba(pixels), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_file_is_opened_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model(identity_backbone(6))
     vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)

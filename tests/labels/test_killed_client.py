@@ -65,7 +65,7 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
     assert len(_received(journal_path(out))) == len(service.charged) < IMAGES
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_clients_lose_nothing_and_pay_nothing_twice(
     kills: int, service: FakeService, make_images: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def check(place: str | Path, replicas: int, samples: int, each: int, budget: int
     assert verdict.faults == ()
 
 
+@pytest.mark.slow
 def test_sqlite_with_two_replicas(tmp_path: Path) -> None:
     check(tmp_path, replicas=2, samples=1500, each=5, budget=500)
 

@@ -211,6 +211,7 @@ def assault(service: Service, pid: int, count: int) -> None:
     assert grown < 100
 
 
+@pytest.mark.slow
 def test_hundreds_of_malformed_requests(ledger: Ledger) -> None:
     key = ledger.add_key("hostile", 10**6)
     limits = Limits(

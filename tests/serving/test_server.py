@@ -90,6 +90,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
+@pytest.mark.slow
 def test_tls(tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
     run = make_run(tmp_path / "run")

@@ -103,7 +103,7 @@ def assert_same_run(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(kept[name], again[name])
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
 def test_killed_and_resumed_equals_uninterrupted(side: str, embeddings: Path, tmp_path: Path) -> None:
     assert not is_killed(side, embeddings, tmp_path / "whole")
     for changes in (20, 41):

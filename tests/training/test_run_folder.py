@@ -120,7 +120,6 @@ def test_a_damaged_description_is_refused_in_words(tmp_path: Path, content: byte
 HOLD = """
 import sys
 from pathlib import Path
-from ucds.training.run import RunOptions, open_run
 from ucds.training.run_folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.open({}, resume=False)
