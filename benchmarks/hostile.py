@@ -2,10 +2,11 @@
 
 For each attack, a service (`ucds serve`, SQLite ledger) runs as a process of its own on loopback, with a
 light model, so that decoding, which is attacked, counts in full. One key asks honestly, one image a request,
-at first alone; then another key attacks, and the honest one goes on. Meanwhile `/healthz` is asked each 50 ms
-on a new connection, and the memory of the service with its decoding processes is read. At the end of the
-attack, while hostile work is under way, SIGTERM is sent. With --package DIR, the service of another checkout
-is measured; --part names the part of the record that is rewritten.
+at first alone; then another key attacks, and the honest one goes on. Meanwhile one process asks for
+`/healthz` each 50 ms on a new connection, and another one reads the memory of the service with its decoding
+processes, once a second only, because each reading holds up the service. At the end of the attack, while
+hostile work is under way, SIGTERM is sent. With --package DIR, the service of another checkout is measured;
+--part names the part of the record that is rewritten.
 
     python benchmarks/hostile.py [--seconds S] [--package DIR] [--part before|after] [--only WORD,..]
                                  [--out FILE]
@@ -32,6 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,13 +93,13 @@ def measure(attack: str, data: bytes | None, seconds: float, package: Path) -> F
             ask(serving.fresh(images, serials))
             _honest(url, honest, images, serials, seconds, figures.alone, figures)
             figures.failures = 0
-            over = threading.Event()
-            watcher = threading.Thread(target=_watch, args=(url, process.pid, over, figures), daemon=True)
             with _attacker(url, hostile, data, attack) as statuses:
-                watcher.start()
-                time.sleep(1)
-                _honest(url, honest, images, serials, seconds, figures.attacked, figures)
-                over.set()
+                with (
+                    _beside(_ask_health, url) as figures.health,
+                    _beside(_read_memory, process.pid) as figures.memory,
+                ):
+                    time.sleep(1)
+                    _honest(url, honest, images, serials, seconds, figures.attacked, figures)
                 begun = time.monotonic()
                 process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -200,21 +202,47 @@ def _hold_connection(url: str, key: str) -> None:
         time.sleep(0.2)
 
 
-def _watch(url: str, pid: int, over: threading.Event, figures: Figures) -> None:
-    """Ask for the service's health, and read its memory with that of its children."""
-    while not over.is_set():
+@contextlib.contextmanager
+def _beside(work: Callable[..., list[float]], *arguments: object) -> Iterator[list[float]]:
+    """Measure in a process of its own while the block runs; the list has the values afterwards."""
+    fork = multiprocessing.get_context("fork")
+    over, (receiving, sending) = fork.Event(), fork.Pipe(duplex=False)
+
+    def send() -> None:
+        sending.send(work(*arguments, over))
+
+    process, found = fork.Process(target=send, daemon=True), list[float]()
+    process.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        found += receiving.recv()
+        process.join()
+
+
+def _ask_health(url: str, over: Event) -> list[float]:
+    """Ask for the service's health until the event: seconds of each answer, infinite where there was none."""
+    times = []
+    while not over.wait(0.05):
         begun = time.monotonic()
         try:
-            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
             connection.request("GET", "/healthz")
             good = connection.getresponse().status == 200
             connection.close()
         except (OSError, http.client.HTTPException):
             good = False
-        if not over.is_set():
-            figures.health.append(time.monotonic() - begun if good else float("inf"))
-            figures.memory.append(_memory(pid))
-        over.wait(0.05)
+        times.append(time.monotonic() - begun if good else float("inf"))
+    return times
+
+
+def _read_memory(pid: int, over: Event) -> list[float]:
+    """Read the memory of a process and its children, in MiB, once a second until the event."""
+    found = []
+    while not over.wait(1):
+        found.append(_memory(pid))
+    return found
 
 
 def _memory(pid: int) -> float:
@@ -295,7 +323,9 @@ def write(out: Path, part: str, row: str, seconds: float) -> None:
         "# The label service under hostile clients",
         "",
         "Made by `python benchmarks/hostile.py`; not edited by hand. Times are in seconds; memory is the "
-        "largest sum of the service and its decoding processes.",
+        "largest sum of the service and its decoding processes, read once a second. The honest client, the "
+        "attacker, the one who asks for `/healthz` and the one who reads the memory are processes of their "
+        "own.",
         "",
         f"One key asks for one image after the other for {seconds:g} s alone, then {seconds:g} s under "
         f"attack. {SENDERS} senders of another key send the file again and again, never waiting as they are "

@@ -40,10 +40,6 @@ class GentleTransport:
         """Return whether the connection is closed, or only throws away what arrives."""
         return self._lingers or self._transport.is_closing()
 
-    def is_gone(self) -> bool:
-        """Return whether the connection is closed."""
-        return self._transport.is_closing()
-
     def close(self) -> None:
         """Close the connection once the client has read the answer, or has had time to."""
         if self.is_closing():

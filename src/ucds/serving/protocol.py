@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import time
-from collections import Counter
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ucds.serving.closing import GentleTransport
+from ucds.serving.places import Places
 from ucds.serving.problems import Refusal
 
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
@@ -67,20 +66,15 @@ class _Connection(h11.Connection):
 class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with bounds on the number of connections and on the time that each may be silent.
 
-    Where there are too many connections, a new one is not refused, but the one that is idle for longest is
-    closed: so a client that opens as many as it can shuts out nobody, and the service can always be watched.
-
     Attributes:
-        max_connections: open connections.
-        max_address_connections: open connections of one address.
+        places: places for the connections of all instances.
         header_seconds: time from the opening of a connection, or from the first byte of a further request,
             until the headers are complete.
         linger_seconds: time for a client that is still sending to notice that it was refused.
         linger_bytes: bytes that it may still send on a connection that is to be closed.
     """
 
-    max_connections = 512
-    max_address_connections = 256
+    places: Places[PatientProtocol]
     header_seconds = 10.0
     linger_seconds = 5.0
     linger_bytes = 64 * 2**20
@@ -88,13 +82,7 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = self._heads = _Connection(self.config.h11_max_incomplete_event_size or 16 * 1024)
-        self.idle_since = time.monotonic()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    @property
-    def address(self) -> str:
-        """Address of the client."""
-        return self.client[0] if self.client else ""
 
     @property
     def idle(self) -> bool:
@@ -108,11 +96,15 @@ class PatientProtocol(H11Protocol):
         )
         super().connection_made(self.gentle)  # type: ignore[arg-type]
         self._expect_headers()
-        self._make_room()
+        crowded = self.places.enter(self, self.client[0] if self.client else "")
+        if crowded is not None:
+            crowded.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Start to wait for headers at the first byte of a request; stop when they are complete."""
         super().data_received(data)
+        if not self.idle:
+            self.places.work(self)
         if self.conn.their_state is not h11.IDLE:
             self._stop_timers("headers")
         elif self.conn.trailing_data[0]:
@@ -121,14 +113,17 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all waiting."""
         self._stop_timers()
+        self.places.leave(self)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         """Receive the rest of a body that was refused, for a short time only."""
         unread = self.conn.their_state is h11.SEND_BODY
         self._stop_timers()
-        self.idle_since = time.monotonic()
-        super().on_response_complete()
+        self.places.rest(self)
+        super().on_response_complete()  # it may begin with the next request
+        if not self.idle:
+            self.places.work(self)
         if unread and not self.transport.is_closing():
             self._timers["body"] = self.loop.call_later(self.linger_seconds, self._give_up_body)
 
@@ -151,22 +146,6 @@ class PatientProtocol(H11Protocol):
         if self.conn.our_state is h11.ERROR:  # a broken request during an answer, which is lost
             return False
         return self._heads.refused is not None or self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
-
-    def _make_room(self) -> None:
-        everyone = [
-            other
-            for other in self.connections
-            if isinstance(other, PatientProtocol) and not other.gentle.is_gone()
-        ]
-        count = Counter(other.address for other in everyone)
-        if count[self.address] > self.max_address_connections:
-            crowd = self.address
-        elif len(everyone) > self.max_connections:
-            crowd = count.most_common(1)[0][0]
-        else:
-            return
-        idle = [other for other in everyone if other.address == crowd and other.idle and other is not self]
-        min(idle, key=lambda other: other.idle_since, default=self).transport.abort()
 
     def _expect_headers(self) -> None:
         if "headers" not in self._timers:

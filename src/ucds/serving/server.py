@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,8 +20,13 @@ from fastapi import FastAPI
 
 from ucds.errors import InputError
 from ucds.serving.ledger import Ledger
+from ucds.serving.places import Places
 from ucds.serving.protocol import PatientProtocol
 from ucds.serving.settings import Limits
+
+# asyncio accepts as many connections as uvicorn's `backlog` in one turn of its loop, during which nobody is
+# answered: few are accepted in a turn, and the others wait in the system's queue.
+_ACCEPTED_AT_ONCE, _BACKLOG = 8, 2048
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ def run_server(
     try:
         with nullcontext(bound) if bound is not None else address.bind() as listening:
             server = _Server(_config(app, address, limits), lambda: ready(address.url(listening)), stop)
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _collecting_only_what_is_new():
                 # Libraries report every damaged file and form: a client could fill the log with that.
                 for name in ("PIL", "python_multipart"):
                     logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -139,6 +145,21 @@ def run_server(
                 server.run(sockets=[listening])
     finally:
         app.state.answering.close()
+
+
+@contextmanager
+def _collecting_only_what_is_new() -> Iterator[None]:
+    """Keep the collector of garbage from all that is there already: with torch, that takes it half a second.
+
+    Connections are garbage that it must collect. Many of them, and it begins again and again, and stops
+    every thread meanwhile.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class _Server(uvicorn.Server):
@@ -152,6 +173,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)
         if self.started:
             self._ready()
 
@@ -168,8 +191,9 @@ class _Server(uvicorn.Server):
 def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
     class Protocol(PatientProtocol):
         header_seconds = limits.header_seconds
-        max_connections = limits.max_connections
-        max_address_connections = limits.for_one(limits.max_connections, limits.max_requests + 1)
+        places = Places(
+            limits.max_connections, limits.for_one(limits.max_connections, limits.max_requests + 1)
+        )
         linger_bytes = limits.max_request_bytes
 
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -181,6 +205,7 @@ def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        backlog=_ACCEPTED_AT_ONCE,
         proxy_headers=False,
         h11_max_incomplete_event_size=limits.max_header_bytes,
         timeout_keep_alive=max(1, int(limits.keep_alive_seconds)),
