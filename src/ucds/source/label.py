@@ -43,9 +43,9 @@ def label(
         require_writable(Path(out))
     model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
-    hard, _ = model.decide(data, recentred=True)
-    samples, name = data.samples, model.stored.card.name
-    labels = ClusterLabels(samples.ids, hard, model.n_clusters, name, marks_of(samples.keys))
+    samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)
+    # No name for the clusters and their confidences: of a million samples they would be held until the end.
+    labels = ClusterLabels(samples.ids, model.decide(data, recentred=True)[0], model.n_clusters, name, marks)
     if out is not None:
         labels.save(out)
     return labels
