@@ -15,8 +15,9 @@ import typer
 
 from ucds.cli import audit, bulk, exports, ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.app import app
-from ucds.cli.options import is_first_process, say
+from ucds.cli.options import say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
+from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning
@@ -33,7 +34,7 @@ def main() -> None:
     try:
         _run()
     except SystemExit as end:
-        if end.code and not is_first_process():
+        if end.code and started_by_torchrun() is None and not is_first_process():
             _outlive(os.getppid())
         raise
 
@@ -108,10 +109,10 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
         file.write(f"{' '.join(sys.argv)}\n\n")
         traceback.print_exception(error, file=file)
     what = f"{type(error).__name__}: {one_line(error)}"
-    say(f"error: a fault of ucds, please report it with the file {path} ({what})")
+    say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
     sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:
-    say(f"error: {' '.join(message.split())}")
+    say(f"error: {' '.join(message.split())}", on_each_machine=True)
     sys.exit(2)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -19,6 +18,7 @@ import typer
 
 from ucds.choices import Accelerator, Engine, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
+from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
 if TYPE_CHECKING:
@@ -103,7 +103,13 @@ class TrainingGroup(EncoderGroup):
     ] = None
     seed: SeedOption = 0
     resume: Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")] = False
-    devices: Annotated[int, typer.Option(min=1, help="Processes, one a device; they share every batch.")] = 1
+    devices: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Processes, one a device; they share every batch. Not with torchrun.",
+        ),
+    ] = 1
     precision: PrecisionOption = "32-true"
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds of work that a crash may cost.")
@@ -293,9 +299,14 @@ def report_entry(page: Path | None) -> dict[str, str]:
     return {} if page is None else {"report": str(page)}
 
 
-def say(message: str) -> None:
-    """Print a message on standard error, without control characters; only the first process prints."""
-    if is_first_process():
+def say(message: str, *, on_each_machine: bool = False) -> None:
+    """Print a message on standard error, without control characters.
+
+    Args:
+        message: text to print.
+        on_each_machine: whether the first process of each machine prints it, not only the first of the run.
+    """
+    if is_first_on_machine() if on_each_machine else is_first_process():
         print(printable(message), file=sys.stderr, flush=True)
 
 
@@ -303,8 +314,3 @@ def say_warning(message: str) -> None:
     """Print a message only if it is a warning."""
     if message.startswith("warning:"):
         say(message)
-
-
-def is_first_process() -> bool:
-    """Return whether this is the first, or the only, process of a run: the one that speaks to the user."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"

@@ -13,6 +13,7 @@ from ucds.choices import PredictionFormat, Sorting
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
+from ucds.training.processes import is_first_process
 from ucds.training.progress import Reporter, end_bar
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _write_report(
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
-    if not options.is_first_process():
+    if not is_first_process():
         return None
     from ucds.reports.page.report import report
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from ucds.training.processes import is_first_process
+
 STARTING, WORKING = "starting", "working"
 """Titles of the time in which the length of the work is not known."""
 
@@ -203,7 +205,7 @@ def terminal_reporter(*, command: bool = False) -> Reporter:
     Args:
         command: whether the terminal belongs to the reporter, see :class:`Bar`.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first_process():
         return Quiet()
     able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return Bar(command=command) if able else Lines()

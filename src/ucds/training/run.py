@@ -35,7 +35,8 @@ class RunOptions:
         seed: seed of every random choice; equal seeds give equal models.
         resume: whether to continue the unfinished run in the folder.
         accelerator: device to compute on.
-        devices: number of processes, one a device, which share every batch.
+        devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
+            the processes, on one machine or several.
         precision: precision of forward passes; the transport stays in fp32 or better.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
     """
@@ -190,12 +191,23 @@ def open_run(
             raise refusal
         with closing(Session(runtime, settings)) as session:
             try:
-                with _stopping_on_signals(runtime):
+                with _stopping_on_signals(runtime), _needing_others(runtime):
                     yield session
             except UserError:
                 session.close()
                 folder.abandon()
                 raise
+
+
+@contextmanager
+def _needing_others(runtime: Runtime) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not runtime.has_lost_others(error):
+            raise
+        detail = "a process of the run has ended; look at its messages, and go on with --resume"
+        raise UserError(detail) from error
 
 
 @contextmanager

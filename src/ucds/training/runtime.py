@@ -10,12 +10,14 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
+from torch.distributed import DistError
 from torch.optim import Optimizer
 
 from ucds.choices import Accelerator, Precision
-from ucds.errors import Interrupted
+from ucds.errors import InputError, Interrupted
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.devices import check_devices
+from ucds.training.processes import Processes, started_by_torchrun
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
 
@@ -27,7 +29,8 @@ class Runtime:
 
     Args:
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        devices: number of processes, one a device.
+        devices: number of processes, one a device. Where torchrun has started the processes, their number is
+            known, and 1 stands for it.
         precision: ``"32-true"`` or ``"bf16-mixed"``; the transport stays in fp32 in both.
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
@@ -35,7 +38,8 @@ class Runtime:
         checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Raises:
-        InputError: the machine has no such accelerator, or fewer devices.
+        InputError: the machine has no such accelerator, or fewer devices; or torchrun has started another
+            number of processes.
     """
 
     def __init__(
@@ -49,13 +53,23 @@ class Runtime:
         reporter: Reporter | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> None:
-        check_devices(accelerator, devices)
+        started = started_by_torchrun() or Processes(devices, 1)
+        if devices not in (1, started.on_machine):
+            raise InputError(
+                f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
+                "leave the option out"
+            )
+        check_devices(accelerator, started.on_machine)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
         # between the two forward passes of a step.
-        strategy: Any = DDPStrategy(broadcast_buffers=False) if devices > 1 else "auto"
+        strategy: Any = "auto" if started == Processes(1, 1) else DDPStrategy(broadcast_buffers=False)
         self._fabric = Fabric(
-            accelerator=accelerator, devices=devices, precision=precision, strategy=strategy
+            accelerator=accelerator,
+            devices=started.on_machine,
+            num_nodes=started.machines,
+            precision=precision,
+            strategy=strategy,
         )
         self.seed = seed
         self.folder = folder
@@ -136,6 +150,11 @@ class Runtime:
         """Send the value of the first process to all others, and return it."""
         given: T = self._fabric.broadcast(value)
         return given
+
+    def has_lost_others(self, error: RuntimeError) -> bool:
+        """Return whether an error says that another process of the run has ended."""
+        # NCCL raises an error class of its own; gloo's errors are told by the place that they name.
+        return self.processes > 1 and (isinstance(error, DistError) or "gloo" in str(error).lower())
 
     def wait_for_all(self) -> None:
         """Wait until every process has called this."""
