@@ -2,11 +2,12 @@
 
 For each attack, a service (`ucds serve`, SQLite ledger) runs as a process of its own on loopback, with a
 light model, so that decoding, which is attacked, counts in full. One key asks honestly, one image a request,
-at first alone; then another key attacks, and the honest one goes on. Meanwhile one process asks for
-`/healthz` each 50 ms on a new connection, and another one reads the memory of the service with its decoding
-processes, once a second only, because each reading holds up the service. At the end of the attack, while
-hostile work is under way, SIGTERM is sent. With --package DIR, the service of another checkout is measured;
---part names the part of the record that is rewritten.
+at first alone; then another key attacks, and the honest one goes on. Meanwhile two processes ask for
+`/healthz` each 50 ms on a new connection, at the service's address and at its port for health alone
+(`--health-port`), and another one reads the memory of the service with its decoding processes, once a second
+only, because each reading holds up the service. At the end of the attack, while hostile work is under way,
+SIGTERM is sent. With --package DIR, the service of another checkout is measured; --part names the part of
+the record that is rewritten.
 
     python benchmarks/hostile.py [--seconds S] [--package DIR] [--part before|after] [--only WORD,..]
                                  [--out FILE]
@@ -76,6 +77,7 @@ class Figures:
     attacked: list[float] = field(default_factory=list)
     failures: int = 0
     health: list[float] = field(default_factory=list)
+    health_apart: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     hostile_statuses: set[int] = field(default_factory=set)
     stop: float = float("nan")
@@ -87,7 +89,7 @@ def measure(attack: str, data: bytes | None, seconds: float, package: Path) -> F
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         honest, hostile = _python(package, _PREPARE, str(run)).split()
-        with _service(run, package) as (process, url):
+        with _service(run, package) as (process, url, health):
             serials = itertools.count()
             ask = serving.Connection(url, honest).ask
             ask(serving.fresh(images, serials))
@@ -96,6 +98,7 @@ def measure(attack: str, data: bytes | None, seconds: float, package: Path) -> F
             with _attacker(url, hostile, data, attack) as statuses:
                 with (
                     _beside(_ask_health, url) as figures.health,
+                    _beside(_ask_health, health) as figures.health_apart,
                     _beside(_read_memory, process.pid) as figures.memory,
                 ):
                     time.sleep(1)
@@ -271,37 +274,48 @@ def _python(package: Path, program: str, *arguments: str) -> str:
 
 
 @contextlib.contextmanager
-def _service(run: Path, package: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def _service(run: Path, package: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Start the service: its process, its address, and that for health, the same in revisions without one."""
+    apart = "health_port" in (package / "src" / "ucds" / "cli" / "serving.py").read_text()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
+    command += ["--health-port", str(port)] if apart else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment(package))
     try:
         assert process.stdout is not None
-        yield process, process.stdout.readline().removeprefix("listening on ").strip()
+        url = process.stdout.readline().removeprefix("listening on ").strip()
+        yield process, url, f"http://127.0.0.1:{port}" if apart else url
     finally:
         process.kill()
         process.wait()
+
+
+def _slowest(times: list[float]) -> str:
+    """The longest of some times in words, and how many of them were infinite."""
+    lost = sum(value == float("inf") for value in times)
+    answered = [value for value in times if value != float("inf")] or [float("nan")]
+    return f"{max(answered):.2f}" + (f", {lost} of {len(times)} refused" if lost else "")
 
 
 def row(figures: Figures) -> str:
     """One line of the record."""
     before, after = (float(np.quantile(times, 0.99)) for times in (figures.alone, figures.attacked))
     stop = f"{figures.stop:.1f}" if figures.stop == figures.stop else f"over {LONGEST_END}"
-    lost = sum(value == float("inf") for value in figures.health)
-    answered = [value for value in figures.health if value != float("inf")] or [float("nan")]
-    health = f"{max(answered):.2f}" + (f", {lost} of {len(figures.health)} refused" if lost else "")
+    health, apart = _slowest(figures.health), _slowest(figures.health_apart)
     statuses = ", ".join(map(str, sorted(figures.hostile_statuses))) or "-"
     return (
         f"| {figures.attack} | {statistics.median(figures.alone):.2f} | {before:.2f} "
         f"| {statistics.median(figures.attacked):.2f} | {after:.2f} | {after / before:.1f} "
-        f"| {figures.failures} of {len(figures.attacked)} | {health} "
+        f"| {figures.failures} of {len(figures.attacked)} | {health} | {apart} "
         f"| {max(figures.memory, default=float('nan')):.0f} | {stop} | {statuses} |"
     )
 
 
 HEAD = [
     "| attack | alone, median | alone, p99 | attacked, median | attacked, p99 | ratio of p99 | failed "
-    "| slowest `/healthz` | memory, MiB | end after SIGTERM | hostile statuses |",
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    "| slowest `/healthz` | on its own port | memory, MiB | end after SIGTERM | hostile statuses |",
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
 ]
 
 
@@ -324,7 +338,7 @@ def write(out: Path, part: str, row: str, seconds: float) -> None:
         "",
         "Made by `python benchmarks/hostile.py`; not edited by hand. Times are in seconds; memory is the "
         "largest sum of the service and its decoding processes, read once a second. The honest client, the "
-        "attacker, the one who asks for `/healthz` and the one who reads the memory are processes of their "
+        "attacker, the two who ask for `/healthz` and the one who reads the memory are processes of their "
         "own.",
         "",
         f"One key asks for one image after the other for {seconds:g} s alone, then {seconds:g} s under "

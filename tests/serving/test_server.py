@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -72,11 +73,18 @@ def test_what_is_loopback(host: str, loopback: bool) -> None:
 
 def test_a_port_that_is_taken_and_a_host_that_is_not(tmp_path: Path) -> None:
     with Address("127.0.0.1", 0).bind() as bound:
-        bound.listen()
-        with pytest.raises(UserError, match="cannot listen"):
-            Address("127.0.0.1", bound.getsockname()[1]).bind()
+        bound.main.listen()
+        taken = bound.main.getsockname()[1]
+        for refused in (Address("127.0.0.1", taken), Address("127.0.0.1", 0, health_port=taken)):
+            with pytest.raises(UserError, match="cannot listen"):
+                refused.bind()
     with pytest.raises(UserError, match="no address"):
         Address("no such host.invalid", 0).bind()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -101,6 +109,22 @@ def test_tls(tmp_path: Path) -> None:
         assert answer.status_code == 200
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/healthz")  # nobody vouches for it
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_port_for_health_alone(tmp_path: Path, workers: int) -> None:
+    chain, key = certificate(tmp_path)
+    run, port = make_run(tmp_path / "run"), free_port()
+    options = ("--tls-cert", str(chain), "--tls-key", str(key), "--allow-host", "labels.example.org")
+    more = ("--open", "--health-port", str(port), "--workers", str(workers))
+    with serving_process(run, *options, *more) as (process, _), httpx.Client() as client:
+        statuses = {
+            path: client.get(f"http://127.0.0.1:{port}{path}").status_code
+            for path in ("/healthz", "/readyz", "/v1/info", "/metrics")
+        }
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert statuses == {"/healthz": 200, "/readyz": 200, "/v1/info": 404, "/metrics": 404}
 
 
 def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,6 +20,7 @@ from serving_kit import (
     FakeLabeller,
     Service,
     files,
+    in_thread,
     make_run,
     picture,
     running,
@@ -28,7 +30,9 @@ from serving_kit import (
 from test_hostile import connect, head
 
 from ucds.backbones import build_backbone
+from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
+from ucds.serving.server import Address, run_server
 from ucds.serving.settings import Limits
 
 
@@ -170,6 +174,26 @@ def test_idle_connections_make_room_for_new_ones() -> None:
 
 
 @pytest.mark.slow
+def test_health_has_connections_of_its_own() -> None:
+    limits = Limits(max_connections=12, max_requests=4, header_seconds=30)
+    address = Address(port=0, health_port=0)
+    app = create_app(FakeLabeller(), limits=limits)
+    with address.bind() as bound, ExitStack() as stack:
+        assert bound.health is not None
+        watched = f"http://127.0.0.1:{bound.health.getsockname()[1]}/healthz"
+        serve = partial(run_server, app, address, limits, bound=bound)
+        url = stack.enter_context(in_thread(serve))
+        service = Service(url, app, None, None)
+        with httpx.Client() as watching:
+            assert watching.get(watched).status_code == 200
+            connection = watching.get(watched).extensions["network_stream"].get_extra_info("client_addr")
+            for _ in range(30):  # of the same address
+                stack.enter_context(connect(service))
+            assert httpx.get(f"{url}/healthz", timeout=10).status_code == 200
+            again = watching.get(watched).extensions["network_stream"].get_extra_info("client_addr")
+    assert again == connection  # which was not closed for others
+
+
 def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path, slow: bytes) -> None:
     run = make_run(tmp_path / "run", build_backbone("ucds/oriented_edges", weights="none"))
     options = ("--open", "--decode-seconds", "600", "--stop-seconds", "1", "--waste-seconds", "1000")

@@ -24,6 +24,16 @@ def serve_command(
     tls_key: Annotated[
         Path | None, typer.Option(help="Private key of the certificate, PEM.", show_default=False)
     ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            envvar="UCDS_HEALTH_PORT",
+            help="Port on the same host for /healthz and /readyz alone, without TLS.",
+            show_default="none",
+        ),
+    ] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -158,7 +168,7 @@ def serve_command(
     )
     serve(
         run,
-        Address(host, port, tls_cert, tls_key),
+        Address(host, port, tls_cert, tls_key, health_port),
         ledger=ledger,
         signing_key=signing_key,
         checkpoints=checkpoints,

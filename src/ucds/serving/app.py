@@ -16,6 +16,7 @@ from ucds.serving.accounts import AccountsOptions
 from ucds.serving.answering import MULTIPART, Answering, render_answer
 from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.front import FrontDoor
+from ucds.serving.health import ALIVE, READY
 from ucds.serving.labeller import Labeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
@@ -146,13 +147,13 @@ def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> No
     @get("/healthz", responses=problem_schemas(*_ALWAYS), summary="Whether the process lives")
     async def healthz() -> str:
         """Always `ok`; it says nothing of the model or the ledger."""
-        return "ok\n"
+        return ALIVE
 
     @get("/readyz", responses=problem_schemas(*_ALWAYS, 503), summary="Whether it can answer now")
     async def readyz() -> str:
         """`ready` when the model runs and the ledger takes a write."""
         await answering.check_ready()
-        return "ready\n"
+        return READY
 
     @get("/metrics", responses=problem_schemas(*_ALWAYS, 403), summary="Figures for Prometheus")
     async def metrics(request: Request) -> Response:

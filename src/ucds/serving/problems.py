@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from ucds.labels.wire import PROBLEM_TYPE, InvalidSample, Problem
@@ -81,7 +82,7 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
         return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=self.headers)
 
 
-def install_handlers(app: FastAPI) -> None:
+def install_handlers(app: Starlette) -> None:
     """Make an application answer every refusal with a problem document; `FrontDoor` answers faults."""
     for kind in (Refusal, HTTPException):
         app.add_exception_handler(kind, _answer_refusal)

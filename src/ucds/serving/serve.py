@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,7 +17,7 @@ from ucds.serving.front import LOOPBACK_HOSTS, writing_access_log
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
-from ucds.serving.server import Address, describe_exposure, run_server
+from ucds.serving.server import Address, Sockets, describe_exposure, run_server
 from ucds.serving.settings import Limits, NearCopies
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.serving.workers import Workers
@@ -147,16 +146,16 @@ class ServiceOptions:
 
 def answer(
     options: ServiceOptions,
-    bound: socket.socket,
+    bound: Sockets,
     ready: Callable[[str], None],
     stop: threading.Event,
     rates: int,
 ) -> None:
-    """Answer on a socket that another process opened, as one of several workers.
+    """Answer on sockets that another process opened, as one of several workers.
 
     Args:
         options: options of the service.
-        bound: socket to answer on.
+        bound: sockets to answer on.
         ready: called once clients can connect.
         stop: event that ends the process.
         rates: open file in which the workers share the rates of the keys, by its number.
@@ -188,7 +187,7 @@ def _run(
     labeller: ModelLabeller,
     opened: tuple[Ledger, Signer] | None,
     writer: CheckpointWriter | None,
-    bound: socket.socket,
+    bound: Sockets,
     ready: Callable[[str], None],
     stop: threading.Event | None,
     rates: int | None = None,
@@ -215,7 +214,7 @@ def _run_workers(
     count: int,
     book: Ledger | None,
     writer: CheckpointWriter | None,
-    bound: socket.socket,
+    bound: Sockets,
     ready: Callable[[str], None],
     stop: threading.Event | None,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import signal
@@ -17,8 +18,11 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from ucds.errors import InputError
+from ucds.serving.answering import Answering
+from ucds.serving.health import create_health_app
 from ucds.serving.ledger import Ledger
 from ucds.serving.places import Places
 from ucds.serving.protocol import PatientProtocol
@@ -38,6 +42,7 @@ class Address:
         port: port; 0 takes a free one.
         certificate: PEM file for TLS; without one the traffic is not encrypted.
         private_key: PEM file of the certificate's key.
+        health_port: port on which nothing but ``/healthz`` and ``/readyz`` is answered, without TLS.
 
     Raises:
         InputError: only one of the two files is given, or a file does not exist.
@@ -47,6 +52,7 @@ class Address:
     port: int = 8000
     certificate: Path | None = None
     private_key: Path | None = None
+    health_port: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse half of a pair, and files that are not there."""
@@ -71,29 +77,61 @@ class Address:
             raise InputError(f"there is no address {self.host!r}: {reason}") from None
         return {str(entry[4][0]).partition("%")[0] for entry in found}
 
-    def bind(self) -> socket.socket:
-        """Open a socket at this address.
+    def bind(self) -> Sockets:
+        """Open the sockets of this address.
 
         Raises:
-            InputError: the address or the port is not available.
+            InputError: the address or a port is not available.
         """
+        main = self._bind(self.port)
+        try:
+            return Sockets(main, None if self.health_port is None else self._bind(self.health_port))
+        except InputError:
+            main.close()
+            raise
+
+    def _bind(self, port: int) -> socket.socket:
         number = sorted(self._numbers())[0]
         family = socket.AF_INET6 if ":" in number else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((number, self.port))
+            bound.bind((number, port))
         except (OSError, OverflowError) as error:
             bound.close()
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot listen on {self.host} port {self.port}: {reason}") from None
+            raise InputError(f"cannot listen on {self.host} port {port}: {reason}") from None
         return bound
 
-    def url(self, bound: socket.socket) -> str:
-        """Return the URL of a bound socket."""
+    def url(self, bound: Sockets) -> str:
+        """Return the URL of the service at sockets of this address."""
         scheme = "https" if self.certificate else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{bound.getsockname()[1]}"
+        return f"{scheme}://{host}:{bound.main.getsockname()[1]}"
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """The sockets that a service answers on, in one process or in several.
+
+    Attributes:
+        main: socket for all that is asked.
+        health: socket for ``/healthz`` and ``/readyz`` alone; ``None`` without such a port.
+    """
+
+    main: socket.socket
+    health: socket.socket | None = None
+
+    def __enter__(self) -> Sockets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.all():
+            one.close()
+
+    def all(self) -> list[socket.socket]:
+        """Return the sockets in the order of the attributes."""
+        return [self.main, *([] if self.health is None else [self.health])]
 
 
 def describe_exposure(address: Address, ledger: Ledger | None) -> list[str]:
@@ -119,7 +157,7 @@ def run_server(
     limits: Limits,
     ready: Callable[[str], None] = lambda url: None,
     stop: threading.Event | None = None,
-    bound: socket.socket | None = None,
+    bound: Sockets | None = None,
 ) -> None:
     """Answer until SIGTERM, SIGINT or the event; then finish what was accepted, and close the application.
 
@@ -129,20 +167,24 @@ def run_server(
         limits: limits of connections and time.
         ready: receives the service's URL once clients can connect.
         stop: event that ends the service, set by another thread.
-        bound: socket to answer on; one at the address is opened and closed if ``None``.
+        bound: sockets to answer on; those of the address are opened and closed if ``None``.
 
     Raises:
         InputError: the port or the certificate cannot be used.
     """
     try:
         with nullcontext(bound) if bound is not None else address.bind() as listening:
-            server = _Server(_config(app, address, limits), lambda: ready(address.url(listening)), stop)
+            config, health = _config(app, limits, address), None
+            if listening.health is not None:
+                answering: Answering = app.state.answering
+                health = _Lane(listening.health, _config(create_health_app(answering.check_ready), limits))
+            server = _Server(config, lambda: ready(address.url(listening)), stop, health)
             with warnings.catch_warnings(), _collecting_only_what_is_new():
                 # Libraries report every damaged file and form: a client could fill the log with that.
                 for name in ("PIL", "python_multipart"):
                     logging.getLogger(name).setLevel(logging.CRITICAL)
                 warnings.filterwarnings("ignore", module=r"PIL\.")
-                server.run(sockets=[listening])
+                server.run(sockets=[listening.main])
     finally:
         app.state.answering.close()
 
@@ -162,21 +204,45 @@ def _collecting_only_what_is_new() -> Iterator[None]:
         gc.unfreeze()
 
 
+@dataclass(frozen=True)
+class _Lane:
+    """A socket with connections and an application of its own."""
+
+    listening: socket.socket
+    config: uvicorn.Config
+
+
 class _Server(uvicorn.Server):
-    """Calls a function when it is ready, and stops at an event as at a signal."""
+    """Answers on a socket for health too, says when it is ready, and stops at an event as at a signal."""
 
     def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], stop: threading.Event | None
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[], None],
+        stop: threading.Event | None,
+        health: _Lane | None,
     ) -> None:
         super().__init__(config)
-        self._ready, self._stop = ready, stop
+        self._ready, self._stop, self._health = ready, stop, health
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_BACKLOG)
+        if self._health is not None:
+            await self._answer_health(self._health)
         if self.started:
             self._ready()
+
+    async def _answer_health(self, lane: _Lane) -> None:
+        def make_protocol() -> PatientProtocol:
+            protocol: type[PatientProtocol] = lane.config.http_protocol_class  # type: ignore[assignment]
+            return protocol(config=lane.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        self.servers.append(
+            await loop.create_server(make_protocol, sock=lane.listening, backlog=_ACCEPTED_AT_ONCE)
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn would raise the signal once more at the end, and the process would not end with status 0.
@@ -188,7 +254,9 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
+def _config(app: ASGIApp, limits: Limits, address: Address | None = None) -> uvicorn.Config:
+    """Build the settings of one socket, whose connections are bounded by themselves; TLS is the address's."""
+
     class Protocol(PatientProtocol):
         header_seconds = limits.header_seconds
         places = Places(
@@ -210,8 +278,8 @@ def _config(app: FastAPI, address: Address, limits: Limits) -> uvicorn.Config:
         h11_max_incomplete_event_size=limits.max_header_bytes,
         timeout_keep_alive=max(1, int(limits.keep_alive_seconds)),
         timeout_graceful_shutdown=max(1, int(limits.shutdown_seconds)),
-        ssl_certfile=address.certificate,
-        ssl_keyfile=None if address.private_key is None else str(address.private_key),
+        ssl_certfile=None if address is None else address.certificate,
+        ssl_keyfile=None if address is None or address.private_key is None else str(address.private_key),
     )
     try:
         config.load()

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from ucds.serving.serve import answer
+from ucds.serving.server import Sockets
 from ucds.serving.workers import READY, describe
 
 
@@ -16,9 +17,9 @@ def main() -> None:
     """Answer on the socket that was handed over, until SIGTERM, or until the first process is gone."""
     said, stop = int(sys.argv[1]), threading.Event()
     try:
-        options, number, rates = pickle.load(sys.stdin.buffer)
+        options, numbers, rates = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_watch, args=(stop,), daemon=True).start()
-        with socket.socket(fileno=number) as bound:
+        with Sockets(*(socket.socket(fileno=number) for number in numbers)) as bound:
             answer(options, bound, ready=lambda url: _say(said, READY), stop=stop, rates=rates)
     except Exception as error:
         _say(said, describe(error))

@@ -12,7 +12,6 @@ import os
 import pickle
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 from ucds.data.ahead import processors
 from ucds.errors import ServiceUnavailableError, UserError, one_line
+from ucds.serving.server import Sockets
 
 _START_SECONDS = 300.0  # a loaded machine may take long to load a model
 _TICK_SECONDS = 0.2
@@ -93,16 +93,17 @@ class Workers:
 
     Args:
         count: number of processes.
-        options: message to each worker, beside the socket; it can be pickled.
-        bound: socket to answer on.
+        options: message to each worker, beside the sockets; it can be pickled.
+        bound: sockets to answer on.
         shutdown_seconds: time for requests in work when the service is asked to stop.
     """
 
-    def __init__(self, count: int, options: Any, bound: socket.socket, shutdown_seconds: float) -> None:
+    def __init__(self, count: int, options: Any, bound: Sockets, shutdown_seconds: float) -> None:
         self._count, self._seconds = count, shutdown_seconds
         self._rates = tempfile.TemporaryFile(prefix="ucds-rates-")  # noqa: SIM115  (closed by `run`)
-        self._fds = (bound.fileno(), self._rates.fileno())
-        self._told = pickle.dumps((options, *self._fds))
+        numbers = [one.fileno() for one in bound.all()]
+        self._fds = (*numbers, self._rates.fileno())
+        self._told = pickle.dumps((options, numbers, self._rates.fileno()))
         self._workers: list[_Worker] = []
         self._failures, self._is_up = 0, False
 
