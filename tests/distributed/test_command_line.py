@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(2000)]
+LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over two minutes to start
 
 
 @pytest.fixture
@@ -34,23 +35,23 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = subprocess.Popen(command(vectors, out), stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONGEST
     while not (out / "checkpoint.pt").exists():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGTERM)  # to the first process alone, as a service manager would
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=LONGEST)
     assert process.returncode == 130, errors
     assert errors.count("stopped, with all work saved") == 1
 
     other = command(vectors, out, "--resume", "--seed", "1")
-    refused = subprocess.run(other, capture_output=True, text=True, timeout=120)
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=LONGEST)
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.count("error: ") == 1
     assert "its seed is 0, not 1" in refused.stderr
 
-    done = subprocess.run(command(vectors, out, "--resume"), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command(vectors, out, "--resume"), capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("source model written") == 1
     assert (out / "model.safetensors").exists()
