@@ -135,3 +135,27 @@ def test_the_chosen_of_two_consensuses_is_the_one_that_shares_name() -> None:
     shares = resample([TRUTH] * 8 + [cut] * 16, None, 0.0, TRUTH, K, rng()).shares
     np.testing.assert_array_equal(shares.argmax(1), TRUTH)
     assert shares.max(1).min() < 0.95
+
+
+def test_single_clusterings_say_more_than_their_consensuses() -> None:
+    """All consensuses of nine equal votes and three others are the nine; a quarter of the votes differs."""
+    other = np.where(np.arange(N) == 0, 1, TRUTH)
+    single = resample([TRUTH] * 9 + [other] * 3, None, 0.0, TRUTH, K, rng()).single
+    assert single[0, :2].tolist() == pytest.approx([0.75, 0.25])
+    np.testing.assert_allclose(single[1:], np.eye(K)[TRUTH[1:]], atol=1e-6)
+
+
+def test_finer_clusterings_do_not_count_and_labels_count_by_their_weight() -> None:
+    finer, moved = TRUTH + K * (np.arange(N) % 2), np.where(np.arange(N) == 0, 1, TRUTH)
+    parts = [TRUTH] * 4 + [finer] * 4
+    assert resample(parts, None, 0.0, TRUTH, K, rng()).single[0, 0] == pytest.approx(1)
+    single = resample(parts, memberships([moved]), 0.3, TRUTH, K, rng()).single
+    assert single[0, :2].tolist() == pytest.approx([0.7, 0.3])
+
+
+def test_a_cluster_without_counterpart_counts_for_all_clusters_alike() -> None:
+    joined = np.where(TRUTH == 1, 0, TRUTH)  # groups 0 and 1 are one, and only one of them finds it
+    single = resample([joined] * 4, None, 0.0, joined, K, rng()).single
+    np.testing.assert_allclose(single.sum(1), 1, atol=1e-6)
+    single = resample([TRUTH] * 4, None, 0.0, joined, K, rng()).single
+    assert sorted(single[TRUTH < 2].max(1).round(3).tolist())[0] == pytest.approx(1 / K, abs=1e-3)

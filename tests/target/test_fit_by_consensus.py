@@ -24,7 +24,7 @@ from ucds.math.metrics import score
 from ucds.models import ClusteringModel
 from ucds.target.fit import fit_target
 from ucds.training.fitting import LOGIT_SCALE
-from ucds.training.prediction import predict
+from ucds.training.prediction import decide, outputs, predict
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -323,3 +323,25 @@ def test_the_estimator_takes_the_same_way() -> None:
     assert [stage.name for stage in found.stages_] == ["agree", "fit-target"]
     assert found.model_.encoder.unit_features
     assert score(found.fit(vectors, source_labels=PROVIDERS).labels_, TRUTH).accuracy == 1
+
+
+def test_the_confidence_knows_of_votes_and_changes_no_cluster() -> None:
+    rng = np.random.default_rng(0)
+    noise = Dataset(VectorSamples(rng.normal(size=(N, WIDTH)).astype(np.float32)), VectorView())
+    model, session = train(data=noise)
+    single, votes = session.results[0].single, model.vote_prototypes
+    assert single is not None
+    assert votes is not None
+    runtime = Runtime(accelerator="cpu")
+    found = outputs(model, noise.samples, noise.view, runtime, 64)
+    decided = decide(model, noise.samples, noise.view, runtime, 64)
+    assert torch.equal(decided.clusters, found.logits.argmax(1))
+    own = torch.arange(N), decided.clusters
+    fitted = (found.features @ votes).softmax(1)[own]
+    torch.testing.assert_close(decided.confidence, (found.logits.softmax(1)[own] + fitted) / 2)
+    assert float(torch.corrcoef(torch.stack((fitted, single[own])))[0, 1]) > 0.6
+
+
+def test_a_model_that_was_trained_whole_has_no_votes() -> None:
+    model, _ = train(tune="full")
+    assert model.vote_prototypes is None

@@ -24,10 +24,11 @@ from ucds.data.sources import Source
 from ucds.models import state_digest
 from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.model_file import StoredModel
+from ucds.training.prediction import Decisions
 from ucds.training.progress import Reporter
 
-Answer = Callable[[Tensor], Rows]
-"""Function from the probabilities ``(m, K)`` of samples to the columns of a result, which can be pickled."""
+Answer = Callable[[Decisions], Rows]
+"""Function from the clusters of m samples to the columns of a result, which can be pickled."""
 
 
 def assign(

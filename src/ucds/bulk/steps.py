@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.bulk.places import read_image
@@ -30,7 +29,7 @@ from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.devices import choose_device
 from ucds.training.inputs import stored_size, view_for
-from ucds.training.prediction import evaluation_mode, finite
+from ucds.training.prediction import Decisions, evaluation_mode, judge
 
 _CARRIED = ("sample", "domain", "content")
 
@@ -135,7 +134,7 @@ class AssignStep:
 
     Args:
         head: layers above the backbone.
-        answer: function from the probabilities ``(m, K)`` to the columns of the result; it must be one of a
+        answer: function from the clusters of m samples to the columns of the result; it must be one of a
             module, to be pickled.
         encode: step from images to features; ``None`` for a model of embeddings.
         batch_size: number of samples computed at a time.
@@ -145,7 +144,7 @@ class AssignStep:
     def __init__(
         self,
         head: ClusteringModel,
-        answer: Callable[[Tensor], Rows],
+        answer: Callable[[Decisions], Rows],
         encode: EncodeStep | None,
         *,
         batch_size: int = 64,
@@ -173,18 +172,18 @@ class AssignStep:
             )
         problem = rows.get("problem", texts([""] * len(features)))
         good = np.flatnonzero(problem == "")
-        found = self.answer(self._probabilities(features[good]))
+        found = self.answer(self._decide(features[good]))
         answers = {name: _spread(values, good, len(features)) for name, values in found.items()}
         return _carried(rows) | {"problem": problem} | answers
 
-    def _probabilities(self, features: npt.NDArray[np.float32]) -> Tensor:
+    def _decide(self, features: npt.NDArray[np.float32]) -> Decisions:
+        found = [Decisions(torch.zeros(0, dtype=torch.int64), torch.zeros(0))]  # if no sample can be used
         with evaluation_mode(self.head):
-            logits = [
-                self.head(torch.from_numpy(features[start : start + self.batch_size]).to(self._device)).logits
-                for start in range(0, len(features), self.batch_size)
-            ]
-        logits.append(torch.zeros(0, self.head.n_clusters, device=self._device))  # if no sample can be used
-        return finite(torch.cat(logits).float()).softmax(-1).cpu()
+            for start in range(0, len(features), self.batch_size):
+                inputs = torch.from_numpy(features[start : start + self.batch_size]).to(self._device)
+                clusters, confidence = judge(self.head, self.head(inputs))
+                found.append(Decisions(clusters.cpu(), confidence.cpu()))
+        return Decisions(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def _carried(rows: Rows) -> Rows:

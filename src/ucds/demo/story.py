@@ -175,7 +175,7 @@ def _draw_figures(place: Place, samples: Samples, truth: GroundTruth) -> None:
     classes = truth.classes[_is_of(samples, TARGET)]
     model = load(place.run(LARGE), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
     data = model.open(place.images(LARGE))
-    features, probabilities = model.outputs(data)
+    features, probabilities, _ = model.outputs(data)
     figures.proportions(
         np.bincount(classes, minlength=truth.n_classes) / len(classes),
         proportions_by_class(

@@ -19,7 +19,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
-from ucds.math.constraints import Constraints, Pair
+from ucds.math.constraints import Constraints, Pair, carry_shares
 from ucds.math.exemplars import find_exemplars
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.questions import choose_questions
@@ -81,7 +81,9 @@ def try_answers(
     answers = answer(questions, classes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UcdsWarning)  # of answers that need more clusters
-        _, after = _fit(vectors, correct(agreed, vectors, answers), seed, settings)
+        corrected = correct(agreed, vectors, answers)
+        shares = carry_shares(agreed.stability.shares, agreed.partition, corrected)
+        _, after = _fit(vectors, shares, seed, settings)
     return Trial(
         clustering_accuracy(before.argmax(1), classes),
         clustering_accuracy(after.argmax(1), classes),

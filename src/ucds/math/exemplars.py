@@ -33,19 +33,22 @@ class Exemplars:
     outside: IntArray
 
 
-def find_exemplars(features: FloatArray, probabilities: FloatArray, count: int) -> list[Exemplars]:
+def find_exemplars(
+    features: FloatArray, probabilities: FloatArray, count: int, *, confidence: FloatArray | None = None
+) -> list[Exemplars]:
     """Find samples that show what each cluster is; a sample belongs to its most probable cluster.
 
     Args:
         features: ``(n, d)`` features.
         probabilities: ``(n, K)`` probability of each cluster for each sample.
         count: largest number of samples of each kind.
+        confidence: ``(n,)`` certainty of each sample; the largest probability if ``None``.
 
     Returns:
         ``K`` results in the order of the clusters; that of an empty cluster can still have ``outside``.
     """
     directions, clusters = unit_rows(features), probabilities.argmax(1)
-    certainty = probabilities.max(1)
+    certainty = probabilities.max(1) if confidence is None else confidence
     found = []
     for cluster in range(probabilities.shape[1]):
         members, others = np.flatnonzero(clusters == cluster), np.flatnonzero(clusters != cluster)

@@ -147,10 +147,13 @@ class Stability:
             plays no part.
         shares: ``(n, K)`` share of the resampled partitions that put a sample into each cluster of the
             consensus, rows sum to 1. A sample of which all are sure has a single 1.
+        single: ``(n, K)`` share of the single partitions into K clusters, and of the other memberships with
+            their weight, that put a sample into each cluster of the consensus, rows sum to 1.
     """
 
     agreement: float
     shares: FloatArray
+    single: FloatArray
 
 
 def resample(
@@ -190,7 +193,8 @@ def resample(
         moved.append(refine(joined, agreed, n_clusters, _ROUNDS))
         advance()
     agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
-    return Stability(agreement, _shares([agreed, *moved, *found], agreed, n_clusters))
+    shares = _shares([agreed, *moved, *found], agreed, n_clusters)
+    return Stability(agreement, shares, _single_shares(votes, others, weight, agreed, n_clusters))
 
 
 def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
@@ -205,3 +209,25 @@ def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int)
         renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
         counts[samples, np.where(renamed < 0, agreed, renamed)] += 1
     return counts / np.float32(len(partitions))
+
+
+def _single_shares(
+    votes: Sequence[Partition], others: Memberships | None, weight: float, agreed: Partition, n_clusters: int
+) -> FloatArray:
+    """Share of single partitions that put a sample into each cluster of an agreed one, once matched.
+
+    Partitions into more clusters than the agreed one cannot be matched with it and do not count. A cluster
+    without a counterpart counts for all clusters alike.
+    """
+    alike = [partition for partition in votes if int(partition.max()) < n_clusters]
+    weights = [(1 - weight) / max(len(alike), 1)] * len(alike)
+    if others is not None:
+        alike, weights = [*alike, np.asarray(others.argmax(1)).ravel()], [*weights, weight]
+    counts = np.full((len(agreed), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too
+    for partition, share in zip(alike, weights, strict=True):
+        partners = match(partition, agreed)
+        renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
+        known = np.flatnonzero(renamed >= 0)
+        counts[known, renamed[known]] += share
+        counts[renamed < 0] += share / n_clusters
+    return np.asarray(counts / counts.sum(1, keepdims=True), dtype=np.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
 from ucds.bulk.assign import assign
 from ucds.bulk.engines import BulkOptions
@@ -14,6 +13,7 @@ from ucds.bulk.shards import Rows
 from ucds.data.sources import Source
 from ucds.labels.label_shards import LABELS
 from ucds.training.model_file import load_model
+from ucds.training.prediction import Decisions
 from ucds.training.progress import Quiet, Reporter
 
 
@@ -50,6 +50,6 @@ def label_in_bulk(
     return assign(stored, images, out, LABELS, hard_labels, facts, options, reporter, recentred=True)
 
 
-def hard_labels(probabilities: Tensor) -> Rows:
-    """Return the most probable cluster of each sample, and nothing else of the probabilities ``(m, K)``."""
-    return {"label": probabilities.numpy().argmax(1).astype(np.int32)}
+def hard_labels(found: Decisions) -> Rows:
+    """Return the most probable cluster of each sample, and nothing else."""
+    return {"label": found.clusters.numpy().astype(np.int32)}

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
 from ucds.bulk.assign import assign
 from ucds.bulk.engines import BulkOptions
@@ -15,6 +14,7 @@ from ucds.bulk.shards import Rows
 from ucds.data.sources import Source
 from ucds.target.predictions import UNSORTED, require_probability
 from ucds.training.model_file import load_model
+from ucds.training.prediction import Decisions
 from ucds.training.progress import Quiet, Reporter
 
 
@@ -60,14 +60,13 @@ def predict_in_bulk(
     )
 
 
-def clusters(probabilities: Tensor, *, min_confidence: float) -> Rows:
-    """Return the most probable cluster of each sample and its probability.
+def clusters(found: Decisions, *, min_confidence: float) -> Rows:
+    """Return the most probable cluster of each sample and the confidence in it.
 
     Args:
-        probabilities: ``(m, K)`` probabilities.
-        min_confidence: probability below which a sample is left without a cluster.
+        found: clusters of m samples.
+        min_confidence: confidence below which a sample is left without a cluster.
     """
-    values = probabilities.numpy()
-    found, confidence = values.argmax(1).astype(np.int32), values.max(1)
-    found[confidence < min_confidence] = UNSORTED
-    return {"cluster": found, "confidence": confidence}
+    numbers, confidence = found.clusters.numpy().astype(np.int32), found.confidence.numpy()
+    numbers[confidence < min_confidence] = UNSORTED
+    return {"cluster": numbers, "confidence": confidence}

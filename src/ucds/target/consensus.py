@@ -194,7 +194,9 @@ def fit_target_by_consensus(
         lambda vectors: _cluster(session, vectors, n_clusters, answers, corrections),
         cache,
     )
-    fit_assignments(session, "fit-target", training.trained, training.data, shares)
+    clustered = session.result_of(STAGE)
+    single = None if clustered is None else clustered.single
+    fit_assignments(session, "fit-target", training.trained, training.data, shares, single)
     if len(drawn) < everything:
         fitted = session.settings.tune == "head"
         tell_what_drawing_costs(session, training, shares, fitted=fitted)
@@ -211,11 +213,13 @@ def _cluster(
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
-    shares = agreed.stability.shares
+    shares, single = agreed.stability.shares, agreed.stability.single
     if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
-        shares = correct(agreed, vectors, corrections)
-    return describe_clusters(vectors, shares, session.settings.bottleneck_width, time.monotonic() - started)
+        partition = correct(agreed, vectors, corrections)
+        shares, single = (carry_shares(each, agreed.partition, partition) for each in (shares, single))
+    width, seconds = session.settings.bottleneck_width, time.monotonic() - started
+    return replace(describe_clusters(vectors, shares, width, seconds), single=single)
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
@@ -234,8 +238,8 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, secon
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
 
 
-def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> FloatArray:
-    """Correct the clusters of a vote, and return the shares that follow from them.
+def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> Partition:
+    """Correct the clusters of a vote, as far as the corrections can be met.
 
     Args:
         agreed: result of the vote.
@@ -243,19 +247,19 @@ def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> Fl
         corrections: groups of samples that belong together or apart.
 
     Returns:
-        ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+        ``(n,)`` cluster of each sample.
 
     Warns:
         UcdsWarning: some corrections cannot be met.
     """
-    shares = agreed.stability.shares
-    partition = constrain(agreed.partition, centre(vectors), corrections, shares.shape[1])
+    n_clusters = agreed.stability.shares.shape[1]
+    partition = constrain(agreed.partition, centre(vectors), corrections, n_clusters)
     count, given = unmet(partition, corrections), len(corrections.together + corrections.apart)
     if count:
         reason = "they contradict others, or need more --clusters"
         message = f"{count} of {given} corrections cannot be met: {reason}"
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    return carry_shares(shares, agreed.partition, partition)
+    return partition
 
 
 def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:

@@ -52,6 +52,8 @@ class FeatureClusters:
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         seconds: time that the search for the clusters took.
         variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
+        single: ``(n, K)`` share of each cluster in each sample among single clusterings, rows sum to 1;
+            ``None`` if no confidence is to be fitted to them.
     """
 
     axes: FloatArray
@@ -61,6 +63,7 @@ class FeatureClusters:
     assignments: FloatArray
     seconds: float
     variances: FloatArray | None = None
+    single: FloatArray | None = None
 
 
 CLUSTERED = "are clustered; the model gives the others their clusters"
@@ -131,7 +134,8 @@ def start_from_clusters(
     features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
     known = session.result_of(stage)
     if known is not None and known.assignments is not None:
-        training = _build(session, backbone, data, features, n_clusters, None)
+        with_votes = known.single is not None
+        training = _build(session, backbone, data, features, n_clusters, None, with_votes=with_votes)
         if session.checkpoint is not None:
             training.trained.load_state_dict(session.checkpoint.model)
         return training, known.assignments
@@ -142,14 +146,16 @@ def start_from_clusters(
         variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
     parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
     head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
-    training = _build(session, backbone, data, features, n_clusters, head)
+    with_votes = found.single is not None
+    training = _build(session, backbone, data, features, n_clusters, head, with_votes=with_votes)
     seen = training.data
     probabilities = predict(training.trained, seen.samples, seen.view, runtime, batch_size)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and runtime.rank == 0:
         warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
-    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments)
+    single = None if found.single is None else torch.from_numpy(found.single)
+    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments, single)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
 
@@ -161,6 +167,8 @@ def _build(
     features: Dataset,
     n_clusters: int,
     head: ProjectionHead | None,
+    *,
+    with_votes: bool,
 ) -> Training:
     model = ClusteringModel(
         backbone,
@@ -172,6 +180,8 @@ def _build(
     ).to(session.runtime.device)
     if session.settings.tune == "full":
         return Training(model, model, data)
+    if with_votes:
+        model.vote_prototypes = torch.zeros_like(model.prototypes.data)
     return Training(model, model.head(), features)
 
 
@@ -190,7 +200,12 @@ class Assignments(StageState):
 
 
 def fit_assignments(
-    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, targets: Tensor
+    session: Session[ConsensusSettings],
+    name: str,
+    model: ClusteringModel,
+    data: Dataset,
+    targets: Tensor,
+    single: Tensor | None = None,
 ) -> StageResult:
     """Fit ``model`` in place to the assignments found for the samples.
 
@@ -204,13 +219,15 @@ def fit_assignments(
         model: model that predicts about these assignments already.
         data: samples to train on, of one or several domains.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
+        single: ``(N, K)`` the same shares among single clusterings, to which the prototypes of the confidence
+            are fitted on a frozen backbone; ``None`` if the model has no such prototypes.
     """
     device = session.runtime.device
     domain = torch.from_numpy(data.samples.domain)
     means = [targets[domain == d].mean(0) for d in range(len(data.samples.domain_names))]
     state = Assignments(targets.to(device), torch.stack(means).to(device))
     if session.settings.tune == "head":
-        return _fit_prototypes(session, name, model, data, state)
+        return _fit_prototypes(session, name, model, data, state, single)
     stage = Stage(session, name, model, data, state, epochs=session.settings.fitting_epochs)
     for step in stage.steps():
         _, logits = stage.forward(step.inputs)
@@ -220,9 +237,14 @@ def fit_assignments(
 
 
 def _fit_prototypes(
-    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, state: Assignments
+    session: Session[ConsensusSettings],
+    name: str,
+    model: ClusteringModel,
+    data: Dataset,
+    state: Assignments,
+    single: Tensor | None,
 ) -> StageResult:
-    """Fit the prototypes of a model to assignments, as a stage of the run."""
+    """Fit the prototypes of a model to assignments and to votes, as a stage of the run."""
     known = session.result_of(name)
     if known is not None:
         if session.checkpoint is not None:
@@ -233,6 +255,9 @@ def _fit_prototypes(
     start, decay = model.prototypes.detach(), settings.prototype_decay
     found = solve_prototypes(features, state.targets, start, decay, watch=runtime.watch)
     model.prototypes.data.copy_(runtime.broadcast(found))
+    if single is not None and model.vote_prototypes is not None:
+        votes = solve_prototypes(features, single.to(features), start, decay, watch=runtime.watch)
+        model.vote_prototypes.copy_(runtime.broadcast(votes))
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     seconds = time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)

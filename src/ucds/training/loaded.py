@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,20 @@ from ucds.training.options import CacheOptions
 from ucds.training.prediction import encode
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
+
+
+class Outputs(NamedTuple):
+    """What a model says about samples.
+
+    Attributes:
+        features: ``(n, d_f)`` bottleneck features.
+        probabilities: ``(n, K)`` probability of each cluster, rows sum to 1.
+        confidence: ``(n,)`` confidence in the most probable cluster.
+    """
+
+    features: npt.NDArray[np.float32]
+    probabilities: npt.NDArray[np.float32]
+    confidence: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class Model:
         return self.probabilities(self.open(source))
 
     def confidence(self, source: Source) -> npt.NDArray[np.float32]:
-        """Compute the probability of each sample's most probable cluster, ``(n,)``."""
+        """Compute how sure the model is about each sample's most probable cluster, ``(n,)``."""
         return self.decide(self.open(source))[1]
 
     def transform(self, source: Source) -> npt.NDArray[np.float32]:
@@ -81,12 +96,10 @@ class Model:
 
     def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
-        return self.outputs(data)[1]
+        return self.outputs(data).probabilities
 
-    def outputs(
-        self, data: Dataset, *, recentred: bool = False
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Compute features ``(n, d_f)`` and probabilities ``(n, K)`` of opened samples, in one pass.
+    def outputs(self, data: Dataset, *, recentred: bool = False) -> Outputs:
+        """Compute features, probabilities and confidence of opened samples, in one pass.
 
         Args:
             data: samples that :meth:`open` returned.
@@ -94,12 +107,13 @@ class Model:
         """
         runtime, cache = self._runtime(), self._feature_cache(data)
         features, logits = model_outputs(self.stored, data, runtime, cache=cache, recentred=recentred)
-        return features.cpu().numpy(), logits.softmax(-1).cpu().numpy()
+        confidence = self.stored.model.confidence(features, logits)
+        return Outputs(*(each.detach().cpu().numpy() for each in (features, logits.softmax(-1), confidence)))
 
     def decide(
         self, data: Dataset, *, recentred: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Find the most probable cluster of opened samples, ``(n,)``, and its probability, ``(n,)``.
+        """Find the most probable cluster of opened samples, ``(n,)``, and the confidence in it, ``(n,)``.
 
         In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory.
 

@@ -120,7 +120,7 @@ class Decisions(NamedTuple):
 
     Attributes:
         clusters: ``(n,)`` int64 clusters; of equally probable ones the first.
-        confidence: ``(n,)`` fp32 probability of this cluster.
+        confidence: ``(n,)`` fp32 confidence in it, see :meth:`ucds.models.ClusteringModel.confidence`.
     """
 
     clusters: Tensor
@@ -142,14 +142,20 @@ def decide(
     """
 
     def compute(inputs: Tensor) -> Tensor:
-        features, logits = model(inputs)
-        finite(features)
-        probabilities = finite(logits.float()).softmax(-1)
-        clusters = probabilities.argmax(-1, keepdim=True)
-        return torch.cat((clusters, probabilities.gather(-1, clusters)), dim=1)
+        return torch.stack(judge(model, model(inputs)), dim=1)
 
     both = _gather(compute, model, samples, view, runtime, batch_size, watch)
     return Decisions(both[:, 0].long(), both[:, 1])
+
+
+def judge(model: ClusteringModel, output: ModelOutput) -> Decisions:
+    """Find the most probable cluster of each sample of a batch, and the confidence in it.
+
+    Raises:
+        InputError: a feature or a logit is NaN or infinite.
+    """
+    features, logits = finite(output.features), finite(output.logits.float())
+    return Decisions(logits.softmax(-1).argmax(-1), model.confidence(features, logits))
 
 
 def _gather(

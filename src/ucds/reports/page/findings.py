@@ -22,6 +22,7 @@ from ucds.math.plane import place_all
 from ucds.math.questions import choose_questions
 from ucds.math.spaces import FloatArray
 from ucds.reports.page.thumbnails import Pictures, resize, shrink
+from ucds.training.loaded import Outputs
 
 EACH = 6
 """Images of each kind on a cluster's card."""
@@ -40,6 +41,7 @@ class Findings:
         ids: id of each sample shown.
         sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
         probabilities: ``(n, K)`` probability of each cluster for each sample shown.
+        certainty: ``(n,)`` confidence in the most probable cluster, see ``docs/confidence.md``.
         points: ``(n, 2)`` place of each sample in the plane.
         stars: ``(K, 2)`` place of each prototype in the plane.
         exemplars: samples that show what each cluster is.
@@ -54,6 +56,7 @@ class Findings:
     ids: tuple[str, ...]
     sizes: IntArray
     probabilities: FloatArray
+    certainty: FloatArray
     points: NDArray[np.float64]
     stars: NDArray[np.float64]
     exemplars: list[Exemplars]
@@ -73,11 +76,6 @@ class Findings:
     def clusters(self) -> IntArray:
         """Most probable cluster of each sample, ``(n,)``."""
         return np.asarray(self.probabilities.argmax(1), dtype=np.int64)
-
-    @cached_property
-    def certainty(self) -> FloatArray:
-        """Probability of that cluster, ``(n,)``."""
-        return np.asarray(self.probabilities.max(1), dtype=np.float32)
 
     @cached_property
     def rivals(self) -> IntArray:
@@ -110,8 +108,7 @@ def find_facts(
     samples: Samples,
     shown: IntArray,
     sizes: IntArray,
-    features: FloatArray,
-    probabilities: FloatArray,
+    found: Outputs,
     prototypes: FloatArray,
     labels: ClusterLabels | None,
     seed: int = 0,
@@ -122,24 +119,25 @@ def find_facts(
         samples: all samples, in any order.
         shown: ``(n,)`` positions of the samples to show, see :func:`choose_shown`.
         sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
-        features: ``(n, d_f)`` features of the samples to show.
-        probabilities: ``(n, K)`` probability of each cluster for each of them.
+        found: what the model says about the samples to show.
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
         seed: seed of the map.
     """
-    places = np.lexsort((-probabilities.max(1), probabilities.argmax(1)))  # stable: then by position
-    order, features, probabilities = shown[places], features[places], probabilities[places]
+    places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
+    features, probabilities, confidence = (each[places] for each in found)
+    order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
     pictures = shrink(samples, order) if isinstance(samples, ImageSamples) else None
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
-    exemplars = find_exemplars(features, probabilities, EACH)
+    exemplars = find_exemplars(features, probabilities, EACH, confidence=confidence)
     points, stars = place_all(features, prototypes, seed)
     truth = read_ground_truth(samples)
     return Findings(
         ids=ids,
         sizes=sizes,
         probabilities=probabilities,
+        certainty=confidence,
         points=points,
         stars=stars,
         exemplars=exemplars,

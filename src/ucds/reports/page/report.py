@@ -14,13 +14,12 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import IntArray, subset
 from ucds.data.sources import Source
 from ucds.files import write_text_atomically
-from ucds.math.spaces import FloatArray
 from ucds.reports.page.findings import choose_shown, find_facts
 from ucds.reports.page.record import read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
-from ucds.training.loaded import Model, load
+from ucds.training.loaded import Model, Outputs, load
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Quiet, Reporter
 
@@ -86,15 +85,14 @@ def report(
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
     data = model.open(record.images if images is None else images)
-    shown, features, probabilities, sizes = _look_at(model, data)
+    shown, found, sizes = _look_at(model, data)
     trained_on = record.described.get("data") == data.samples.fingerprint
     reporter.say("drawing the report")
     findings = find_facts(
         data.samples,
         shown,
         sizes,
-        features,
-        probabilities,
+        found,
         model.stored.model.prototypes.detach().cpu().numpy(),
         record.labels if trained_on else None,
     )
@@ -119,15 +117,13 @@ def report(
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
 
-def _look_at(model: Model, data: Dataset) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Return the positions of the samples to show, their features and probabilities, and all sizes."""
+def _look_at(model: Model, data: Dataset) -> tuple[IntArray, Outputs, IntArray]:
+    """Return the positions of the samples to show, what the model says about them, and all sizes."""
     shown = choose_shown(len(data.samples))
     whole = len(shown) == len(data.samples)
-    features, probabilities = model.outputs(
-        data if whole else Dataset(subset(data.samples, shown), data.view)
-    )
-    clusters = probabilities.argmax(1) if whole else model.decide(data)[0]
-    return shown, features, probabilities, np.bincount(clusters, minlength=model.n_clusters)
+    found = model.outputs(data if whole else Dataset(subset(data.samples, shown), data.view))
+    clusters = found.probabilities.argmax(1) if whole else model.decide(data)[0]
+    return shown, found, np.bincount(clusters, minlength=model.n_clusters)
 
 
 def _subtitle(described: dict[str, Any], backbone: str) -> str:

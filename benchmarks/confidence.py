@@ -1,0 +1,183 @@
+"""How well the confidence of a prediction tells right from wrong, and what it is worth as a probability.
+
+Each domain is clustered alone by the method `consensus`, on frozen features and with the right number of
+clusters. A sample is right if its cluster is the one that matches its class. Three figures are compared: the
+model's probability of the cluster, which was the confidence before; the share of the resampled consensuses
+that put the sample there; and the confidence as it is now. With ``--new``, four fifths of a domain are
+clustered, and the others, which the model has not seen, are judged. Ground truth is read for the scores
+only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all of them.
+
+    python benchmarks/confidence.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from numpy.typing import NDArray
+from real_features import Domain, add_options, read_domains
+from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ucds import TargetClustering
+from ucds.files import append_line, write_text_atomically
+from ucds.math.metrics import match_clusters
+from ucds.training.loaded import Model
+
+RECORDS = Path(__file__).with_suffix(".jsonl")
+CHOSEN_ON = ("dslr", "photo", "art_painting")
+"""Domains on which the rule of the confidence was chosen."""
+
+BINS = 10
+KINDS = {
+    "probability": "the model's probability of the cluster (the confidence before)",
+    "resampled": "share of the resampled consensuses that put the sample into the cluster",
+    "confidence": "the confidence",
+}
+INTRODUCTION = f"""# What a confidence is worth
+
+Made by `python benchmarks/confidence.py` from `confidence.jsonl`; not edited by hand. How a confidence is
+computed: [docs/confidence.md](../docs/confidence.md). Each domain is clustered alone, on frozen features,
+with the right number of clusters. The figures are means over seeds.
+
+- *error*: expected calibration error with {BINS} bins of equal width, in points. 0 is best.
+- *AUROC*: probability that a sample that is right has a larger confidence than one that is wrong; chance
+  gives 0.5.
+- *right*, *wrong*: mean confidence of samples that are right, and of those that are wrong, in percent.
+- *surest half*: accuracy of the half of the samples with the largest confidence, in percent.
+
+The rule was chosen on the domains with (*), with one seed, and the others confirm it or do not.
+"""
+HEAD = """
+| domain | seeds | accuracy | error | AUROC | right | wrong | surest half |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one kind of confidence was worth in one domain; ``new``: on samples that were not clustered."""
+
+    domain: str
+    seed: int
+    new: bool
+    kind: str
+    samples: int
+    accuracy: float
+    error: float
+    auroc: float
+    right: float
+    wrong: float
+    surest: float
+
+
+def measure(domain: Domain, seed: int, new: bool) -> list[Run]:
+    """Cluster a domain, or four fifths of it, and compare the kinds of confidence."""
+    left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
+    learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
+    judged = left_out if new else learned
+    estimator = TargetClustering(int(domain.classes.max()) + 1, random_state=seed, accelerator="cpu")
+    estimator.fit(domain.vectors[learned])
+    model = Model(estimator.stored_, accelerator="cpu")
+    found = model.outputs(model.open(domain.vectors[judged]))
+    clusters, classes = found.probabilities.argmax(1), domain.classes[judged]
+    matching = match_clusters(clusters, classes)
+    right = np.array([matching.get(int(k)) for k in clusters]) == classes
+    kinds = {"probability": found.probabilities.max(1), "confidence": found.confidence}
+    shares = estimator.stages_[0].assignments
+    if not new and shares is not None:
+        kinds["resampled"] = shares.numpy()[np.arange(len(clusters)), clusters]
+    return [
+        Run(domain.name, seed, new, kind, len(right), *judge(values, right)) for kind, values in kinds.items()
+    ]
+
+
+def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> tuple[float, ...]:
+    """Return accuracy, calibration error, AUROC, means of right and wrong, accuracy of the surest half."""
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = [abs(float((confidence - right)[bins == b].sum())) for b in range(BINS)]
+    surest = np.argsort(-confidence, kind="stable")[: len(right) // 2]
+    figures = (
+        right.mean(),
+        sum(gaps) / len(right),
+        roc_auc_score(right, confidence),
+        confidence[right].mean(),
+        confidence[~right].mean(),
+        right[surest].mean(),
+    )
+    return tuple(round(float(figure), 4) for figure in figures)
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Write a row for each domain, and the means of those of the choice and of the others."""
+    names = dict.fromkeys(run.domain for run in runs)
+    rows = [
+        row(name + " *" * is_chosen_on(name), [run for run in runs if run.domain == name]) for name in names
+    ]
+    for title, chosen in (("mean of those with (*)", True), ("mean of the others", False)):
+        own = [name for name in names if is_chosen_on(name) is chosen]
+        if own:
+            rows.append(row(title, [run for run in runs if run.domain in own]))
+    return HEAD + "".join(rows)
+
+
+def row(title: str, runs: Sequence[Run]) -> str:
+    """Write the mean figures of some runs; every domain counts alike."""
+
+    def figure(name: str) -> float:
+        domains = dict.fromkeys(run.domain for run in runs)
+        return mean(mean(getattr(run, name) for run in runs if run.domain == one) for one in domains)
+
+    seeds = min(sum(run.domain == name for run in runs) for name in {run.domain for run in runs})
+    cells = [title, str(seeds), f"{100 * figure('accuracy'):.1f}", f"{100 * figure('error'):.1f}"]
+    cells += [f"{figure('auroc'):.3f}", *(f"{100 * figure(name):.0f}" for name in ("right", "wrong"))]
+    cells.append(f"{100 * figure('surest'):.1f}")
+    return f"| {' | '.join(cells)} |\n"
+
+
+def is_chosen_on(domain: str) -> bool:
+    """Whether the rule was chosen on a domain."""
+    return domain.split()[-1] in CHOSEN_ON
+
+
+def page(runs: Iterable[Run]) -> str:
+    """Write the tables of all records."""
+    runs, parts = list(runs), [INTRODUCTION]
+    for new, where in ((False, "samples that were clustered"), (True, "samples that the model has not seen")):
+        for kind, meaning in KINDS.items():
+            own = [run for run in runs if run.kind == kind and run.new is new]
+            if own:
+                parts += [f"\n## {meaning[:1].upper()}{meaning[1:]}: {where}\n", table(own)]
+    return "".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what the confidence of predictions is worth.")
+    add_options(parser)
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    parser.add_argument("--new", action="store_true", help="judge samples that were left out")
+    options = parser.parse_args()
+    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
+    runs = [Run(**json.loads(line)) for line in lines]
+    known = {(run.domain, run.seed, run.new) for run in runs}
+    domains = list(read_domains(options))
+    with threadpool_limits(1):
+        for seed in range(options.seeds):
+            for domain in domains:
+                if (domain.name, seed, options.new) in known:
+                    continue
+                for run in measure(domain, seed, options.new):
+                    runs.append(run)
+                    append_line(RECORDS, json.dumps(asdict(run)))
+                    print(run, flush=True)
+    write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
+
+
+if __name__ == "__main__":
+    main()
