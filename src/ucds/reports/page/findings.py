@@ -119,7 +119,7 @@ def find_facts(
         samples: all samples, in any order.
         shown: ``(n,)`` positions of the samples to show, see :func:`choose_shown`.
         sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
-        found: what the model says about the samples to show.
+        found: features, probabilities and confidence of the samples to show.
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
         seed: seed of the map.
