@@ -22,7 +22,7 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, add_options, read_domains
-from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
+from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering

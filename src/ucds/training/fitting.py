@@ -256,8 +256,9 @@ def _fit_prototypes(
     found = solve_prototypes(features, state.targets, start, decay, watch=runtime.watch)
     model.prototypes.data.copy_(runtime.broadcast(found))
     if single is not None and model.vote_prototypes is not None:
-        votes = solve_prototypes(features, single.to(features), start, decay, watch=runtime.watch)
-        model.vote_prototypes.copy_(runtime.broadcast(votes))
+        work, votes = "fit the confidence", single.to(features)
+        found = solve_prototypes(features, votes, start, decay, watch=runtime.watch, work=work)
+        model.vote_prototypes.copy_(runtime.broadcast(found))
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     seconds = time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)
@@ -266,7 +267,13 @@ def _fit_prototypes(
 
 
 def solve_prototypes(
-    features: Tensor, targets: Tensor, start: Tensor, decay: float, *, watch: Watch = unwatched
+    features: Tensor,
+    targets: Tensor,
+    start: Tensor,
+    decay: float,
+    *,
+    watch: Watch = unwatched,
+    work: str = "fit the prototypes",
 ) -> Tensor:
     """Find the prototypes that predict given assignments best: a convex problem, solved as one.
 
@@ -279,6 +286,7 @@ def solve_prototypes(
         start: ``(d_f, K)`` prototypes to start from.
         decay: weight of the sum of squares; with 0 there may be no minimum.
         watch: told after each evaluation of the objective.
+        work: name of the work, for the watch.
 
     Returns:
         ``(d_f, K)`` prototypes.
@@ -286,7 +294,7 @@ def solve_prototypes(
     Source:
         D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989.
     """
-    prototypes, work, evaluated = start.clone().requires_grad_(), "fit the prototypes", 0
+    prototypes, evaluated = start.clone().requires_grad_(), 0
     optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
