@@ -184,10 +184,11 @@ def _connect(url: str) -> socket.socket:
 
 
 def _hold_body(url: str, key: str) -> None:
-    """Send a body one byte a second; begin again when the service closes the connection."""
+    """Send an image one byte a second; begin again when the service closes the connection."""
     head = (
         f"POST /v1/labels HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
-        "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n--b"
+        "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n"
+        '--b\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
     )
     while True:
         with contextlib.suppress(OSError), _connect(url) as connection:

@@ -29,7 +29,11 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
         return []
     folder = Path(__file__).parent
     counts = Counter(str(item.path.relative_to(folder)) for item in items)
-    return [f"{count:4} slow tests in tests/{name}" for name, count in counts.items()]
+    told = [f"{count:4} slow tests in tests/{name}" for name, count in counts.items()]
+    return [
+        *told,
+        f"{len(items):4} slow tests in all; the whole suite takes up to an hour on two idle processors",
+    ]
 
 
 class NetworkUsedError(AssertionError):

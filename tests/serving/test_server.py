@@ -123,7 +123,7 @@ def test_a_port_for_health_alone(tmp_path: Path, workers: int) -> None:
             for path in ("/healthz", "/readyz", "/v1/info", "/metrics")
         }
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert statuses == {"/healthz": 200, "/readyz": 200, "/v1/info": 404, "/metrics": 404}
 
 
