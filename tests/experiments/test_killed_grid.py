@@ -1,4 +1,4 @@
-"""A grid that is killed again and again loses no finished record and repeats none."""
+"""A grid that is killed again and again, or two at once, loses no finished record and repeats none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import FILE, identity_in, identity_of, read_records
 
 KILLS = 10
+LONGEST = 1200  # seconds: at a load of ten on two cores, the last run takes over 400
+SCORES = ("clusters_in_use", "accuracy", "nmi", "ari")
 MORE = '[[figures]]\nkind = "tsne"\nmethods = ["to"]\nseed = 2\n'
 
 
-def start(config: Path, folder: Path) -> subprocess.Popen[bytes]:
+def start(config: Path, folder: Path, results: str = "results") -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "ucds", "benchmark", str(config), "--data", str(folder / "data")]
-    command += ["--weights", "none", "--cache", str(folder / "cache"), "--results", str(folder / "results")]
+    command += ["--weights", "none", "--cache", str(folder / "cache"), "--results", str(folder / results)]
     command += ["--jobs", "2", "--threads", "1", "--accelerator", "cpu"]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, cwd=folder
@@ -50,38 +53,72 @@ def wait_until_gone(group: int, seconds: float = 5.0) -> None:
     assert members(group) == []
 
 
+def kill(grid: subprocess.Popen[bytes], whole: bool) -> bool:
+    """Kill a grid's own process alone, whose workers must follow it, or all at once; was it running?"""
+    running = grid.poll() is None
+    os.killpg(grid.pid, signal.SIGKILL) if whole else grid.kill()
+    grid.communicate()
+    wait_until_gone(grid.pid)
+    return running
+
+
+def write_grid(folder: Path, more: str = "") -> Path:
+    """A grid that is not finished between the kills."""
+    write_pictures(folder / "data")
+    methods, seeds = 'methods = ["kmeans", "to", "pcd"]', f"seeds = {list(range(2 * KILLS))}"
+    return write_small(folder, more, methods=methods, seeds=seeds, tune='tune = "full"')
+
+
+def read_finished(config: Path, records: Path) -> list[dict[str, Any]]:
+    """The records of a grid that has ended: one for each of its cells, in order of the cells."""
+    found = sorted(read_records(records), key=identity_in)
+    assert [identity_in(record) for record in found] == sorted(
+        map(identity_of, read_benchmark(config).cells())
+    )
+    assert not (records.parent / UNFINISHED).exists()
+    return found
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ten_kills_lose_no_finished_record_and_repeat_none(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "data")
-    config = write_small(
-        tmp_path,
-        MORE,
-        methods='methods = ["kmeans", "to", "pcd"]',
-        seeds=f"seeds = {list(range(2 * KILLS))}",
-        tune='tune = "full"',
-    )
-    benchmark = read_benchmark(config)
+    config = write_grid(tmp_path, MORE)
     records = tmp_path / "results" / "small" / FILE
     rng, finished, interrupted = np.random.default_rng(0), b"", 0
-    for kill in range(KILLS):
+    for turn in range(KILLS):
         grid = start(config, tmp_path)
         time.sleep(rng.uniform(1.5, 6.0))
-        interrupted += grid.poll() is None  # or the grid was too small to be killed so often
-        # Now the grid's own process alone, whose workers must follow it; now all of them at once.
-        os.killpg(grid.pid, signal.SIGKILL) if kill % 2 else grid.kill()
-        grid.communicate()
-        wait_until_gone(grid.pid)
+        interrupted += kill(grid, whole=turn % 2 == 1)  # or the grid was too small to be killed so often
         before, finished = finished, records.read_bytes() if records.exists() else b""
         assert finished.startswith(before[: before.rfind(b"\n") + 1])
     assert interrupted == KILLS
     last = start(config, tmp_path)
-    assert last.wait(timeout=400) == 0, last.communicate()[1].decode()
+    assert last.wait(timeout=LONGEST) == 0, last.communicate()[1].decode()
     assert records.read_bytes().startswith(finished[: finished.rfind(b"\n") + 1])
-    found = read_records(records)
-    wanted = sorted(identity_of(cell) for cell in benchmark.cells())
-    assert sorted(identity_in(record) for record in found) == wanted
-    (drawn,) = [record["points"] for record in found if "points" in record]
+    (drawn,) = [record["points"] for record in read_finished(config, records) if "points" in record]
     assert {path.name for path in (records.parent / POINTS).iterdir() if path.suffix == ".npz"} == {drawn}
-    assert not (records.parent / UNFINISHED).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_two_grids_at_once_that_are_killed_end_with_equal_results(tmp_path: Path) -> None:
+    config, names, rng = write_grid(tmp_path), ("one", "two"), np.random.default_rng(1)
+    records = [tmp_path / name / "small" / FILE for name in names]
+    finished, interrupted = [b"", b""], 0
+    for turn in range(KILLS):  # they share the pictures and the cache
+        grids = [start(config, tmp_path, name) for name in names]
+        for which in rng.permutation(2):
+            time.sleep(rng.uniform(1.0, 6.0))
+            interrupted += kill(grids[which], whole=turn % 2 == 1)
+            before, path = finished[which], records[which]
+            finished[which] = path.read_bytes() if path.exists() else b""
+            assert finished[which].startswith(before[: before.rfind(b"\n") + 1])
+    assert interrupted == 2 * KILLS
+    for grid in [start(config, tmp_path, name) for name in names]:
+        assert grid.wait(timeout=LONGEST) == 0, grid.communicate()[1].decode()
+    one, two = (
+        [[record[name] for name in SCORES] for record in read_finished(config, path)] for path in records
+    )
+    assert one == two
