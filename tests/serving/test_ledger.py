@@ -273,6 +273,15 @@ def test_a_ledger_without_its_head_is_refused(ledger: Ledger, tmp_path: Path) ->
         Ledger(tmp_path)
 
 
+def test_a_ledger_with_a_damaged_name_of_a_table_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.close()
+    path = tmp_path / "ledger.sqlite"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"CREATE TABLE audit", b"CREATE TABLE\x80audit"))
+    with pytest.raises(DamagedFileError, match="cannot be opened"):
+        Ledger(tmp_path)
+
+
 @pytest.mark.parametrize("body", ["{", "{}", "3", "[" * 100_000])
 def test_a_log_that_names_no_signer_any_more_is_damaged(ledger: Ledger, body: str) -> None:
     ledger.set_signer("1" * 64)

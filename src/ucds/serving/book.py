@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from ucds.errors import ServiceUnavailableError
 from ucds.serving import audit, database, keys, migration, tables
@@ -80,12 +79,12 @@ class Book:
             problem: words of the error when the database does not take it.
         """
         self._check_files()
-        try:
-            with self._engine.execution_options(**{database.WRITES: writes}).begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            shown = self.url.render_as_string(hide_password=True)
-            raise database.explain(error, f"the ledger {shown} {problem}") from error
+        shown = self.url.render_as_string(hide_password=True)
+        with (
+            database.explaining(f"the ledger {shown} {problem}"),
+            self._engine.execution_options(**{database.WRITES: writes}).begin() as connection,
+        ):
+            yield connection
         self._check_files()
 
     @contextmanager

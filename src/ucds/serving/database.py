@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +90,22 @@ def prepare_tables(connection: sa.Connection, *, create: bool) -> str:
     return str(rows[0].format)
 
 
-def explain(error: SQLAlchemyError, problem: str) -> UserError:
-    """Return the error for users that a fault of the database means; the message begins with the problem."""
+@contextmanager
+def explaining(problem: str) -> Iterator[None]:
+    """Turn faults of the database into errors for users, whose messages begin with the problem.
+
+    Raises:
+        UserError: the database cannot be used.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise _explain(error, problem) from error
+    except UnicodeDecodeError:  # Python cannot read what SQLite says of a damaged name
+        raise DamagedFileError(f"{problem}: it holds a name that is not UTF-8") from None
+
+
+def _explain(error: SQLAlchemyError, problem: str) -> UserError:
     original = getattr(error, "orig", None)
     message = f"{problem}: {str(original or error).strip().splitlines()[0]}"
     code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None) or ""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
@@ -301,15 +300,16 @@ def migrate(place: str | Path) -> None:
     url = database.parse_place(place)
     engine = database.connect(url, create=False)
     try:
-        with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+        with (
+            database.explaining("the ledger cannot be migrated"),
+            engine.execution_options(**{database.WRITES: True}).begin() as connection,
+        ):
             migration.migrate(connection, keys.now())
             faults = verify(connection, []).faults
             if faults:
                 raise DamagedFileError(
                     f"the ledger does not agree with its log, so it stays as it is: {faults[0]}"
                 )
-    except SQLAlchemyError as error:
-        raise database.explain(error, "the ledger cannot be migrated") from error
     finally:
         engine.dispose()
 
