@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -32,6 +33,7 @@ from test_hostile import connect, head
 from ucds.backbones import build_backbone
 from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
+from ucds.serving.protocol import PatientProtocol
 from ucds.serving.server import Address, run_server
 from ucds.serving.settings import Limits
 
@@ -174,6 +176,20 @@ def test_idle_connections_make_room_for_new_ones() -> None:
 
 
 @pytest.mark.slow
+def test_closed_connections_are_no_work_for_the_collector() -> None:
+    with running(FakeLabeller()) as service:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                with connect(service):
+                    pass
+                httpx.get(f"{service.url}/healthz")
+            wait_until(lambda: not any(isinstance(found, PatientProtocol) for found in gc.get_objects()), 5)
+        finally:
+            gc.enable()
+
+
 def test_health_has_connections_of_its_own() -> None:
     limits = Limits(max_connections=12, max_requests=4, header_seconds=30)
     address = Address(port=0, health_port=0)

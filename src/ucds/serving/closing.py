@@ -40,6 +40,10 @@ class GentleTransport:
         """Return whether the connection is closed, or only throws away what arrives."""
         return self._lingers or self._transport.is_closing()
 
+    def release(self) -> None:
+        """Forget the protocol of a lost connection: then both are freed at once, without the collector."""
+        self._protocol, self._is_sending = asyncio.Protocol(), bool
+
     def close(self) -> None:
         """Close the connection once the client has read the answer, or has had time to."""
         if self.is_closing():

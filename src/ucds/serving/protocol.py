@@ -115,6 +115,7 @@ class PatientProtocol(H11Protocol):
         self._stop_timers()
         self.places.leave(self)
         super().connection_lost(exc)
+        self.gentle.release()
 
     def on_response_complete(self) -> None:
         """Receive the rest of a body that was refused, for a short time only."""
