@@ -69,6 +69,7 @@ def test_dir_lists_the_public_names_and_nothing_else() -> None:
     assert len(set(ucds.__all__)) == len(ucds.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ucds.__all__)
 def test_a_public_name_loads_in_a_fresh_process(name: str, loaded: dict[str, list[str] | None]) -> None:
     assert loaded[name] is not None
@@ -82,6 +83,7 @@ def test_the_estimators_load_torch_only_when_they_are_used() -> None:
     assert not loaded & {"torch", "lightning_fabric", "timm", "torchvision", "sklearn.cluster"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ucds.__all__)
 def test_no_public_name_loads_both_sides(name: str, loaded: dict[str, list[str] | None]) -> None:
     modules = loaded[name] or []
@@ -89,6 +91,7 @@ def test_no_public_name_loads_both_sides(name: str, loaded: dict[str, list[str] 
     assert sides != [True, True]
 
 
+@pytest.mark.slow
 def test_names_of_a_side_load_that_side(loaded: dict[str, list[str] | None]) -> None:
     assert any(module.startswith(PROVIDER) for module in loaded["train_source"] or [])
     assert any(module.startswith(CLIENT) for module in loaded["train_target"] or [])
