@@ -132,7 +132,7 @@ def row(title: str, runs: Sequence[Run]) -> str:
 
     def figure(name: str) -> float:
         domains = dict.fromkeys(run.domain for run in runs)
-        return mean(mean(getattr(run, name) for run in runs if run.domain == one) for one in domains)
+        return float(mean(mean(getattr(run, name) for run in runs if run.domain == one) for one in domains))
 
     seeds = min(sum(run.domain == name for run in runs) for name in {run.domain for run in runs})
     cells = [title, str(seeds), f"{100 * figure('accuracy'):.1f}", f"{100 * figure('error'):.1f}"]
