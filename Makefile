@@ -22,7 +22,7 @@ demo: setup  ## See the whole method on embedded data, in minutes on a laptop
 	$(BIN)/ucds demo --out demo-out
 
 test: setup  ## Run the fast tests
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 3 --dist loadfile
 
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu'

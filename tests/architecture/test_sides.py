@@ -72,6 +72,7 @@ def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
     loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "models", "training")
     assert loaded == [
         "ucds.training",
+        "ucds.training.processes",
         "ucds.training.progress",
     ]  # they show that a command began
 

@@ -175,7 +175,6 @@ def test_idle_connections_make_room_for_new_ones() -> None:
         assert closed >= 30 - 6  # half of all is the most for one address
 
 
-@pytest.mark.slow
 def test_closed_connections_are_no_work_for_the_collector() -> None:
     with running(FakeLabeller()) as service:
         gc.collect()
@@ -210,6 +209,7 @@ def test_health_has_connections_of_its_own() -> None:
     assert again == connection  # which was not closed for others
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path, slow: bytes) -> None:
     run = make_run(tmp_path / "run", build_backbone("ucds/oriented_edges", weights="none"))
     options = ("--open", "--decode-seconds", "600", "--stop-seconds", "1", "--waste-seconds", "1000")
