@@ -345,7 +345,8 @@ def write(out: Path, part: str, row: str, seconds: float) -> None:
         f"One key asks for one image after the other for {seconds:g} s alone, then {seconds:g} s under "
         f"attack. {SENDERS} senders of another key send the file again and again, never waiting as they are "
         f"told; or it holds {SLOW}, or {IDLE}. The attacker and the honest client take their share of the "
-        "same processors. Some 150 requests are a row, so that p99 is nearly the slowest of them.",
+        "same processors. Some 150 requests are a row, so that p99 is nearly the slowest of them. A revision "
+        "that has no port for health alone is asked at its address in both columns.",
         "",
         *("\n" + parts[name] + "\n" for name in ("after", "before") if name in parts),
     ]

@@ -279,8 +279,8 @@ Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. Wha
 
 Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included.
 {machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only
-ratios within one size mean much. "Memory" is the largest resident memory; "own" leaves out what is backed by
-files: pages of the mapped embeddings, and libraries.
+ratios within one size mean much. `predict` writes its report too. "Memory" is the largest resident memory;
+"own" leaves out what is backed by files: pages of the mapped embeddings, and libraries.
 """
 
 GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to

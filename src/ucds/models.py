@@ -182,7 +182,7 @@ class ClusteringModel(nn.Module):
         features = self.encoder(inputs, means)
         return ModelOutput(features, features @ self.prototypes)
 
-    def confidence(self, features: Tensor, logits: Tensor) -> Tensor:
+    def confidence(self, features: Tensor, probabilities: Tensor) -> Tensor:
         """Compute how sure the model is about the most probable cluster of each input.
 
         This is the probability of that cluster; with ``vote_prototypes``, its mean with the probability that
@@ -190,16 +190,16 @@ class ClusteringModel(nn.Module):
 
         Args:
             features: ``(n, d_f)`` features.
-            logits: ``(n, K)`` logits of the same inputs.
+            probabilities: ``(n, K)`` fp32 probabilities of the clusters for the same inputs.
 
         Returns:
             ``(n,)`` fp32 confidence, 0 to 1.
         """
-        probabilities, clusters = logits.float().softmax(-1).max(-1)
+        largest, clusters = probabilities.max(-1)
         if self.vote_prototypes is None:
-            return probabilities
+            return largest
         votes = (features.float() @ self.vote_prototypes).softmax(-1)
-        return (probabilities + votes.gather(-1, clusters[:, None])[:, 0]) / 2
+        return (largest + votes.gather(-1, clusters[:, None])[:, 0]) / 2
 
     @property
     def n_clusters(self) -> int:

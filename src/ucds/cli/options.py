@@ -106,8 +106,7 @@ class TrainingGroup(EncoderGroup):
     devices: Annotated[
         int,
         typer.Option(
-            min=1,
-            help="Processes, one a device; they share every batch. Not with torchrun.",
+            min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."
         ),
     ] = 1
     precision: PrecisionOption = "32-true"

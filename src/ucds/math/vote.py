@@ -205,10 +205,15 @@ def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int)
     counts = np.zeros((len(agreed), n_clusters), np.float32)
     samples = np.arange(len(agreed))
     for partition in partitions:
-        partners = match(partition, agreed)
-        renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
+        renamed = _renamed(partition, agreed)
         counts[samples, np.where(renamed < 0, agreed, renamed)] += 1
     return counts / np.float32(len(partitions))
+
+
+def _renamed(partition: Partition, agreed: Partition) -> Partition:
+    """Number the clusters of a partition as in an agreed one, once matched; -1 without a counterpart."""
+    partners = match(partition, agreed)
+    return np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
 
 
 def _single_shares(
@@ -225,8 +230,7 @@ def _single_shares(
         alike, weights = [*alike, np.asarray(others.argmax(1)).ravel()], [*weights, weight]
     counts = np.full((len(agreed), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too
     for partition, share in zip(alike, weights, strict=True):
-        partners = match(partition, agreed)
-        renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
+        renamed = _renamed(partition, agreed)
         known = np.flatnonzero(renamed >= 0)
         counts[known, renamed[known]] += share
         counts[renamed < 0] += share / n_clusters

@@ -42,7 +42,7 @@ class GentleTransport:
 
     def release(self) -> None:
         """Forget the protocol of a lost connection: then both are freed at once, without the collector."""
-        self._protocol, self._is_sending = asyncio.Protocol(), bool
+        self._protocol, self._is_sending = asyncio.Protocol(), lambda: False
 
     def close(self) -> None:
         """Close the connection once the client has read the answer, or has had time to."""

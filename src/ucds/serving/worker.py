@@ -14,7 +14,7 @@ from ucds.serving.workers import READY, describe
 
 
 def main() -> None:
-    """Answer on the socket that was handed over, until SIGTERM, or until the first process is gone."""
+    """Answer on the sockets that were handed over, until SIGTERM, or until the first process is gone."""
     said, stop = int(sys.argv[1]), threading.Event()
     try:
         options, numbers, rates = pickle.load(sys.stdin.buffer)

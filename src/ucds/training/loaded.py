@@ -107,8 +107,9 @@ class Model:
         """
         runtime, cache = self._runtime(), self._feature_cache(data)
         features, logits = model_outputs(self.stored, data, runtime, cache=cache, recentred=recentred)
-        confidence = self.stored.model.confidence(features, logits)
-        return Outputs(*(each.detach().cpu().numpy() for each in (features, logits.softmax(-1), confidence)))
+        probabilities = logits.softmax(-1)
+        confidence = self.stored.model.confidence(features, probabilities)
+        return Outputs(*(each.detach().cpu().numpy() for each in (features, probabilities, confidence)))
 
     def decide(
         self, data: Dataset, *, recentred: bool = False

@@ -154,8 +154,8 @@ def judge(model: ClusteringModel, output: ModelOutput) -> Decisions:
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
-    features, logits = finite(output.features), finite(output.logits.float())
-    return Decisions(logits.softmax(-1).argmax(-1), model.confidence(features, logits))
+    features, probabilities = finite(output.features), finite(output.logits.float()).softmax(-1)
+    return Decisions(probabilities.argmax(-1), model.confidence(features, probabilities))
 
 
 def _gather(
