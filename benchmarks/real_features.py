@@ -43,14 +43,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def read_domains(options: argparse.Namespace) -> Iterator[Domain]:
     """Compute the features of all domains of all data sets, or take them from the cache."""
-    encoder, cache = EncoderOptions(options.backbone, options.weights), CacheOptions(options.cache)
+    encoder = EncoderOptions(options.backbone, options.weights)
     for path in options.data:
-        inputs = open_for_training(path, "source", encoder, cache, Quiet())
-        runtime = Runtime(accelerator="cpu")
-        data = frozen_features(inputs.backbone, inputs.data, runtime, cache.directory, batch_size=64)
-        truth = read_ground_truth(inputs.data.samples)
-        if truth is None:
-            raise SystemExit(f"{path} has no class folders")
-        for number, name in enumerate(data.samples.domain_names):
-            rows = np.flatnonzero(data.samples.domain == number)
-            yield Domain(f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows])
+        yield from read_data_set(path, encoder, options.cache)
+
+
+def read_data_set(path: Path, encoder: EncoderOptions, cache: Path | None) -> Iterator[Domain]:
+    """Compute the features of the domains of one data set, or take them from the cache."""
+    directory = CacheOptions(cache)
+    inputs = open_for_training(path, "source", encoder, directory, Quiet())
+    runtime = Runtime(accelerator="cpu")
+    data = frozen_features(inputs.backbone, inputs.data, runtime, directory.directory, batch_size=64)
+    truth = read_ground_truth(inputs.data.samples)
+    if truth is None:
+        raise SystemExit(f"{path} has no class folders")
+    for number, name in enumerate(data.samples.domain_names):
+        rows = np.flatnonzero(data.samples.domain == number)
+        yield Domain(f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows])

@@ -12,9 +12,10 @@ from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
-from ucds.math.partitions import Partition
+from ucds.math.partitions import Partition, memberships
+from ucds.math.vote import Vote
 from ucds.target.guard import (
-    AGREEMENT_WEIGHT,
+    LEAST_CONSISTENCY,
     LEAST_TRUST,
     WEIGHTS,
     Evidence,
@@ -54,6 +55,8 @@ def blocks(seed: int) -> Partition:
 DIVIDED = [[blocks(seed)] for seed in range(4)]
 """Clusterings that are nearly as consistent as the truth, and do not agree with each other."""
 ALIKE = [[TRUTH], [3 - TRUTH], [(TRUTH + 1) % K]]
+HALVES = [[blocks(0)], [TRUTH], [np.where(EVERY < N // 2, blocks(0), TRUTH)]]
+"""Clusterings that agree about one half."""
 
 
 def weigh(
@@ -63,14 +66,15 @@ def weigh(
     provider_clusters: int = K,
     transfer: Transfer = "guarded",
 ) -> Evidence:
+    vote = Vote(own, memberships([one for space in own for one in space]), own[0][0])
     return weigh_labels(
-        own, GRAPH, labels, rows, n_clusters=K, provider_clusters=provider_clusters, transfer=transfer
+        vote, GRAPH, labels, rows, n_clusters=K, provider_clusters=provider_clusters, transfer=transfer
     )
 
 
 @pytest.mark.parametrize("error", [-1e-12, 0.0, 1e-12])
 def test_rounding_does_not_decide_where_all_clusterings_are_equal(error):
-    """Then trust is 1 - 0.3, the least of an opinion, up to the order in which agreements are summed."""
+    """Then trust is 0, the least of an opinion, up to the order in which agreements are summed."""
     evidence = Evidence("own", 1.0 - error, 1.0, 0.9, 0.9 * (1 + error), K, N, "guarded")
     assert evidence.trust == LEAST_TRUST["opinion"]
 
@@ -90,16 +94,25 @@ def test_shuffled_labels_are_set_aside(own: list[list[Partition]]) -> None:
 
 
 def test_the_less_the_labels_fit_the_neighbourhoods_the_less_they_count() -> None:
-    found = [weigh(noisy(share, 5)) for share in (0.0, 0.1, 0.3, 0.6)]
+    found = [weigh(noisy(share, 5), own=HALVES) for share in (0.0, 0.1, 0.2, 0.6)]
     assert [one.trust for one in found] == sorted((one.trust for one in found), reverse=True)
+    weights = [one.weight for one in found]
+    assert weights == sorted(weights, reverse=True)
     assert (found[0].use, found[-1].use) == ("adopted", "own")
+
+
+def test_inconsistent_labels_are_set_aside_however_little_own_clusterings_agree() -> None:
+    found = weigh(SHUFFLED)
+    assert found.trust >= LEAST_TRUST["opinion"]
+    assert found.consistency < LEAST_CONSISTENCY
+    assert found.use == "own"
 
 
 def test_the_more_own_clusterings_agree_the_more_is_asked_of_labels() -> None:
     labels = noisy(0.1, 5)
     divided, alike = weigh(labels), weigh(labels, own=ALIKE)
     assert alike.own_agreement == pytest.approx(1)
-    assert alike.trust == pytest.approx(alike.consistency - AGREEMENT_WEIGHT)
+    assert alike.trust == pytest.approx(alike.consistency - 1)
     assert (divided.use, alike.use) == ("adopted", "own")
 
 
@@ -114,8 +127,9 @@ def test_labels_of_fewer_clusters_than_the_target_has_are_set_aside() -> None:
 def test_the_edges_of_trust_belong_to_the_better_side(monkeypatch: pytest.MonkeyPatch) -> None:
     trust = weigh(TRUTH).trust
     for least, use in (
-        ({"adopted": trust, "opinion": 0, "hint": 0}, "adopted"),
-        ({"adopted": trust + 1e-9, "opinion": trust, "hint": 0}, "opinion"),
+        ({"adopted": trust, "equal": 0, "opinion": 0, "hint": 0}, "adopted"),
+        ({"adopted": trust + 1e-9, "equal": trust, "opinion": 0, "hint": 0}, "equal"),
+        ({"adopted": 9, "equal": trust + 1e-9, "opinion": trust, "hint": 0}, "opinion"),
         ({"adopted": 9, "opinion": trust + 1e-9, "hint": trust}, "hint"),
         ({"adopted": 9, "opinion": 9, "hint": trust + 1e-9}, "own"),
     ):
@@ -124,7 +138,7 @@ def test_the_edges_of_trust_belong_to_the_better_side(monkeypatch: pytest.Monkey
 
 
 def test_thresholds_and_weights_fall_together() -> None:
-    uses = ("adopted", "opinion", "hint")
+    uses = ("adopted", "equal", "opinion", "hint")
     assert tuple(LEAST_TRUST) == uses
     for better, worse in pairwise(uses):
         assert LEAST_TRUST[better] > LEAST_TRUST[worse]
@@ -138,18 +152,18 @@ def test_the_figures_are_means_of_adjusted_information_and_of_consistency() -> N
     assert found.own_agreement == pytest.approx(np.mean(pairs))
     theirs = [adjusted_mutual_info_score(SHUFFLED, one) for [one] in own]
     assert found.provider_agreement == pytest.approx(np.mean(theirs))
-    assert found.own_consistency == pytest.approx(np.mean([consistency(GRAPH, o, EVERY) for [o] in own]))
+    assert found.own_consistency == pytest.approx(consistency(GRAPH, own[0][0], EVERY))
     assert found.provider_consistency == pytest.approx(consistency(GRAPH, SHUFFLED, EVERY))
 
 
 def test_consistency_by_hand() -> None:
     graph = sparse.csr_array(np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3], [0, 0.5, 0.5]]))
     labels, rows = np.array([7, 7, 2]), np.arange(3)
-    assert consistency(graph, labels, rows) == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
-    # Without the sample between them, both have no neighbour but themselves.
-    assert consistency(graph, labels[[0, 2]], np.array([0, 2])) == pytest.approx(1)
+    assert consistency(graph, labels, rows) == pytest.approx((1 / 2 + 1 / 3) / (1 / 2 + 2 / 3 + 1 / 2))
     assert consistency(graph, labels[:2], rows[:2]) == pytest.approx(1)
-    assert consistency(graph, np.array([2, 7]), rows[1:]) == pytest.approx(1 / 2)
+    assert consistency(graph, np.array([2, 7]), rows[1:]) == 0
+    # Without the sample between them, both have no neighbour, and nothing speaks for their labels.
+    assert consistency(graph, labels[[0, 2]], np.array([0, 2])) == 0
 
 
 @pytest.mark.parametrize(
@@ -177,7 +191,7 @@ def test_names_mean_nothing() -> None:
     assert one.provider_agreement == pytest.approx(other.provider_agreement)
 
 
-@pytest.mark.parametrize("transfer", ["own", "hint", "opinion", "adopted"])
+@pytest.mark.parametrize("transfer", ["own", "hint", "opinion", "equal", "adopted"])
 @pytest.mark.parametrize("labels", [TRUTH, SHUFFLED], ids=["right", "shuffled"])
 def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Partition) -> None:
     found = weigh(labels, transfer=transfer)
@@ -189,11 +203,12 @@ def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Pa
 
 def test_the_sentence_tells_use_and_reasons() -> None:
     found = Evidence("hint", 0.8, 0.6, 0.5, 0.45, K, N, "guarded")
-    assert found.trust == pytest.approx(0.9 - AGREEMENT_WEIGHT * 0.8)
-    for words in ("equally divided", "90% as often", "to 0.80", "trust 0.66", "from 0.65", "from 0.75"):
+    assert found.trust == pytest.approx(0.9 - 0.8)
+    for words in ("equally divided", "90% as often", "to 0.80", "trust 0.10", "from -0.05", "from 0.40"):
         assert words in found.sentence
     assert "labels were not used" in replace(found, use="own").sentence
     assert "labels were adopted" in replace(found, use="adopted").sentence
+    assert "as much as all your own clusterings together" in replace(found, use="equal").sentence
     assert "decided where your own clusterings were divided," in replace(found, use="opinion").sentence
     assert "(they joined or split 25% of your groups)" in replace(found, regrouped=0.25).sentence
     assert "\n" not in found.sentence

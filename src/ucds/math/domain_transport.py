@@ -80,15 +80,7 @@ def cluster_domains(
         centred: whether each domain's own mean is subtracted, or the common one from all.
         watch: told after each clustering of a domain, and after each plan.
     """
-    means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
-    mean = np.asarray(means.mean(0), dtype=np.float32)
-    directions = [
-        centre(vectors, own if centred else mean) for vectors, own in zip(domains, means, strict=True)
-    ]
-    axes, scales = principal_axes(np.concatenate(directions), width)
-    axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
-    samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
-    # Step 2: each domain by itself.
+    # Step 1: each domain by itself.
     partitions = [
         vote(
             make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch),
@@ -99,9 +91,55 @@ def cluster_domains(
         ).partition
         for vectors in domains
     ]
-    # Step 3: the same clusters in all domains.
+    return join_domains(
+        domains,
+        partitions,
+        n_clusters,
+        width=width,
+        whitening=whitening,
+        relaxation=relaxation,
+        rounds=rounds,
+        centred=centred,
+        watch=watch,
+    )
+
+
+def join_domains(
+    domains: Sequence[FloatArray],
+    partitions: Sequence[Partition],
+    n_clusters: int,
+    *,
+    width: int = 64,
+    whitening: float = 0.5,
+    relaxation: float = 0.1,
+    rounds: int = 3,
+    centred: bool = True,
+    watch: Watch = unwatched,
+) -> DomainClusters:
+    """Find prototypes that domains share, from a clustering of each domain.
+
+    Args:
+        domains: features ``(n_d, d)`` of each domain.
+        partitions: ``(n_d,)`` clusters of each domain's samples.
+        n_clusters: number of clusters, K.
+        width: see :func:`cluster_domains`, as for all that follow.
+        whitening: see there.
+        relaxation: see there.
+        rounds: see there.
+        centred: see there.
+        watch: told after each plan.
+    """
+    means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
+    mean = np.asarray(means.mean(0), dtype=np.float32)
+    directions = [
+        centre(vectors, own if centred else mean) for vectors, own in zip(domains, means, strict=True)
+    ]
+    axes, scales = principal_axes(np.concatenate(directions), width)
+    axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
+    samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
+    # Step 2: the same clusters in all domains.
     prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
-    # Step 4: transport.
+    # Step 3: transport.
     prototypes, plans = _alternate(samples, prototypes, rounds, relaxation, watch)
     return DomainClusters(
         axes=axes,

@@ -124,7 +124,7 @@ def agree(
         # Step 3: the guard decides how much the provider's labels count.
         rows = np.arange(len(vectors)) if rows is None else rows
         evidence = weigh_labels(
-            own.spaces,
+            own,
             spaces.graph,
             labels,
             rows,
@@ -134,7 +134,7 @@ def agree(
         )
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
-            others = _smooth(vectors, spaces, labels, rows, settings)
+            others = smooth_labels(vectors, spaces, labels, rows, settings)
             partition = consensus(blend(own.memberships, others, evidence.weight), n_clusters, rng)
             evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
     # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
@@ -144,10 +144,19 @@ def agree(
     return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence)
 
 
-def _smooth(
+def smooth_labels(
     vectors: FloatArray, spaces: Spaces, labels: Partition, rows: IntArray, settings: ConsensusSettings
 ) -> Memberships:
-    """Average labels over mutual neighbours: ``(n, K')`` memberships."""
+    """Average labels over mutual neighbours: ``(n, K')`` memberships.
+
+    Args:
+        vectors: ``(n, d)`` features of one domain.
+        spaces: spaces made of these.
+        labels: ``(m,)`` provider's labels.
+        rows: ``(m,)`` positions of the labelled samples; any other sample first gets the label of the
+            nearest labelled one.
+        settings: settings of the method.
+    """
     everywhere = labels
     if len(rows) < len(vectors):
         principal = principal_space(centre(vectors), settings.space_width, settings.whitening)

@@ -7,14 +7,14 @@ where they are divided, whether two groups are one or one group is two, the labe
 The guard measures two things:
 
 - *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
-  they are in one cluster of an own clustering. Labels of other groups, and wrong labels, are less consistent.
-- *Agreement* of the own clusterings among themselves (mutual information adjusted for chance). The more they
-  agree, the more consistent labels must be to count as much as they do.
+  they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
+- *Agreement* of the own clusterings among themselves (mutual information adjusted for chance). Both lie
+  between 0 and 1 as a rule, and labels that are more consistent than the own clusterings agree are trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -25,31 +25,36 @@ from sklearn.metrics import adjusted_mutual_info_score
 from ucds.choices import Transfer
 from ucds.data.samples import IntArray
 from ucds.math.partitions import Partition
-from ucds.math.vote import agreement_of_spaces, compared
+from ucds.math.vote import Vote, agreement_of_spaces, compared
 
-Use = Literal["own", "hint", "opinion", "adopted"]
+Use = Literal["own", "hint", "opinion", "equal", "adopted"]
 """Use of the provider's labels, see :data:`WEIGHTS`."""
 
-WEIGHTS: Mapping[Use, float] = {"own": 0.0, "hint": 0.2, "opinion": 0.35, "adopted": 0.7}
+WEIGHTS: Mapping[Use, float] = {"own": 0.0, "hint": 0.2, "opinion": 0.35, "equal": 0.5, "adopted": 0.7}
 """Weight of the labels among all clusterings.
 
 - ``"own"``: the labels are set aside; the target's own clusterings decide alone.
 - ``"hint"``: the labels decide where the own clusterings are about equally divided.
 - ``"opinion"``: the labels decide where the own clusterings are divided two to one.
+- ``"equal"``: the labels count as much as all own clusterings together, and decide where these are not of one
+  mind.
 - ``"adopted"``: the labels decide; the own clusterings correct samples whose neighbours have other labels.
 """
 
-AGREEMENT_WEIGHT = 0.3
-"""Weight of the own clusterings' agreement against the labels' consistency, in :attr:`Evidence.trust`."""
+LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.40, "equal": 0.08, "opinion": 0.0, "hint": -0.05}
+"""Trust from which labels are used so; less than the last sets them aside. Labels as consistent as own
+clusterings that agree fully have a trust of 0: nothing speaks for them, and nothing against them.
+``docs/consensus.md`` says on which tasks these values were chosen, and on which they were confirmed."""
 
-LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.75, "opinion": 0.70, "hint": 0.65}
-"""Trust from which labels are used so; less than the last sets them aside. ``docs/consensus.md`` says on
-which tasks these values and :data:`AGREEMENT_WEIGHT` were chosen, and on which they were confirmed."""
+LEAST_CONSISTENCY = 0.5
+"""Consistency below which labels are set aside, however little the own clusterings agree. Shuffled labels reach
+0.25 with four clusters and less with more; the least consistent labels of a real provider had 0.52."""
 
 _SENTENCES: dict[Use, str] = {
     "own": "the provider's labels were not used",
     "hint": "the provider's labels decided where your own clusterings were equally divided",
     "opinion": "the provider's labels decided where your own clusterings were divided",
+    "equal": "the provider's labels counted as much as all your own clusterings together",
     "adopted": "the provider's labels were adopted, and corrected by your own clusterings",
 }
 
@@ -62,7 +67,7 @@ class Evidence:
         use: use of the labels.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
-        own_consistency: share of a sample's neighbours that these clusterings put into its cluster, on
+        own_consistency: share of a sample's neighbours that the own consensus puts into its cluster, on
             average.
         provider_consistency: share of a sample's neighbours that have its label, on average.
         provider_clusters: number of clusters of the provider.
@@ -93,12 +98,19 @@ class Evidence:
 
     @property
     def trust(self) -> float:
-        """Figure that decides: relative consistency, less a share of the own clusterings' agreement.
+        """Figure that decides: relative consistency of the labels, less the own clusterings' agreement.
 
-        Six decimals: where all clusterings are equal it is exactly the least trust of a use, and must not
-        fall below it by the rounding of a sum.
+        Six decimals: where all clusterings are equal it is exactly 0, the least trust of an opinion, and must
+        not fall below it by the rounding of a sum.
         """
-        return round(self.consistency - AGREEMENT_WEIGHT * self.own_agreement, 6)
+        return round(self.consistency - self.own_agreement, 6)
+
+    @property
+    def advised(self) -> Use:
+        """Use that the figures advise."""
+        if self.consistency < LEAST_CONSISTENCY:
+            return "own"
+        return next((use for use, least in LEAST_TRUST.items() if self.trust >= least), "own")
 
     @property
     def sentence(self) -> str:
@@ -110,9 +122,9 @@ class Evidence:
             return f"{what}, because the setting 'transfer' says so"
         return (
             f"{what}, because neighbours have the same label {self.consistency:.0%} as often as they are in "
-            f"one cluster of your own clusterings, which agree among themselves to {self.own_agreement:.2f} "
-            f"(trust {self.trust:.2f}; used from {LEAST_TRUST['hint']:.2f}, adopted from "
-            f"{LEAST_TRUST['adopted']:.2f})"
+            f"one cluster of your own consensus, and your own clusterings agree among themselves to "
+            f"{self.own_agreement:.2f} (trust {self.trust:.2f}; used from {LEAST_TRUST['hint']:.2f}, adopted "
+            f"from {LEAST_TRUST['adopted']:.2f})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +133,7 @@ class Evidence:
 
 
 def weigh_labels(
-    own: Sequence[Sequence[Partition]],
+    own: Vote,
     graph: sparse.csr_array,
     labels: Partition,
     rows: IntArray,
@@ -135,21 +147,21 @@ def weigh_labels(
     Labels of fewer clusters than the target has are set aside: they join groups that the target tells apart.
 
     Args:
-        own: clusterings ``(n,)`` of each space; spaces are compared by the first of each, which has K
-            clusters.
+        own: clusterings ``(n,)`` of each space, and their consensus; spaces are compared by the first
+            clustering of each, which has K clusters.
         graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
         labels: ``(m,)`` provider's labels.
         rows: ``(m,)`` positions of the labelled samples.
-        n_clusters: number of clusters of the target, K.
+        n_clusters: number of clusters of the target.
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         transfer: use of the labels, or ``"guarded"``.
     """
-    several = compared(own)
+    agreements = [adjusted_mutual_info_score(a[rows], labels) for a in compared(own.spaces)]
     found = Evidence(
         use="own",
-        own_agreement=agreement_of_spaces(own),
-        provider_agreement=float(np.mean([adjusted_mutual_info_score(a[rows], labels) for a in several])),
-        own_consistency=float(np.mean([consistency(graph, one[rows], rows) for one in several])),
+        own_agreement=agreement_of_spaces(own.spaces),
+        provider_agreement=float(np.mean(agreements)),
+        own_consistency=consistency(graph, own.partition[rows], rows),
         provider_consistency=consistency(graph, labels, rows),
         provider_clusters=provider_clusters,
         labelled=len(rows),
@@ -159,20 +171,18 @@ def weigh_labels(
         return replace(found, use=transfer)
     if provider_clusters < n_clusters:
         return found
-    return replace(
-        found, use=next((use for use, least in LEAST_TRUST.items() if found.trust >= least), "own")
-    )
+    return replace(found, use=found.advised)
 
 
 def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:
-    """Compute the mean share of a sample's neighbours, itself included, that have its label.
+    """Compute the share of the samples' neighbours that have their label; 0 if no sample has a neighbour.
 
     Args:
-        graph: ``(n, n)`` weights of neighbours, with a weight of each sample itself.
+        graph: ``(n, n)`` weights of neighbours; that of a sample itself does not count.
         labels: ``(m,)`` labels.
         rows: ``(m,)`` positions of the labelled samples; the other samples are no neighbours here.
     """
     among = graph[rows][:, rows].tocoo()
-    same = np.where(labels[among.row] == labels[among.col], among.data, 0)
-    weights = np.bincount(among.row, among.data, len(rows))
-    return float(np.mean(np.bincount(among.row, same, len(rows)) / weights))
+    weights = np.where(among.row == among.col, 0, among.data)
+    same = labels[among.row] == labels[among.col]
+    return float(weights[same].sum() / max(weights.sum(), 1e-12))

@@ -170,7 +170,7 @@ def _cards(findings: Findings) -> list[dict[str, Any]]:
 _FIGURES = {
     "own_agreement": "agreement of your own clusterings among themselves",
     "provider_agreement": "agreement of the provider's labels with these",
-    "own_consistency": "share of a sample's neighbours that your clusterings put into its cluster",
+    "own_consistency": "share of a sample's neighbours that your own consensus puts into its cluster",
     "provider_consistency": "share of a sample's neighbours that have its label",
     "trust": "trust in the labels, by which their use is decided",
     "use": "use of the labels",

@@ -1,0 +1,368 @@
+"""What asking a provider gains in many situations: each use of its labels, the guard's choice, an oracle's.
+
+A task is a target domain, an encoder on each side, a part of the target's images, and a number of clusters of
+the provider. In every task the target is clustered with each of the four uses of the labels
+(`ucds.target.guard`), and the accuracy of the guard's choice is compared with that of setting the labels
+aside. The clusterings in which tasks agree are computed once; the steps are those of the method, and the
+clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
+read for the scores, and to make imbalanced parts.
+
+Runs that are recorded in `guard.jsonl` are left out; the page is written anew from all of them. With --keep,
+the clusterings are kept in a folder, so that another guard can be tried in minutes.
+
+    python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
+                               [--cache DIR] [--keep DIR] [--seeds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+import joblib  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+from real_features import Domain, read_data_set
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ucds.config import ConsensusSettings
+from ucds.data.ground_truth import GroundTruth
+from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
+from ucds.demo.digits import write_digits
+from ucds.files import append_line, write_text_atomically
+from ucds.math.domain_transport import join_domains
+from ucds.math.metrics import clustering_accuracy
+from ucds.math.partitions import Partition, blend, consensus
+from ucds.math.spaces import FloatArray, Spaces, centre, make_spaces, unit_rows
+from ucds.math.vote import Vote, vote
+from ucds.target.consensus import smooth_labels
+from ucds.target.guard import WEIGHTS, Use, weigh_labels
+from ucds.training.options import EncoderOptions
+
+RECORDS = Path(__file__).with_suffix(".jsonl")
+SETTINGS = ConsensusSettings()
+DIGITS_ENCODER = "ucds/oriented_edges"
+WEAK = "torchvision/squeezenet1_1"
+PARTS = ("whole", "100 images", "imbalanced", "long tail")
+SHARES = (1.0, 0.65, 1.5)
+HELD_OUT = ("office31 amazon", "pacs cartoon", "pacs sketch")
+"""Targets on which neither the weights nor the thresholds of the guard were chosen."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One situation.
+
+    Attributes:
+        target: data set and domain.
+        client: encoder of the target.
+        provider: encoder of the source.
+        part: the target's images that take part, one of :data:`PARTS`.
+        share: clusters of the provider, as a multiple of the number of classes.
+        shuffled: whether the labels are given to images at random.
+    """
+
+    target: str
+    client: str
+    provider: str
+    part: str
+    share: float = 1.0
+    shuffled: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A task with a seed: accuracies, and what the guard measured and chose."""
+
+    task: Task
+    seed: int
+    samples: int
+    labels: float
+    uses: Mapping[str, float]
+    use: Use
+    trust: float
+    own_agreement: float
+    provider_agreement: float
+    own_consistency: float
+    provider_consistency: float
+
+    @property
+    def gain(self) -> float:
+        """Points of accuracy that the guard's choice gains against setting the labels aside."""
+        return 100 * (self.uses[self.use] - self.uses["own"])
+
+    @property
+    def best(self) -> float:
+        """Points that the best use of this run gains: an oracle that also profits from chance."""
+        return 100 * (max(self.uses.values()) - self.uses["own"])
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """Images of a domain as an encoder sees them, their spaces and the vote."""
+
+    vectors: FloatArray
+    spaces: Spaces
+    vote: Vote
+
+
+def cluster(vectors: FloatArray, n_clusters: int, seed: int) -> Clustered:
+    """Cluster the samples of a domain by the steps 1 and 2 of the method."""
+    spaces = make_spaces(vectors, n_clusters)
+    return Clustered(vectors, spaces, vote(spaces, n_clusters, np.random.default_rng(seed)))
+
+
+def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
+    """Return the positions of the images of a domain that take part."""
+    everything = np.arange(len(domain.classes))
+    classes = int(domain.classes.max()) + 1
+    truth, alone = GroundTruth(tuple(map(str, range(classes))), domain.classes), np.zeros_like(everything)
+    match part:
+        case "100 images":
+            return small_subset(everything, seed=seed)
+        case "imbalanced":
+            return imbalanced_subset(truth, alone)
+        case "long tail":
+            return long_tail_subset(truth, alone, seed=seed)
+        case _:
+            return everything
+
+
+def tasks_of(target: str, encoders: Sequence[str]) -> Iterator[Task]:
+    """List the situations of one target; the first encoder is the better one."""
+    for client in encoders:
+        for provider in encoders:
+            for part in PARTS:
+                yield Task(target, client, provider, part)
+    for part in ("whole", "100 images"):
+        for share in SHARES[1:]:
+            yield Task(target, encoders[0], encoders[0], part, share)
+        yield Task(target, encoders[0], encoders[0], part, shuffled=True)
+
+
+class Bench:
+    """The domains of one data set with one seed: every clustering is computed once.
+
+    Args:
+        domains: domains of the data set by encoder.
+        seed: seed of all that is random.
+        keep: computes a clustering, or finds it.
+    """
+
+    def __init__(self, domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory) -> None:
+        self._domains = domains
+        self._seed = seed
+        self._cluster = keep.cache(cluster)
+        self._found: dict[tuple[str, str, str, int], Clustered] = {}
+
+    def run(self, task: Task) -> Run:
+        """Cluster the target of a task with every use of the provider's labels."""
+        domains = {one.name: one for one in self._domains[task.client]}
+        classes = domains[task.target].classes
+        n_clusters, rows = int(classes.max()) + 1, choose_part(domains[task.target], task.part, self._seed)
+        rng = np.random.default_rng(self._seed)
+        provider_clusters = round(task.share * n_clusters)
+        labels = self._labels(task, rows, provider_clusters)
+        if task.shuffled:
+            labels = rng.permutation(labels)
+        own = self._clustered(task.target, task.client, task.part, n_clusters)
+        everything = np.arange(len(rows))
+        evidence = weigh_labels(
+            own.vote,
+            own.spaces.graph,
+            labels,
+            everything,
+            n_clusters=n_clusters,
+            provider_clusters=provider_clusters,
+        )
+        others = smooth_labels(own.vectors, own.spaces, labels, everything, SETTINGS)
+        found: dict[str, Partition] = {"own": own.vote.partition}
+        for use, weight in WEIGHTS.items():
+            if weight > 0:
+                found[use] = consensus(blend(own.vote.memberships, others, weight), n_clusters, rng)
+        return Run(
+            task,
+            self._seed,
+            len(rows),
+            round(clustering_accuracy(labels, classes[rows]), 4),
+            {use: round(clustering_accuracy(one, classes[rows]), 4) for use, one in found.items()},
+            evidence.use,
+            evidence.trust,
+            round(evidence.own_agreement, 4),
+            round(evidence.provider_agreement, 4),
+            round(evidence.own_consistency, 4),
+            round(evidence.provider_consistency, 4),
+        )
+
+    def _clustered(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
+        key = (target, encoder, part, n_clusters)
+        if key not in self._found:
+            domain = next(one for one in self._domains[encoder] if one.name == target)
+            rows = choose_part(domain, part, self._seed)
+            self._found[key] = self._cluster(domain.vectors[rows], n_clusters, self._seed)
+        return self._found[key]
+
+    def _labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
+        """Return the provider's label of each image, seen from the mean of these images."""
+        domains = self._domains[task.provider]
+        sources = [one for one in domains if one.name != task.target]
+        partitions = [
+            self._clustered(one.name, task.provider, "whole", n_clusters).vote.partition for one in sources
+        ]
+        joined = join_domains([one.vectors for one in sources], partitions, n_clusters)
+        images = next(one for one in domains if one.name == task.target).vectors[rows]
+        labels: Partition = (unit_rows(centre(images) @ joined.axes) @ joined.prototypes).argmax(1)
+        return labels
+
+
+INTRODUCTION = """# What asking a provider gains
+
+Made by `python benchmarks/guard.py` from `guard.jsonl`; not edited by hand. Frozen features; each row is the
+mean over its tasks, and a task is the mean over its seeds. Gains are points of accuracy against setting the
+labels aside (*asking nobody*).
+
+- *labels*: accuracy of the provider's labels as they are.
+- *guard*: gain of the use that the guard chose, without ground truth; *worst task*, *worst run*: its
+  least gain.
+- *best use*: gain of the use that is best on the task's mean; *best of each run*: gain of an oracle that
+  knows the accuracy of every single run, and so also profits from chance; *share*: the guard's gain as a
+  share of the oracle's.
+- *always ...*: gain of one use everywhere.
+
+The weights of the uses and the thresholds of the trust were chosen on webcam, dslr, photo, art painting and
+the digits; **amazon, cartoon and sketch are held out**.
+"""
+COLUMNS = (
+    "tasks",
+    "seeds",
+    "labels",
+    "asking nobody",
+    "guard",
+    "worst task",
+    "worst run",
+    "best use",
+    "best of each run",
+    "share",
+    "always hint",
+    "always opinion",
+    "always adopted",
+)
+
+
+def situation(task: Task) -> str:
+    """Name the situation of a task: which encoders, which part, which provider."""
+    if task.shuffled:
+        return f"shuffled labels, {task.part}"
+    if task.share != 1:
+        return f"provider of {task.share} K clusters, {task.part}"
+    sides = {
+        (True, True): "same encoder",
+        (True, False): "same weak encoder",
+        (False, True): "weak provider",
+        (False, False): "weak client",
+    }
+    strong = task.client != WEAK
+    return f"{sides[task.client == task.provider, strong]}, {task.part}"
+
+
+def table(title: str, runs: Sequence[Run], group: Callable[[Task], str]) -> str:
+    """Write a row for each group of tasks, and one for all."""
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[group(run.task)].append(run)
+    rows = [row(name, some) for name, some in groups.items()]
+    head = f"\n| {' | '.join((title, *COLUMNS))} |\n| --- |{' ---: |' * len(COLUMNS)}\n"
+    return head + "".join([*rows, row("**all**", runs)])
+
+
+def row(name: str, runs: Sequence[Run]) -> str:
+    """Write the figures of some runs."""
+    tasks: dict[Task, list[Run]] = defaultdict(list)
+    for run in runs:
+        tasks[run.task].append(run)
+
+    def means(figure: Callable[[Run], float]) -> list[float]:
+        return [mean(map(figure, some)) for some in tasks.values()]
+
+    def of_use(use: str) -> list[float]:
+        return means(lambda run: 100 * (run.uses[use] - run.uses["own"]))
+
+    guard, best = means(lambda run: run.gain), means(lambda run: run.best)
+    cells = [name, str(len(tasks)), str(min(map(len, tasks.values())))]
+    cells += [
+        f"{100 * mean(means(figure)):.1f}" for figure in (lambda run: run.labels, lambda run: run.uses["own"])
+    ]
+    cells += [f"{value:+.1f}" for value in (mean(guard), min(guard), min(run.gain for run in runs))]
+    cells += [f"{mean(map(max, *map(of_use, WEIGHTS))):+.1f}", f"{mean(best):+.1f}"]
+    cells.append(f"{mean(guard) / mean(best):.0%}" if mean(best) > 0.05 else "-")
+    cells += [f"{mean(of_use(use)):+.1f}" for use in WEIGHTS if use != "own"]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def page(runs: Iterable[Run]) -> str:
+    """Write the tables of all records."""
+    runs = list(runs)
+    parts = [INTRODUCTION]
+    for title, held_out in (("targets of the choice", False), ("held-out targets", True)):
+        some = [run for run in runs if (run.task.target in HELD_OUT) is held_out]
+        if some:
+            parts += [f"\n## By target: {title}\n", table("target", some, lambda task: task.target)]
+            parts += [f"\n## By situation: {title}\n", table("situation", some, situation)]
+    parts += ["\n## By situation: all targets\n", table("situation", runs, situation)]
+    return "".join(parts)
+
+
+def read_records() -> list[Run]:
+    """Read the runs that are recorded."""
+    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
+    return [Run(**(row | {"task": Task(**row["task"])})) for row in map(json.loads, lines)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what asking a provider gains.")
+    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
+    parser.add_argument(
+        "--weights", action="append", default=[], metavar="ENCODER=FILE", help="the better first"
+    )
+    parser.add_argument("--digits", action="store_true", help="the embedded digits too")
+    parser.add_argument("--cache", type=Path, help="folder of the cache of features")
+    parser.add_argument("--keep", type=Path, help="folder in which clusterings are kept")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    options = parser.parse_args()
+    encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
+    runs, keep = read_records(), joblib.Memory(options.keep, verbose=0)
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        sets = [(path, encoders) for path in options.data]
+        if options.digits:
+            write_digits(Path(folder) / "digits")
+            sets.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
+        for path, used in sets:
+            domains = {one.backbone: list(read_data_set(path, one, options.cache)) for one in used}
+            for seed in range(options.seeds):
+                runs += record(domains, seed, keep, {run.task for run in runs if run.seed == seed})
+    write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
+
+
+def record(
+    domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory, known: set[Task]
+) -> list[Run]:
+    """Run and record the tasks of one data set and seed that are not known yet."""
+    encoders, found = list(domains), []
+    bench = Bench(domains, seed, keep)
+    for target in [one.name for one in domains[encoders[0]]]:
+        for task in tasks_of(target, encoders):
+            if task not in known:
+                found.append(bench.run(task))
+                append_line(RECORDS, json.dumps(asdict(found[-1])))
+        print(f"{target}, seed {seed}: done", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
