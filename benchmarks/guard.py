@@ -343,7 +343,7 @@ def main() -> None:
             write_digits(Path(folder) / "digits")
             sets.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
         for path, used in sets:
-            domains = {one.backbone: list(read_data_set(path, one, options.cache)) for one in used}
+            domains = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
             for seed in range(options.seeds):
                 runs += record(domains, seed, keep, {run.task for run in runs if run.seed == seed})
     write_text_atomically(RECORDS.with_suffix(".md"), page(runs))

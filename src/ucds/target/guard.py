@@ -47,8 +47,8 @@ clusterings that agree fully have a trust of 0: nothing speaks for them, and not
 ``docs/consensus.md`` says on which tasks these values were chosen, and on which they were confirmed."""
 
 LEAST_CONSISTENCY = 0.5
-"""Consistency below which labels are set aside, however little the own clusterings agree. Shuffled labels reach
-0.25 with four clusters and less with more; the least consistent labels of a real provider had 0.52."""
+"""Consistency below which labels are set aside, however little the own clusterings agree. Shuffled labels
+had 0.25 at most in the trials, and the least consistent labels of a provider 0.52."""
 
 _SENTENCES: dict[Use, str] = {
     "own": "the provider's labels were not used",
