@@ -15,6 +15,7 @@ from ucds.choices import Transfer
 from ucds.math.partitions import Partition, memberships
 from ucds.math.vote import Vote
 from ucds.target.guard import (
+    LEAST_AGREEMENT,
     LEAST_CONSISTENCY,
     LEAST_TRUST,
     WEIGHTS,
@@ -101,11 +102,13 @@ def test_the_less_the_labels_fit_the_neighbourhoods_the_less_they_count() -> Non
     assert (found[0].use, found[-1].use) == ("adopted", "own")
 
 
-def test_inconsistent_labels_are_set_aside_however_little_own_clusterings_agree() -> None:
-    found = weigh(SHUFFLED)
-    assert found.trust >= LEAST_TRUST["opinion"]
-    assert found.consistency < LEAST_CONSISTENCY
-    assert found.use == "own"
+def test_labels_that_agree_too_little_are_set_aside_unless_they_are_consistent() -> None:
+    found = Evidence("own", 0.5, 0.32, 0.9, 0.72, K, N, "guarded")
+    assert (found.agreement, found.consistency) == pytest.approx((0.64, 0.8))
+    assert found.trust > LEAST_TRUST["equal"]
+    assert found.advised == "own"
+    assert replace(found, provider_agreement=0.5 * LEAST_AGREEMENT).advised == "equal"
+    assert replace(found, provider_consistency=0.9 * LEAST_CONSISTENCY + 1e-9).advised == "equal"
 
 
 def test_the_more_own_clusterings_agree_the_more_is_asked_of_labels() -> None:
@@ -204,7 +207,14 @@ def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Pa
 def test_the_sentence_tells_use_and_reasons() -> None:
     found = Evidence("hint", 0.8, 0.6, 0.5, 0.45, K, N, "guarded")
     assert found.trust == pytest.approx(0.9 - 0.8)
-    for words in ("equally divided", "90% as often", "to 0.80", "trust 0.10", "from -0.05", "from 0.40"):
+    for words in (
+        "equally divided",
+        "90% as often",
+        "to 0.80 and with the labels to 0.60",
+        "trust 0.10",
+        "from -0.05",
+        "from 0.40",
+    ):
         assert words in found.sentence
     assert "labels were not used" in replace(found, use="own").sentence
     assert "labels were adopted" in replace(found, use="adopted").sentence

@@ -10,6 +10,8 @@ The guard measures two things:
   they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
 - *Agreement* of the own clusterings among themselves (mutual information adjusted for chance). Both lie
   between 0 and 1 as a rule, and labels that are more consistent than the own clusterings agree are trusted.
+
+Labels that agree with the own clusterings far less than these do among themselves are set aside all the same.
 """
 
 from __future__ import annotations
@@ -46,9 +48,10 @@ LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.40, "equal": 0.08, "opinion": 0
 clusterings that agree fully have a trust of 0: nothing speaks for them, and nothing against them.
 ``docs/consensus.md`` says on which tasks these values were chosen, and on which they were confirmed."""
 
-LEAST_CONSISTENCY = 0.5
-"""Consistency below which labels are set aside, however little the own clusterings agree. Shuffled labels
-had 0.25 at most in the trials, and the least consistent labels of a provider 0.52."""
+LEAST_AGREEMENT, LEAST_CONSISTENCY = 0.65, 0.85
+"""Labels are set aside if they agree with the own clusterings less than 0.65 times as well as these agree
+with each other, unless they are at least 0.85 times as consistent. Where the own clusterings agree little,
+wrong labels would be trusted otherwise."""
 
 _SENTENCES: dict[Use, str] = {
     "own": "the provider's labels were not used",
@@ -106,9 +109,14 @@ class Evidence:
         return round(self.consistency - self.own_agreement, 6)
 
     @property
+    def agreement(self) -> float:
+        """The labels' agreement with the own clusterings, in relation to that of these with each other."""
+        return self.provider_agreement / max(self.own_agreement, 1e-9)
+
+    @property
     def advised(self) -> Use:
         """Use that the figures advise."""
-        if self.consistency < LEAST_CONSISTENCY:
+        if self.agreement < LEAST_AGREEMENT and self.consistency < LEAST_CONSISTENCY:
             return "own"
         return next((use for use, least in LEAST_TRUST.items() if self.trust >= least), "own")
 
@@ -123,8 +131,9 @@ class Evidence:
         return (
             f"{what}, because neighbours have the same label {self.consistency:.0%} as often as they are in "
             f"one cluster of your own consensus, and your own clusterings agree among themselves to "
-            f"{self.own_agreement:.2f} (trust {self.trust:.2f}; used from {LEAST_TRUST['hint']:.2f}, adopted "
-            f"from {LEAST_TRUST['adopted']:.2f})"
+            f"{self.own_agreement:.2f} and with the labels to {self.provider_agreement:.2f} (trust "
+            f"{self.trust:.2f}; used from {LEAST_TRUST['hint']:.2f}, adopted from "
+            f"{LEAST_TRUST['adopted']:.2f})"
         )
 
     def to_dict(self) -> dict[str, Any]:
