@@ -20,6 +20,7 @@ import numpy as np
 import pydicom
 import pytest
 import timm
+import torchvision  # type: ignore[import-untyped]
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
@@ -87,8 +88,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vectors = (3 * rng.normal(size=(10, 8)))[np.arange(120) % 10] + rng.normal(size=(120, 8))
     arrays = {"provider": vectors, "hospital": np.arange(120) // 10 % 2, "client": vectors[:60] + 1}
     np.savez(root / "embeddings.npz", **arrays)
-    model = timm.create_model("mobilenetv2_100")
-    save_file(model.state_dict(), root / "mobilenetv2.safetensors")
+    save_file(timm.create_model("mobilenetv2_100").state_dict(), root / "mobilenetv2.safetensors")
+    save_file(torchvision.models.squeezenet1_1().state_dict(), root / "squeezenet1_1.safetensors")
     return root
 
 

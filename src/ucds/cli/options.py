@@ -61,11 +61,17 @@ class EncoderGroup:
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME.", show_default="resnet18"
+            help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME; several, separated by "
+            "commas, vote together.",
+            show_default="resnet18",
         ),
     ] = None
     weights: Annotated[
-        str, typer.Option(help="File of weights; 'default' for published ones; 'none' for a random start.")
+        str,
+        typer.Option(
+            help="File of weights, or one for each encoder, separated by commas; 'default' for published "
+            "ones; 'none' for a random start."
+        ),
     ] = "default"
     image_size: Annotated[
         int | None,

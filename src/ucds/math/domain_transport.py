@@ -11,7 +11,7 @@ that no learned ``B`` is needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from ucds.math.joint_vote import column_scales, join_votes, split_columns
 from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import Partition
 from ucds.math.spaces import FloatArray, centre, make_spaces, principal_axes, unit_rows
@@ -41,6 +42,7 @@ class DomainClusters:
         prototypes: ``(w, K)`` unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain, by the plans.
         assignments: ``(n, K)`` cluster probabilities of each sample, domain after domain.
+        encoder_weights: weight of each encoder, of sum 1.
     """
 
     axes: FloatArray
@@ -48,6 +50,7 @@ class DomainClusters:
     prototypes: FloatArray
     proportions: FloatArray
     assignments: FloatArray
+    encoder_weights: tuple[float, ...] = (1.0,)
 
 
 def cluster_domains(
@@ -61,11 +64,13 @@ def cluster_domains(
     rounds: int = 3,
     starts: int | None = None,
     centred: bool = True,
+    parts: Sequence[int] = (),
     watch: Watch = unwatched,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
-    Every domain has the same weight.
+    Every domain has the same weight. The weights of several encoders are their means over the domains, but
+    for the vote in a domain, which has its own.
 
     Args:
         domains: features ``(n_d, d)`` of each domain.
@@ -78,22 +83,22 @@ def cluster_domains(
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
         centred: whether each domain's own mean is subtracted, or the common one from all.
+        parts: number of features of each encoder, in this order; empty for a single one.
         watch: told after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
-    partitions = [
-        vote(
-            make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch),
-            n_clusters,
-            rng,
-            starts=starts,
-            watch=watch,
-        ).partition
-        for vectors in domains
-    ]
-    return join_domains(
-        domains,
-        partitions,
+    votes = []
+    for vectors in domains:
+        encoders = []
+        for block in split_columns(vectors, parts):
+            spaces = make_spaces(block, n_clusters, width=width, whitening=whitening, watch=watch)
+            encoders.append(vote(spaces, n_clusters, rng, starts=starts, watch=watch))
+        votes.append(join_votes(encoders, n_clusters, rng))
+    weights = np.asarray(np.mean([found.weights for found in votes], axis=0), dtype=np.float32)
+    scales = column_scales(parts, weights) if parts else None
+    joined = join_domains(
+        domains if scales is None else [vectors * scales for vectors in domains],
+        [found.partition for found in votes],
         n_clusters,
         width=width,
         whitening=whitening,
@@ -102,6 +107,11 @@ def cluster_domains(
         centred=centred,
         watch=watch,
     )
+    if scales is None:
+        return joined
+    # The model sees features without the scales of their encoders, which therefore become part of the axes.
+    axes, mean = joined.axes * scales[:, None], joined.mean / scales
+    return replace(joined, axes=axes, mean=mean, encoder_weights=tuple(weights.tolist()))
 
 
 def join_domains(

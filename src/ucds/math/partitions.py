@@ -31,10 +31,21 @@ REPRESENTATIVES = 3000
 memory of the latter grow with the square."""
 
 
-def memberships(partitions: Sequence[Partition]) -> Memberships:
-    """Write partitions, of any numbers of clusters, as one matrix of memberships in which all count alike."""
-    joined = sparse.hstack([_one_hot(partition) for partition in partitions], format="csr")
-    return sparse.csr_array(joined * np.float32(1 / np.sqrt(len(partitions))))
+def memberships(partitions: Sequence[Partition], weights: FloatArray | None = None) -> Memberships:
+    """Write partitions, of any numbers of clusters, as one matrix of memberships.
+
+    Args:
+        partitions: ``(n,)`` clusters by each partition.
+        weights: ``(P,)`` weight of each partition, of any sum; all count alike if ``None``.
+    """
+    columns = [_one_hot(partition) for partition in partitions]
+    if weights is None:
+        joined = sparse.hstack(columns, format="csr")
+        return sparse.csr_array(joined * np.float32(1 / np.sqrt(len(partitions))))
+    roots = np.sqrt(weights / weights.sum()).astype(np.float32)
+    return sparse.csr_array(
+        sparse.hstack([one * root for one, root in zip(columns, roots, strict=True)], format="csr")
+    )
 
 
 def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:

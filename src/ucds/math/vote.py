@@ -164,6 +164,7 @@ def resample(
     n_clusters: int,
     rng: np.random.Generator,
     *,
+    vote_weights: FloatArray | None = None,
     watch: Watch = unwatched,
 ) -> Stability:
     """Find the consensus again from halves of the votes and two thirds of the samples, several times.
@@ -179,13 +180,14 @@ def resample(
         agreed: ``(n,)`` consensus of all votes.
         n_clusters: number of clusters, K.
         rng: generator of the resampling.
+        vote_weights: ``(P,)`` weight of each of the votes; all count alike if ``None``.
         watch: told after each repetition.
     """
     advance = count_parts(watch, "repeat the vote in parts", _RESAMPLES)
     found, moved = [], []
     for _ in range(_RESAMPLES):
         half = rng.choice(len(votes), -(-len(votes) // 2), replace=False)
-        joined = memberships([votes[i] for i in half])
+        joined = memberships([votes[i] for i in half], None if vote_weights is None else vote_weights[half])
         if others is not None:
             joined = blend(joined, others, weight)
         seen = max(n_clusters, min(_RESAMPLED, 2 * len(agreed) // 3))
@@ -194,7 +196,8 @@ def resample(
         advance()
     agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
     shares = _shares([agreed, *moved, *found], agreed, n_clusters)
-    return Stability(agreement, shares, _single_shares(votes, others, weight, agreed, n_clusters))
+    single = _single_shares(votes, vote_weights, others, weight, agreed, n_clusters)
+    return Stability(agreement, shares, single)
 
 
 def _shares(partitions: Sequence[Partition], agreed: Partition, n_clusters: int) -> FloatArray:
@@ -217,15 +220,23 @@ def _renamed(partition: Partition, agreed: Partition) -> Partition:
 
 
 def _single_shares(
-    votes: Sequence[Partition], others: Memberships | None, weight: float, agreed: Partition, n_clusters: int
+    votes: Sequence[Partition],
+    vote_weights: FloatArray | None,
+    others: Memberships | None,
+    weight: float,
+    agreed: Partition,
+    n_clusters: int,
 ) -> FloatArray:
     """Share of single partitions that put a sample into each cluster of an agreed one, once matched.
 
     Partitions into more clusters than the agreed one cannot be matched with it and do not count. A cluster
     without a counterpart counts for all clusters alike.
     """
-    alike = [partition for partition in votes if int(partition.max()) < n_clusters]
+    coarse = [i for i, partition in enumerate(votes) if int(partition.max()) < n_clusters]
+    alike = [votes[i] for i in coarse]
     weights = [(1 - weight) / max(len(alike), 1)] * len(alike)
+    if vote_weights is not None:
+        weights = ((1 - weight) * vote_weights[coarse] / vote_weights[coarse].sum()).tolist()
     if others is not None:
         alike, weights = [*alike, np.asarray(others.argmax(1)).ravel()], [*weights, weight]
     counts = np.full((len(agreed), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too
