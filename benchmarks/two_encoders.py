@@ -1,8 +1,8 @@
-"""What a second encoder gains: each of two encoders alone, both with the method's weights, both with equal ones.
+"""What a second encoder gains: each of two alone, both with the method's weights, both with equal ones.
 
-A task is a target domain and a part of its images. The steps are those of the method, without a provider, and
-the clusters those of its vote (`ucds.math.joint_vote`), before a model is fitted to them. Ground truth is read
-for the scores, and to make imbalanced parts.
+A task is a target domain and a part of its images. The steps are those of the method, without a provider,
+and the clusters those of its vote (`ucds.math.joint_vote`), before a model is fitted to them. Ground truth is
+read for the scores, and to make imbalanced parts.
 
 Runs that are recorded in `two_encoders.jsonl` are left out; the page is written anew from all of them. With
 --keep, the clusterings of single encoders are kept in a folder, or taken from there: those of
@@ -105,8 +105,8 @@ seeds.
 - *both*: accuracy with these weights; *gain*: against the first encoder alone, in points; *worst run*: its
   least value; *equal*: gain with equal weights.
 
-The measure of an encoder's strength and its power were chosen on webcam, dslr, photo and art painting, without
-**amazon, cartoon and sketch**.
+The measure of an encoder's strength and its power were chosen on webcam, dslr, photo and art painting,
+without **amazon, cartoon and sketch**.
 """
 COLUMNS = ("seeds", "first", "second", "weight", "misjudged", "both", "gain", "worst run", "equal")
 
