@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ucds.math.exemplars import find_close_pairs, find_exemplars, find_outliers
+from ucds.math.exemplars import find_close_pairs, find_exemplars, find_nearest, find_outliers
 
 # Directions in the plane by their angle in degrees; two clusters, around 0 and around 90 degrees.
 ANGLES = np.deg2rad([0, 10, -10, 30, 90, 100, 80, 55])
@@ -40,13 +40,13 @@ def test_outliers_are_found_farthest_first_and_nothing_else() -> None:
     near = np.eye(16)[0] + 0.05 * rng.normal(size=(60, 16))
     odd = np.stack([np.eye(16)[1], 0.5 * np.eye(16)[0] + np.eye(16)[2]])
     features = np.concatenate([near, odd]).astype(np.float32)
-    assert find_outliers(features).tolist() == [60, 61]
-    assert find_outliers(features[:60]).tolist() == []
-    assert find_outliers(features[:4]).tolist() == []
-    assert find_outliers(np.ones((50, 4), np.float32)).tolist() == []
+    assert find_outliers(find_nearest(features)).tolist() == [60, 61]
+    assert find_outliers(find_nearest(features[:60])).tolist() == []
+    assert find_outliers(find_nearest(features[:4])).tolist() == []
+    assert find_outliers(find_nearest(np.ones((50, 4), np.float32))).tolist() == []
 
 
 def test_close_pairs_are_listed_once_with_their_cosine() -> None:
-    pairs, cosines = find_close_pairs(FEATURES[:4], neighbours=1)
+    pairs, cosines = find_close_pairs(find_nearest(FEATURES[:4], 1))
     assert pairs.tolist() == [[0, 1], [0, 2], [1, 3]]
     np.testing.assert_allclose(cosines, np.cos(np.deg2rad([10, 10, 20])), atol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ucds.math.exemplars import find_nearest
 from ucds.math.near_duplicates import group_near_duplicates
 
 
@@ -29,13 +30,13 @@ def test_copies_are_grouped_and_other_pictures_are_not() -> None:
         [picture(0), picture(1), recompressed(picture(0)), picture(2), picture(0), picture(1)]
     )
     alike = np.ones((6, 4), np.float32)  # features of one class: they do not tell copies from others
-    groups = group_near_duplicates(alike, pictures)
+    groups = group_near_duplicates(find_nearest(alike), pictures)
     assert [group.tolist() for group in groups] == [[0, 2, 4], [1, 5]]
 
 
 def test_pictures_with_different_features_are_not_compared() -> None:
     pictures, features = np.stack([picture(0), picture(0)]), np.eye(2, dtype=np.float32)
-    assert group_near_duplicates(features, pictures) == []
+    assert group_near_duplicates(find_nearest(features), pictures) == []
 
 
 def test_without_pictures_only_almost_equal_vectors_are_copies() -> None:
@@ -43,5 +44,5 @@ def test_without_pictures_only_almost_equal_vectors_are_copies() -> None:
     features = rng.normal(size=(20, 8)).astype(np.float32)
     features[7] = 2 * features[3]
     features[9] = features[3] + 0.05 * rng.normal(size=8)
-    assert [group.tolist() for group in group_near_duplicates(features, None)] == [[3, 7]]
-    assert group_near_duplicates(features[:1], None) == []
+    assert [group.tolist() for group in group_near_duplicates(find_nearest(features), None)] == [[3, 7]]
+    assert group_near_duplicates(find_nearest(features[:1]), None) == []

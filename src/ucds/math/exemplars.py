@@ -64,48 +64,59 @@ def find_exemplars(
     return found
 
 
-def find_outliers(features: FloatArray, neighbours: int = 5) -> IntArray:
-    """Find samples that are far from all others, the farthest first.
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nearest other samples of each sample, nearest first.
 
-    A sample's distance is the mean cosine distance from its nearest neighbours. Outliers are more than
-    ``OUTLIER_DEVIATIONS`` robust standard deviations above the median of these distances. The deviation is
-    estimated from the median absolute deviation, which outliers themselves do not change.
+    Attributes:
+        distances: ``(n, k)`` cosine distances.
+        positions: ``(n, k)`` positions of these samples.
+    """
+
+    distances: NDArray[np.float64]
+    positions: IntArray
+
+
+def find_nearest(features: FloatArray, neighbours: int = 5) -> Nearest:
+    """Find the nearest other samples of each sample, all others if there are fewer than ``neighbours``.
 
     Args:
         features: ``(n, d)`` features.
         neighbours: number of nearest neighbours.
     """
-    if len(features) <= neighbours:
+    directions, count = unit_rows(features), min(neighbours, len(features) - 1)
+    if count < 1:
+        return Nearest(np.empty((len(features), 0)), np.empty((len(features), 0), dtype=np.int64))
+    search = NearestNeighbors(n_neighbors=count, algorithm="brute")
+    lengths, positions = search.fit(directions).kneighbors()
+    return Nearest(np.asarray(lengths, dtype=np.float64) ** 2 / 2, np.asarray(positions, dtype=np.int64))
+
+
+def find_outliers(nearest: Nearest) -> IntArray:
+    """Find samples that are far from all others, the farthest first.
+
+    A sample's distance is the mean cosine distance from its nearest neighbours: copies of a sample lie
+    together however odd it is, and the farthest of several neighbours is what tells. Outliers are more than
+    ``OUTLIER_DEVIATIONS`` robust standard deviations above the median of these distances. The deviation is
+    estimated from the median absolute deviation, which outliers themselves do not change. Of so few samples
+    that each has all others as neighbours none is an outlier.
+    """
+    if len(nearest.positions) <= nearest.positions.shape[1] + 1:
         return np.empty(0, dtype=np.int64)
-    # Copies of a sample lie together however odd it is; the farthest of the neighbours is what tells.
-    distances, _ = _nearest(features, neighbours)
-    mean = distances.mean(1)
+    mean = nearest.distances.mean(1)
     median = float(np.median(mean))
     deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(mean - median)))
     far = np.flatnonzero(mean > median + OUTLIER_DEVIATIONS * max(deviation, 1e-6))
     return np.asarray(far[np.argsort(-mean[far], kind="stable")], dtype=np.int64)
 
 
-def find_close_pairs(features: FloatArray, neighbours: int = 5) -> tuple[IntArray, NDArray[np.float64]]:
+def find_close_pairs(nearest: Nearest) -> tuple[IntArray, NDArray[np.float64]]:
     """List each sample with its nearest neighbours as candidates for near-duplicates.
-
-    Args:
-        features: ``(n, d)`` features.
-        neighbours: number of nearest neighbours.
 
     Returns:
         ``(m, 2)`` pairs of positions, the smaller one first, each once; and their ``(m,)`` cosines.
     """
-    distances, nearest = _nearest(features, neighbours)
-    rows = np.repeat(np.arange(len(features)), nearest.shape[1])
-    pairs = np.sort(np.stack([rows, nearest.ravel()], axis=1), axis=1)
+    rows = np.repeat(np.arange(len(nearest.positions)), nearest.positions.shape[1])
+    pairs = np.sort(np.stack([rows, nearest.positions.ravel()], axis=1), axis=1)
     pairs, first = np.unique(pairs, axis=0, return_index=True)
-    return pairs, 1 - distances.ravel()[first]
-
-
-def _nearest(features: FloatArray, neighbours: int) -> tuple[NDArray[np.float64], IntArray]:
-    """Find the nearest other samples of each sample: ``(n, k)`` cosine distances and positions."""
-    directions = unit_rows(features)
-    search = NearestNeighbors(n_neighbors=min(neighbours, len(directions) - 1), algorithm="brute")
-    lengths, nearest = search.fit(directions).kneighbors()
-    return np.asarray(lengths, dtype=np.float64) ** 2 / 2, np.asarray(nearest, dtype=np.int64)
+    return pairs, 1 - nearest.distances.ravel()[first]

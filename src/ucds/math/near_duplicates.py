@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from ucds.math.exemplars import IntArray, find_close_pairs
-from ucds.math.spaces import FloatArray
+from ucds.math.exemplars import IntArray, Nearest, find_close_pairs
 
 CLOSE_FEATURES = 0.9
 """Cosine of features from which two images are compared pixel by pixel."""
@@ -24,25 +23,26 @@ SAME_VECTOR = 0.9999
 """Cosine of features from which two samples without pictures count as nearly the same."""
 
 
-def group_near_duplicates(features: FloatArray, pictures: NDArray[np.uint8] | None) -> list[IntArray]:
+def group_near_duplicates(nearest: Nearest, pictures: NDArray[np.uint8] | None) -> list[IntArray]:
     """Find groups of samples that are nearly the same, the largest group first.
 
     Similar features alone do not make two images copies: an encoder is meant to give all bicycles similar
     features. So images with similar features are compared pixel by pixel, on small pictures.
 
     Args:
-        features: ``(n, d)`` features.
+        nearest: nearest other samples of each sample, by their features.
         pictures: ``(n, s, s, 3)`` small pictures of the samples; ``None`` compares features only.
     """
-    if len(features) < 2:
+    count = len(nearest.positions)
+    if count < 2:
         return []
-    pairs, cosines = find_close_pairs(features)
+    pairs, cosines = find_close_pairs(nearest)
     if pictures is None:
         same = pairs[cosines >= SAME_VECTOR]
     else:
         near = pairs[cosines >= CLOSE_FEATURES]
         same = near[_correlation(pictures[near[:, 0]], pictures[near[:, 1]]) >= SAME_PICTURE]
-    links = sparse.coo_array((np.ones(len(same)), (same[:, 0], same[:, 1])), shape=(len(features),) * 2)
+    links = sparse.coo_array((np.ones(len(same)), (same[:, 0], same[:, 1])), shape=(count, count))
     _, component = connected_components(links, directed=False)
     members = np.argsort(component, kind="stable")
     groups = np.split(members, np.flatnonzero(np.diff(component[members])) + 1)

@@ -15,7 +15,7 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import IntArray, Samples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.constraints import Pair
-from ucds.math.exemplars import Exemplars, find_exemplars, find_outliers
+from ucds.math.exemplars import Exemplars, find_exemplars, find_nearest, find_outliers
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
@@ -131,6 +131,7 @@ def find_facts(
     pictures = shrink(samples, order) if isinstance(samples, ImageSamples) else None
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
     exemplars = find_exemplars(features, probabilities, EACH, confidence=confidence)
+    nearest = find_nearest(features)
     points, stars = place_all(features, prototypes, seed)
     truth = read_ground_truth(samples)
     return Findings(
@@ -141,8 +142,8 @@ def find_facts(
         points=points,
         stars=stars,
         exemplars=exemplars,
-        outliers=find_outliers(features),
-        duplicates=group_near_duplicates(features, small),
+        outliers=find_outliers(nearest),
+        duplicates=group_near_duplicates(nearest, small),
         questions=choose_questions(features, probabilities, exemplars),
         answers=None if labels is None else _answers(ids, labels),
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
