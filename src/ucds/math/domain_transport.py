@@ -89,11 +89,12 @@ def cluster_domains(
     # Step 1: each domain by itself.
     votes = []
     for vectors in domains:
-        encoders = []
-        for block in split_columns(vectors, parts):
-            spaces = make_spaces(block, n_clusters, width=width, whitening=whitening, watch=watch)
-            encoders.append(vote(spaces, n_clusters, rng, starts=starts, watch=watch))
-        votes.append(join_votes(encoders, n_clusters, rng))
+        spaces = [
+            make_spaces(block, n_clusters, width=width, whitening=whitening, watch=watch)
+            for block in split_columns(vectors, parts)
+        ]
+        encoders = [vote(one, n_clusters, rng, starts=starts, watch=watch) for one in spaces]
+        votes.append(join_votes(encoders, spaces, n_clusters, rng))
     weights = np.asarray(np.mean([found.weights for found in votes], axis=0), dtype=np.float32)
     scales = column_scales(parts, weights) if parts else None
     joined = join_domains(

@@ -18,11 +18,12 @@ from ucds.math.partitions import (
     consensus,
     mean_coassociation,
     memberships,
+    refine,
 )
-from ucds.math.spaces import FloatArray
-from ucds.math.vote import Vote
+from ucds.math.spaces import FloatArray, Spaces
+from ucds.math.vote import Vote, choose_consensus
 
-POWER = 20.0
+POWER = 60.0
 """Power of an encoder's strength that is its weight. ``docs/consensus.md`` says on which tasks it was
 chosen, and on which it was confirmed."""
 
@@ -64,11 +65,18 @@ class JointVote:
         return _vote_weights(self.encoders, self.weights) if len(self.encoders) > 1 else None
 
 
-def join_votes(encoders: Sequence[Vote], n_clusters: int, rng: np.random.Generator) -> JointVote:
-    """Find the partition on which the clusterings of all encoders agree, each with its encoder's weight.
+def join_votes(
+    encoders: Sequence[Vote], spaces: Sequence[Spaces], n_clusters: int, rng: np.random.Generator
+) -> JointVote:
+    """Find a partition on which the clusterings of all encoders agree, each with its encoder's weight.
+
+    There are two candidates: the consensus of all votes, and that of the strongest encoder with samples moved
+    by all votes. They are compared as in :func:`ucds.math.vote.vote`. So an encoder of hardly any weight
+    hardly changes a cluster.
 
     Args:
         encoders: vote of each encoder about the same samples, see :func:`ucds.math.vote.vote`.
+        spaces: spaces of each encoder.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the choice of representatives.
     """
@@ -77,7 +85,12 @@ def join_votes(encoders: Sequence[Vote], n_clusters: int, rng: np.random.Generat
     if len(encoders) == 1:
         return JointVote([*encoders], weights, encoders[0].memberships, encoders[0].partition)
     joined = memberships(_votes(encoders), _vote_weights(encoders, weights))
-    return JointVote([*encoders], weights, joined, consensus(joined, n_clusters, rng))
+    strongest = encoders[int(weights.argmax())].partition
+    candidates = [consensus(joined, n_clusters, rng), refine(joined, strongest, n_clusters)]
+    vectors = [space for one in spaces for space in one.vectors.values()]
+    of_space = np.repeat(weights, [len(one.vectors) for one in spaces])
+    partition = choose_consensus(candidates, joined, vectors, n_clusters, of_space)
+    return JointVote([*encoders], weights, joined, partition)
 
 
 def weigh_encoders(strengths: Sequence[float]) -> FloatArray:

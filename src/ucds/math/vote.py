@@ -88,11 +88,31 @@ def vote(
     for _ in range(_HALVES):
         candidates.append(_consensus_of_half(found, joined, n_clusters, rng))
         advance()
+    return Vote(found, joined, choose_consensus(candidates, joined, vectors, n_clusters))
+
+
+def choose_consensus(
+    candidates: Sequence[Partition],
+    joined: Memberships,
+    vectors: Sequence[FloatArray],
+    n_clusters: int,
+    weights: FloatArray | None = None,
+) -> Partition:
+    """Choose the candidate with the largest ratio of co-association to the sixth power of its inertia.
+
+    Args:
+        candidates: ``(n,)`` partitions.
+        joined: ``(n, m)`` memberships that give the co-association.
+        vectors: ``(n, w)`` vectors of each space, whose inertias are averaged, each in relation to the
+            smallest of the candidates.
+        n_clusters: number of clusters, K.
+        weights: ``(S,)`` weight of each space in the average; all count alike if ``None``.
+    """
     agreement = np.array([mean_coassociation(joined, one, n_clusters) for one in candidates])
     spread = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
-    looseness = (np.maximum(spread, 1e-12) / np.maximum(spread.min(0), 1e-12)).mean(1)
-    best = int((agreement / looseness**_TIGHTNESS).argmax())
-    return Vote(found, joined, candidates[best])
+    relative = np.maximum(spread, 1e-12) / np.maximum(spread.min(0), 1e-12)
+    looseness = np.average(relative, axis=1, weights=weights)
+    return candidates[int((agreement / looseness**_TIGHTNESS).argmax())]
 
 
 def compared(spaces: Sequence[Sequence[Partition]]) -> list[Partition]:

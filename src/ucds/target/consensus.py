@@ -130,7 +130,7 @@ def agree(
     ]
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     votes = [vote(each, n_clusters, rng, starts=settings.starts, watch=watch) for each in of_encoder]
-    joint = join_votes(votes, n_clusters, rng)
+    joint = join_votes(votes, of_encoder, n_clusters, rng)
     own, spaces = joint.own, of_encoder[joint.strongest]
     partition, others, evidence = own.partition, None, None
     if labels is not None:
