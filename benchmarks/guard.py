@@ -1,7 +1,7 @@
 """What asking a provider gains in many situations: each use of its labels, the guard's choice, an oracle's.
 
 A task is a target domain, an encoder on each side, a part of the target's images, and a number of clusters of
-the provider. In every task the target is clustered with each of the four uses of the labels
+the provider. In every task the target is clustered with each of the five uses of the labels
 (`ucds.target.guard`), and the accuracy of the guard's choice is compared with that of setting the labels
 aside. The clusterings in which tasks agree are computed once; the steps are those of the method, and the
 clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
@@ -260,9 +260,7 @@ COLUMNS = (
     "best use",
     "best of each run",
     "share",
-    "always hint",
-    "always opinion",
-    "always adopted",
+    *(f"always {use}" for use in WEIGHTS if use != "own"),
 )
 
 

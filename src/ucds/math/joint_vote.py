@@ -80,10 +80,11 @@ def join_votes(
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the choice of representatives.
     """
+    if len(encoders) == 1:
+        alone = encoders[0]
+        return JointVote([alone], np.ones(1, np.float32), alone.memberships, alone.partition)
     strengths = [mean_coassociation(one.memberships, one.partition, n_clusters) for one in encoders]
     weights = weigh_encoders(strengths)
-    if len(encoders) == 1:
-        return JointVote([*encoders], weights, encoders[0].memberships, encoders[0].partition)
     joined = memberships(_votes(encoders), _vote_weights(encoders, weights))
     strongest = encoders[int(weights.argmax())].partition
     candidates = [consensus(joined, n_clusters, rng), refine(joined, strongest, n_clusters)]
