@@ -5,22 +5,19 @@ from __future__ import annotations
 import copy
 import io
 import json
-import logging
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ucds.errors import InputError, one_line
 from ucds.exports.describe import Description
 from ucds.models import ClusteringModel
+from ucds.training.onnx_graph import Outputs, open_onnx, write_onnx
 
 GraphFormat = Literal["onnx", "torchscript"]
 LARGEST_DIFFERENCE = 1e-4
@@ -28,8 +25,6 @@ LARGEST_DIFFERENCE = 1e-4
 
 _BOUNDS = (1, 8, 24, 40, 56)
 """Samples at which a new batch begins: batches of several lengths, as none may be fixed in the graph."""
-
-Outputs = tuple[NDArray[np.float32], ...]
 
 
 class ExportedModel(nn.Module):
@@ -77,22 +72,13 @@ def write_graph(
 
 
 def _onnx(exported: ExportedModel, description: Description, example: Tensor) -> bytes:
-    _require_onnx()
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    program = torch.onnx.export(
+    return write_onnx(
         exported,
-        (example,),
-        input_names=list(description.input),
-        output_names=list(description.outputs),
-        dynamic_shapes=({0: torch.export.Dim("n", min=1)},),
-        verbose=False,
+        example,
+        inputs=list(description.input),
+        outputs=list(description.outputs),
+        metadata={"ucds": json.dumps(asdict(description))},
     )
-    assert program is not None
-    program.model.metadata_props["ucds"] = json.dumps(asdict(description))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        program.save(path, external_data=False)
-        return path.read_bytes()
 
 
 def _torchscript(exported: ExportedModel, description: Description, example: Tensor) -> bytes:
@@ -118,7 +104,7 @@ def largest_difference(
     Returns:
         Largest absolute difference of each output.
     """
-    run = _onnx_runner(content) if form == "onnx" else _torchscript_runner(content)
+    run = open_onnx(content) if form == "onnx" else _torchscript_runner(content)
     exported = ExportedModel(model)
     differences = []
     for batch in inputs.tensor_split(_BOUNDS):
@@ -130,15 +116,6 @@ def largest_difference(
     return tuple(np.max(differences, axis=0).tolist())
 
 
-def _onnx_runner(content: bytes) -> Callable[[Tensor], Outputs]:
-    _require_onnx()
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    (entry,) = session.get_inputs()
-    return lambda batch: tuple(session.run(None, {entry.name: batch.numpy()}))
-
-
 def _torchscript_runner(content: bytes) -> Callable[[Tensor], Outputs]:
     with warnings.catch_warnings(action="ignore"):
         loaded: Any = torch.jit.load(io.BytesIO(content))  # type: ignore[no-untyped-call]
@@ -148,12 +125,3 @@ def _torchscript_runner(content: bytes) -> Callable[[Tensor], Outputs]:
             return tuple(output.numpy() for output in loaded(batch))
 
     return run
-
-
-def _require_onnx() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise InputError("ONNX needs further packages: pip install 'ucds[export]'") from None
