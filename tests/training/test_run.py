@@ -25,7 +25,7 @@ from ucds.training.model_file import load_model
 from ucds.training.objective import PrototypeTransport
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.progress import Quiet
-from ucds.training.run import RunOptions, TrainedRun, check_run_folder, open_run, train_run
+from ucds.training.run import RunOptions, TrainedRun, check_run, open_run, train_run
 from ucds.training.session import Session
 from ucds.training.stage import Stage
 
@@ -151,10 +151,10 @@ def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
-    check_run_folder(tmp_path / "new", tmp_path / "x.npy", OPTIONS)
+    check_run(tmp_path / "new", tmp_path / "x.npy", SETTINGS, OPTIONS)
     assert not (tmp_path / "new").exists()
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(InputError, match="is not empty"):
-        check_run_folder(tmp_path, tmp_path / "x.npy", OPTIONS)
+        check_run(tmp_path, tmp_path / "x.npy", SETTINGS, OPTIONS)
     with pytest.raises(InputError, match="is a file"):
-        check_run_folder(tmp_path / "thesis.txt", tmp_path / "x.npy", OPTIONS)
+        check_run(tmp_path / "thesis.txt", tmp_path / "x.npy", SETTINGS, OPTIONS)

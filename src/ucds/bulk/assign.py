@@ -14,14 +14,16 @@ from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.bulk.engines import BulkOptions, run_tasks
-from ucds.bulk.features import are_features, encode
+from ucds.bulk.features import are_features, encode, encoding_step
 from ucds.bulk.finding import find_shards
 from ucds.bulk.job import BulkResult, Job
 from ucds.bulk.places import Place
 from ucds.bulk.shards import Rows, Shard
-from ucds.bulk.steps import AssignStep, EncodeStep
+from ucds.bulk.steps import AssignStep
 from ucds.data.sources import Source
 from ucds.models import state_digest
+from ucds.training.devices import refuse_embeddings, require_runtime
+from ucds.training.encoding import describe_runtime
 from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.model_file import StoredModel
 from ucds.training.prediction import Decisions
@@ -59,15 +61,17 @@ def assign(
             from it. Features of images are then computed first, into a folder beside ``out``.
 
     Raises:
-        InputError: samples or folder cannot be used.
+        InputError: samples, folder or encoder runtime cannot be used.
         NoSpaceError: the folder cannot be written.
     """
-    place, card = Place.of(out, images), stored.card
+    place, card, runtime = Place.of(out, images), stored.card, options.encoder_runtime
+    refuse_embeddings(runtime, card.backbone)
+    require_runtime(runtime, options.accelerator, card.tune)
     encoder = None
     if card.backbone.input_size is not None:
         backbone = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
-        encoder = EncodeStep(backbone, accelerator=options.accelerator, readers=options.readers)
-    encoded = encoder is None or are_features(images, encoder.backbone)
+        encoder = encoding_step(backbone, options)
+    encoded = encoder is None or are_features(images, encoder.backbone, runtime)
     shards = find_shards(images, options.shard_size)
     head = stored.model.head()
     if recentred and card.recentres and sum(map(len, shards)) >= FEWEST_TO_CENTRE:
@@ -79,7 +83,7 @@ def assign(
         if n >= FEWEST_TO_CENTRE:
             head = head.recentred(total / n)
     step = AssignStep(head, answer, encoder, accelerator=options.accelerator)
-    identity = {"model": state_digest(stored.model)}
+    identity = {"model": state_digest(stored.model), **describe_runtime(runtime)}
     return Job(what, step, shards, facts, identity).run(place, options, reporter)
 
 

@@ -13,10 +13,12 @@ from ucds.bulk.job import JOB_FILE, BulkResult, Job, read_job
 from ucds.bulk.places import Place
 from ucds.bulk.shards import Shard
 from ucds.bulk.steps import EncodeStep
+from ucds.choices import EncoderRuntime
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.models import state_digest
+from ucds.training.encoding import describe_runtime
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Quiet, Reporter
 
@@ -59,12 +61,27 @@ def encode(
     backbone: Backbone, shards: list[Shard], place: Place, options: BulkOptions, reporter: Reporter
 ) -> BulkResult:
     """Compute the features of shards of images under an encoder; see :func:`features`."""
-    step = EncodeStep(backbone, accelerator=options.accelerator, readers=options.readers)
-    return Job(FEATURES, step, shards, describe_encoder(backbone), {}).run(place, options, reporter)
+    step = encoding_step(backbone, options)
+    facts = describe_encoder(backbone, options.encoder_runtime)
+    return Job(FEATURES, step, shards, facts, {}).run(place, options, reporter)
 
 
-def describe_encoder(backbone: Backbone) -> dict[str, Any]:
-    """Describe an encoder for JSON: equal descriptions mean equal features."""
+def encoding_step(backbone: Backbone, options: BulkOptions) -> EncodeStep:
+    """Make the step that computes the features of images under an encoder.
+
+    Raises:
+        InputError: the encoder runtime cannot be used.
+    """
+    return EncodeStep(
+        backbone,
+        accelerator=options.accelerator,
+        readers=options.readers,
+        encoder_runtime=options.encoder_runtime,
+    )
+
+
+def describe_encoder(backbone: Backbone, runtime: EncoderRuntime) -> dict[str, Any]:
+    """Describe an encoder and its runtime for JSON: equal descriptions mean equal features."""
     spec = asdict(backbone.spec)
     return {
         "backbone": {
@@ -72,14 +89,15 @@ def describe_encoder(backbone: Backbone) -> dict[str, Any]:
         },
         "weights": state_digest(backbone.module),
         "decoder": DECODER_VERSION,
+        **describe_runtime(runtime),
     }
 
 
-def are_features(source: Source, backbone: Backbone) -> bool:
-    """Return whether a folder holds the features of images under an encoder.
+def are_features(source: Source, backbone: Backbone, runtime: EncoderRuntime) -> bool:
+    """Return whether a folder holds the features of images under an encoder, as a runtime computes them.
 
     Raises:
-        InputError: it holds those of another encoder.
+        InputError: it holds those of another encoder, or of the other runtime.
         DamagedFileError: the folder's description is damaged.
     """
     if not isinstance(source, str | Path):
@@ -88,6 +106,11 @@ def are_features(source: Source, backbone: Backbone) -> bool:
     card = read_job(place) if JOB_FILE in place.names() else {}
     if card.get("what") != FEATURES:
         return False
-    if any(card.get(name) != value for name, value in describe_encoder(backbone).items()):
+    known = card.get("encoder_runtime", "torch")
+    if known != runtime:
+        raise InputError(
+            f"{source} holds features of --encoder-runtime {known}, not {runtime}: give that option"
+        )
+    if any(card.get(name) != value for name, value in describe_encoder(backbone, runtime).items()):
         raise InputError(f"{source} holds features of another encoder than this model's: compute them anew")
     return True

@@ -20,14 +20,15 @@ import torch
 from ucds.backbones import Backbone
 from ucds.bulk.places import read_image
 from ucds.bulk.shards import Rows, texts
-from ucds.choices import Accelerator
+from ucds.choices import Accelerator, EncoderRuntime
 from ucds.data.ahead import map_ahead, processors
 from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
-from ucds.training.devices import choose_device
+from ucds.training.devices import choose_device, require_runtime
+from ucds.training.encoding import FrozenEncoder
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import Decisions, evaluation_mode, judge
 
@@ -60,6 +61,10 @@ class EncodeStep:
         accelerator: device to compute on.
         batch_size: number of images computed at a time.
         readers: number of threads that read; one a processor if ``None``.
+        encoder_runtime: library that computes the features.
+
+    Raises:
+        InputError: the encoder runtime cannot be used.
     """
 
     def __init__(
@@ -69,9 +74,11 @@ class EncodeStep:
         accelerator: Accelerator = "auto",
         batch_size: int = 64,
         readers: int | None = None,
+        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
+        require_runtime(encoder_runtime, accelerator)
         self.backbone, self.accelerator = backbone, accelerator
-        self.batch_size, self.readers = batch_size, readers
+        self.batch_size, self.readers, self.encoder_runtime = batch_size, readers, encoder_runtime
         self._size, self._view = stored_size(backbone.spec), view_for(backbone.spec)
 
     @cached_property
@@ -79,6 +86,10 @@ class EncodeStep:
         device = choose_device(self.accelerator)
         self.backbone.module.to(device)
         return device
+
+    @cached_property
+    def _encode(self) -> FrozenEncoder:
+        return FrozenEncoder(self.backbone, self.encoder_runtime)
 
     def __call__(self, rows: Rows) -> Rows:
         """Return ``features`` ``(n, width)`` and ``content`` beside the samples; see :class:`Step`."""
@@ -91,7 +102,8 @@ class EncodeStep:
             images = self._usable(self._load_ahead(pool, rows), content, problem)
             while batch := list(islice(images, self.batch_size)):
                 index, pixels = zip(*batch, strict=True)
-                features[list(index)] = self._encode(np.stack(pixels))
+                stacked = torch.from_numpy(np.stack(pixels)).to(self._device)
+                features[list(index)] = self._encode(self._view.test(stacked))
         return _carried(rows) | {"content": content, "problem": problem, "features": features}
 
     def _load_ahead(self, pool: ThreadPoolExecutor, rows: Rows) -> Iterator[tuple[str, ByteArray] | str]:
@@ -119,14 +131,6 @@ class EncodeStep:
             else:
                 content[i], pixels = found
                 yield i, pixels
-
-    def _encode(self, images: ByteArray) -> npt.NDArray[np.float32]:
-        inputs = self._view.test(torch.from_numpy(images).to(self._device))
-        with evaluation_mode(self.backbone.module):
-            features: npt.NDArray[np.float32] = self.backbone.module(inputs).float().cpu().numpy()
-        if not np.isfinite(features).all():
-            raise InputError("the backbone's features are not finite: are its weights right?")
-        return features
 
 
 class AssignStep:

@@ -16,7 +16,7 @@ def features_command(
     images: options.SamplesArgument,
     out: Annotated[str, typer.Option(help="Folder or address of the shards.")],
     encoder: options.EncoderGroup,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     by_domain: Annotated[
@@ -33,7 +33,7 @@ def features_command(
         out,
         encoder=encoder.encoder(),
         by_domain=by_domain,
-        options=bulk.bulk_options(work.accelerator, "plain"),
+        options=bulk.bulk_options(work, "plain"),
         reporter=reporter,
     )
     output.present_bulk(done, "features")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ucds.choices import Accelerator, Engine, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, EncoderRuntime, Engine, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
@@ -126,12 +126,19 @@ class TrainingGroup(EncoderGroup):
 
         return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune, **named)
 
-    def run_options(self, accelerator: Accelerator) -> RunOptions:
-        """Return the options of the run as training takes them."""
+    def run_options(self, work: EncodingGroup) -> RunOptions:
+        """Return the options of the run as training takes them; ``work`` names device and runtime."""
         from ucds.training.run import RunOptions
 
-        how = (self.seed, self.resume, accelerator, self.devices, self.precision, self.checkpoint_seconds)
-        return RunOptions(*how)
+        return RunOptions(
+            self.seed,
+            self.resume,
+            work.accelerator,
+            self.devices,
+            self.precision,
+            self.checkpoint_seconds,
+            work.encoder_runtime,
+        )
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,19 @@ class WorkGroup:
 
 
 @dataclass(frozen=True)
+class EncodingGroup(WorkGroup):
+    """Options of every command that may compute the features of a frozen encoder."""
+
+    encoder_runtime: Annotated[
+        EncoderRuntime,
+        typer.Option(
+            help="What computes the features of a frozen encoder: PyTorch, or ONNX Runtime on the processor, "
+            "see docs/costs.md."
+        ),
+    ] = "torch"
+
+
+@dataclass(frozen=True)
 class BulkGroup:
     """Options of work on millions of samples."""
 
@@ -182,11 +202,11 @@ class BulkGroup:
         int | None, typer.Option(min=1, help="Samples of a shard.", show_default="4096")
     ] = None
 
-    def bulk_options(self, accelerator: Accelerator, default: Engine | None = None) -> BulkOptions | None:
+    def bulk_options(self, work: EncodingGroup, default: Engine | None = None) -> BulkOptions | None:
         """Return the options of bulk work, or ``None`` if none is asked for.
 
         Args:
-            accelerator: device to compute on.
+            work: device to compute on, and the library that computes features.
             default: engine of a command that always works in bulk.
 
         Raises:
@@ -202,7 +222,7 @@ class BulkGroup:
         from ucds.bulk.engines import BulkOptions
 
         size = BulkOptions.shard_size if self.shard_size is None else self.shard_size
-        return BulkOptions(engine, self.address, self.workers, size, accelerator)
+        return BulkOptions(engine, self.address, self.workers, size, work.accelerator, work.encoder_runtime)
 
 
 @dataclass(frozen=True)

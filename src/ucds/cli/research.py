@@ -23,7 +23,7 @@ def evaluate_command(
     data: Annotated[
         Path, typer.Argument(help="Samples in class folders: one folder a domain for a source run.")
     ],
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     output: options.OutputGroup,
     out: Annotated[
         Path | None, typer.Option(help="JSON file to write.", show_default="RUN/evaluation.json")
@@ -33,8 +33,15 @@ def evaluate_command(
     reporter = output.reporter()
     from ucds.evaluation import evaluate
 
-    cache = work.cache_options()
-    report = evaluate(run, data, out, accelerator=work.accelerator, cache=cache, reporter=reporter)
+    report = evaluate(
+        run,
+        data,
+        out,
+        accelerator=work.accelerator,
+        cache=work.cache_options(),
+        reporter=reporter,
+        encoder_runtime=work.encoder_runtime,
+    )
     options.show(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
 
 

@@ -22,7 +22,7 @@ def train_source_command(
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     training: options.TrainingGroup,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     output: options.OutputGroup,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
@@ -51,7 +51,7 @@ def train_source_command(
         domains=None if domains is None else _names(domains),
         encoder=training.encoder(),
         settings=settings,
-        options=training.run_options(work.accelerator),
+        options=training.run_options(work),
         cache=work.cache_options(),
         groups=dp_group,
         reporter=reporter,
@@ -72,12 +72,12 @@ def label_command(
     run: options.RunArgument,
     images: options.SamplesArgument,
     out: Annotated[str, typer.Option(help="Label file to write; in bulk the folder or address of shards.")],
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
-    reporter, in_bulk = output.reporter(), bulk.bulk_options(work.accelerator)
+    reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
     if in_bulk is not None:
         from ucds.source.bulk import label_in_bulk
 
@@ -85,6 +85,13 @@ def label_command(
         return
     from ucds.source.label import label
 
-    cache = work.cache_options()
-    labels = label(run, images, out, accelerator=work.accelerator, cache=cache, reporter=reporter)
+    labels = label(
+        run,
+        images,
+        out,
+        accelerator=work.accelerator,
+        cache=work.cache_options(),
+        reporter=reporter,
+        encoder_runtime=work.encoder_runtime,
+    )
     output.present_labels(labels, Path(out))

@@ -97,7 +97,7 @@ def query_command(
     out: options.LabelFileOption,
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     max_queries: MaxQueriesOption = None,
@@ -136,6 +136,7 @@ def query_command(
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
                 reporter=reporter,
+                encoder_runtime=work.encoder_runtime,
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -149,7 +150,7 @@ def train_target_command(
     images: options.ImagesArgument,
     out: options.RunFolderOption,
     training: options.TrainingGroup,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     clusters: Annotated[
@@ -190,7 +191,7 @@ def train_target_command(
         constraints=constraints,
         encoder=training.encoder(),
         settings=settings,
-        options=training.run_options(work.accelerator),
+        options=training.run_options(work),
         cache=work.cache_options(),
         reporter=reporter,
     )
@@ -209,7 +210,7 @@ def predict_command(
             help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
         ),
     ],
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
@@ -230,7 +231,7 @@ def predict_command(
     no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
-    reporter, in_bulk = output.reporter(), bulk.bulk_options(work.accelerator)
+    reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
     if in_bulk is not None:
         if sort_into is not None or names is not None or out_format != "table":
             raise InputError(
@@ -266,6 +267,7 @@ def predict_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
+        encoder_runtime=work.encoder_runtime,
     )
     page = page if moved else write_report()
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
@@ -279,7 +281,7 @@ def predict_command(
 @options.expand
 def report_command(
     run: options.RunArgument,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     output: options.OutputGroup,
     images: Annotated[
         Path | None,
@@ -296,8 +298,16 @@ def report_command(
     reporter = output.reporter()
     from ucds.reports.page.report import report
 
-    cache = work.cache_options()
-    done = report(run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter)
+    done = report(
+        run,
+        images,
+        out,
+        names=names,
+        accelerator=work.accelerator,
+        cache=work.cache_options(),
+        reporter=reporter,
+        encoder_runtime=work.encoder_runtime,
+    )
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
 
@@ -307,7 +317,7 @@ def _write_report(
     images: Path,
     out: Path | None,
     names: Path | None,
-    work: options.WorkGroup,
+    work: options.EncodingGroup,
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
@@ -315,7 +325,13 @@ def _write_report(
         return None
     from ucds.reports.page.report import report
 
-    cache = work.cache_options()
     return report(
-        run, images, out, names=names, accelerator=work.accelerator, cache=cache, reporter=reporter
+        run,
+        images,
+        out,
+        names=names,
+        accelerator=work.accelerator,
+        cache=work.cache_options(),
+        reporter=reporter,
+        encoder_runtime=work.encoder_runtime,
     ).path

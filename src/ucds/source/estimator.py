@@ -38,6 +38,8 @@ class SourceClustering(ClusteringEstimator):
         precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
         cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
         verbose: whether to show progress.
+        encoder_runtime: library that computes the features of a frozen encoder: ``"torch"``, or ``"onnx"``
+            for ONNX Runtime on the processor (docs/costs.md).
 
     Attributes:
         labels_: ``(n,)`` cluster of each training sample.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator
+from ucds.choices import Accelerator, EncoderRuntime
 from ucds.data.sources import Source
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
@@ -21,6 +21,7 @@ def label(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
+    encoder_runtime: EncoderRuntime = "torch",
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
@@ -34,6 +35,7 @@ def label(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
+        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the run or the samples cannot be used, or ``out`` cannot be written.
@@ -41,7 +43,14 @@ def label(
     """
     if out is not None:
         require_writable(Path(out))
-    model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
+    model = load(
+        run,
+        role="source",
+        accelerator=accelerator,
+        cache=cache,
+        reporter=reporter,
+        encoder_runtime=encoder_runtime,
+    )
     data = model.open(images)
     samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)
     # No name for the clusters and their confidences: of a million samples they would be held until the end.

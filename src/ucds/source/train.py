@@ -15,7 +15,7 @@ from ucds.source.protected import read_groups
 from ucds.training.inputs import open_for_training
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter
-from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
+from ucds.training.run import RunOptions, TrainedRun, check_run, train_run
 
 
 def train_source(
@@ -55,7 +55,7 @@ def train_source(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     read_clusters(n_clusters)
-    check_run_folder(out, place_of(data), options)
+    check_run(out, place_of(data), settings, options)
     people = None if groups is None else read_groups(Path(groups))
     encoder = encoder or EncoderOptions()
     inputs = open_for_training(data, "source", encoder, cache, reporter, domains)

@@ -18,7 +18,7 @@ from ucds.training.inputs import open_for_training
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Quiet, Reporter
-from ucds.training.run import RunOptions, TrainedRun, check_run_folder, train_run
+from ucds.training.run import RunOptions, TrainedRun, check_run, train_run
 from ucds.training.run_folder import LABELS_FILE
 from ucds.training.session import Session
 
@@ -74,7 +74,7 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
-    check_run_folder(out, place, options)
+    check_run(out, place, settings, options)
     corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
     inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, EncoderRuntime, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError
 from ucds.training.progress import Quiet, terminal_reporter
 
@@ -57,6 +57,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         precision: Precision = "32-true",
         cache: str | Path | None = None,
         verbose: bool = False,
+        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
         self.n_clusters = n_clusters
         self.backbone = backbone
@@ -69,6 +70,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.precision = precision
         self.cache = cache
         self.verbose = verbose
+        self.encoder_runtime = encoder_runtime
 
     def predict(self, X: FolderOrArray) -> NDArray[np.int64]:  # noqa: N803  (scikit-learn's name)
         """Return the most probable cluster of each sample.
@@ -107,12 +109,15 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             DamagedFileError: the model file cannot be read.
         """
         from ucds.backbones import Backbone
+        from ucds.training.devices import refuse_embeddings, require_runtime
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
         given = backbone if isinstance(backbone, Backbone) else None
         stored = load_model(Path(run), role=cls._role, backbone=given)
         estimator = cls(n_clusters=stored.card.n_clusters, **parameters)
+        refuse_embeddings(estimator.encoder_runtime, stored.card.backbone)
+        require_runtime(estimator.encoder_runtime, estimator.accelerator, stored.card.tune)
         estimator._take(stored)
         return estimator
 
@@ -146,9 +151,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     def _session(self) -> Session[MethodSettings]:
         from ucds.config import make_settings
+        from ucds.training.devices import require_runtime
         from ucds.training.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
+        require_runtime(self.encoder_runtime, self.accelerator, settings.tune)
         asked = self.n_clusters
         if isinstance(asked, str) and not asked.strip().isdecimal():
             read_clusters(asked)
@@ -162,7 +169,13 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         from ucds.training.runtime import Runtime
 
         reporter = terminal_reporter() if self.verbose else Quiet()
-        return Runtime(accelerator=self.accelerator, precision=self.precision, seed=seed, reporter=reporter)
+        return Runtime(
+            accelerator=self.accelerator,
+            precision=self.precision,
+            seed=seed,
+            reporter=reporter,
+            encoder_runtime=self.encoder_runtime,
+        )
 
     def _open(
         self,

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
@@ -25,9 +24,9 @@ from ucds.data.features import FeatureSamples
 from ucds.data.samples import FloatArray, IntArray
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import InputError
 from ucds.models import state_digest
-from ucds.training.prediction import evaluation_mode
+from ucds.training.devices import refuse_embeddings
+from ucds.training.encoding import FrozenEncoder, describe_runtime
 from ucds.training.runtime import Runtime
 
 _MOST_ROWS = 2**40
@@ -41,7 +40,7 @@ def frozen_features(
     Args:
         backbone: encoder without bottleneck, on the runtime's device.
         data: samples and views that the backbone takes.
-        runtime: device and processes; each of several processes computes a share.
+        runtime: device, processes and the library that computes; each of several processes computes a share.
         cache: folder for features; ``None`` keeps them in memory. Features of a module of the caller's own
             stay in memory in any case, because no name identifies what it computes.
         batch_size: number of samples computed at a time.
@@ -51,10 +50,12 @@ def frozen_features(
         are features already.
 
     Raises:
-        InputError: a feature is not finite.
+        InputError: a feature is not finite; or ONNX Runtime is to compute, and there is no encoder, or it
+            cannot run there.
         Interrupted: the run was asked to stop.
     """
     samples = data.samples
+    refuse_embeddings(runtime.encoder_runtime, backbone.spec)
     if backbone.spec.name == IDENTITY:
         return data
     if cache is None or backbone.spec.name == MODULE:
@@ -66,6 +67,7 @@ def frozen_features(
         "backbone": asdict(backbone.spec),
         "weights": state_digest(backbone.module),
         "package": version("ucds"),
+        **describe_runtime(runtime.encoder_runtime),
     }
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
@@ -86,14 +88,10 @@ def frozen_features(
 def _extract(
     backbone: Backbone, data: Dataset, runtime: Runtime, positions: IntArray, batch_size: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    with evaluation_mode(backbone.module), torch.no_grad():
-        for start in range(0, len(positions), batch_size):
-            runtime.watch("compute features", start, len(positions))
-            index = positions[start : start + batch_size]
-            inputs = data.view.test(data.samples.read(index).to(runtime.device))
-            features = backbone.module(inputs).float().cpu().numpy()
-            if not np.isfinite(features).all():
-                raise InputError("the backbone's features are not finite: are its weights right?")
-            yield index, features
+    encode = FrozenEncoder(backbone, runtime.encoder_runtime)
+    for start in range(0, len(positions), batch_size):
+        runtime.watch("compute features", start, len(positions))
+        index = positions[start : start + batch_size]
+        yield index, encode(data.view.test(data.samples.read(index).to(runtime.device)))
     if len(positions):
         runtime.watch("compute features", len(positions), len(positions))

@@ -98,7 +98,8 @@ def _prepared(
     """Return the part of a model that is to be computed, and the samples that it takes."""
     model, card = stored.model.to(runtime.device), stored.card
     recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
-    if card.tune == "head" and card.backbone.input_size is not None and (recentred or cache is not None):
+    apart = recentred or cache is not None or runtime.encoder_runtime != "torch"
+    if card.tune == "head" and card.backbone.input_size is not None and apart:
         backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
         data = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
         model = model.head()

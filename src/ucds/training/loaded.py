@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Role
+from ucds.choices import Accelerator, EncoderRuntime, Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source
+from ucds.training.devices import refuse_embeddings, require_runtime
 from ucds.training.inference import decisions, model_outputs
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import CacheOptions
-from ucds.training.prediction import encode
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
 
@@ -51,12 +51,14 @@ class Model:
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages.
+        encoder_runtime: library that computes the features of a frozen encoder.
     """
 
     stored: StoredModel
     accelerator: Accelerator = "auto"
     cache: CacheOptions = field(default_factory=CacheOptions)
     reporter: Reporter = field(default_factory=Quiet, repr=False)
+    encoder_runtime: EncoderRuntime = "torch"
 
     @property
     def n_clusters(self) -> int:
@@ -82,8 +84,7 @@ class Model:
 
     def transform(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
-        data, runtime = self.open(source), self._runtime()
-        features = encode(self.stored.model.to(runtime.device), data.samples, data.view, runtime)
+        features = model_outputs(self.stored, self.open(source), self._runtime()).features
         return np.asarray(features.cpu().numpy(), dtype=np.float32)
 
     def save(self, folder: str | Path) -> None:
@@ -131,7 +132,9 @@ class Model:
         return self.cache.directory if isinstance(data.samples, ImageSamples) else None
 
     def _runtime(self) -> Runtime:
-        return Runtime(accelerator=self.accelerator, reporter=self.reporter)
+        return Runtime(
+            accelerator=self.accelerator, reporter=self.reporter, encoder_runtime=self.encoder_runtime
+        )
 
 
 def load(
@@ -142,6 +145,7 @@ def load(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
+    encoder_runtime: EncoderRuntime = "torch",
 ) -> Model:
     """Open the model of a finished run.
 
@@ -152,10 +156,15 @@ def load(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
+        encoder_runtime: library that computes the features of a frozen encoder: ``"torch"``, or ``"onnx"``
+            for ONNX Runtime on the processor (``docs/costs.md``).
 
     Raises:
-        InputError: there is no finished run in the folder, or the role is wrong.
+        InputError: there is no finished run in the folder, the role is wrong, or the encoder runtime cannot
+            be used.
         DamagedFileError: the model file cannot be read.
     """
     stored = load_model(Path(run), role=role, backbone=backbone)
-    return Model(stored, accelerator, cache or CacheOptions(), reporter or Quiet())
+    refuse_embeddings(encoder_runtime, stored.card.backbone)
+    require_runtime(encoder_runtime, accelerator, stored.card.tune)
+    return Model(stored, accelerator, cache or CacheOptions(), reporter or Quiet(), encoder_runtime)

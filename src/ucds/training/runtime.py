@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Accelerator, Precision
+from ucds.choices import Accelerator, EncoderRuntime, Precision
 from ucds.errors import InputError, Interrupted
 from ucds.training.batch_norm import synchronise_batch_norm
-from ucds.training.devices import check_devices
+from ucds.training.devices import check_devices, require_runtime
 from ucds.training.processes import Processes, started_by_torchrun
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
@@ -36,10 +36,11 @@ class Runtime:
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
         reporter: receives progress messages; nothing is said if ``None``.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
+        encoder_runtime: library that computes the features of frozen encoders.
 
     Raises:
-        InputError: the machine has no such accelerator, or fewer devices; or torchrun has started another
-            number of processes.
+        InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
+            of processes; or the encoder runtime cannot be used.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Runtime:
         folder: RunFolder | None = None,
         reporter: Reporter | None = None,
         checkpoint_seconds: float = 60.0,
+        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
@@ -60,6 +62,7 @@ class Runtime:
                 "leave the option out"
             )
         check_devices(accelerator, started.on_machine)
+        require_runtime(encoder_runtime, accelerator)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
         # between the two forward passes of a step.
@@ -75,6 +78,7 @@ class Runtime:
         self.folder = folder
         self.reporter: Reporter = reporter or Quiet()
         self.checkpoint_seconds = checkpoint_seconds
+        self.encoder_runtime = encoder_runtime
         self.stop_requested = False
         self._watched: str | None = None
 
