@@ -23,17 +23,34 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `hostil
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
 
 
-def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
-    """Say what the slow tests are, before they run for an hour."""
-    if not str(config.getoption("markexpr")).startswith("slow"):
-        return []
-    folder = Path(__file__).parent
-    counts = Counter(str(item.path.relative_to(folder)) for item in items)
-    told = [f"{count:4} slow tests in tests/{name}" for name, count in counts.items()]
+def _slow_tests(names: Sequence[str]) -> list[str]:
+    """What the slow tests with these names (``tests/room/test_file.py::test``) are, a line for each file."""
+    counts = Counter(name.split("::")[0] for name in names)
     return [
-        *told,
-        f"{len(items):4} slow tests in all; the whole suite takes up to an hour on two idle processors",
+        *(f"{count:4} slow tests in {file}" for file, count in counts.items()),
+        f"{len(names):4} slow tests in all; the whole suite takes up to an hour on two idle processors",
     ]
+
+
+class _Announcement:
+    """Says what the slow tests are, before they run for an hour: once, also where workers collect them."""
+
+    def __init__(self) -> None:
+        self.is_made = False
+
+    def pytest_report_collectionfinish(self, config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+        return _slow_tests([item.nodeid for item in items]) if items else []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        if not self.is_made:
+            self.is_made = True
+            print("", *_slow_tests(ids), sep="\n", flush=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if str(config.getoption("markexpr")).startswith("slow"):
+        config.pluginmanager.register(_Announcement())
 
 
 class NetworkUsedError(AssertionError):
