@@ -276,7 +276,10 @@ def test_progress_is_reported(tmp_path, make_images):
     assert seen == [(0, 70), (32, 70), (64, 70), (70, 70)]
     seen.clear()
     opened(tmp_path, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(70, 70)]
+    assert seen == []
+    make_images(*names("b", 3))
+    opened(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("done", [0, 32, 64])

@@ -58,6 +58,9 @@ def test_of_several_domains_only_the_one_asked_for_is_decoded(tmp_path: Path, im
     )
     ucds.predict(out, images / "a", accelerator="cpu", cache=cache, reporter=listener)
     assert listener.begun == [("decode images", 1), ("compute features", 1)]
+    listener.begun.clear()
+    ucds.predict(out, images / "a", accelerator="cpu", cache=cache, reporter=listener)
+    assert listener.begun == []  # neither is done again
 
 
 def test_the_function_and_the_command_write_the_same_file(

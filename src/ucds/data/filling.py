@@ -66,7 +66,7 @@ class Filling:
 
         Args:
             workers: number of threads.
-            progress: called as ``progress(files done, files in all)``.
+            progress: called as ``progress(files done, files to decode)``; never if there are none.
 
         Raises:
             NoSpaceError: the cache cannot be written.
@@ -76,13 +76,14 @@ class Filling:
             self._make_room(pool)
             todo = self._todo()
             self._require_space(len(todo))
-            done, total = len(self.scan) - len(todo), len(self.scan)
-            progress(done, total)
+            done = 0
+            if len(todo):
+                progress(done, len(todo))
             results = map_ahead(pool, self._load, map(int, todo), 2 * _CHUNK)
             while chunk := list(islice(results, _CHUNK)):
                 self._keep(chunk)
                 done += len(chunk)
-                progress(done, total)
+                progress(done, len(todo))
 
     def _require_space(self, images: int) -> None:
         needed = min(images, self._free()) * self.store.row_bytes

@@ -73,7 +73,8 @@ class ImageSamples:
             size: side of the decoded images in pixels.
             limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
             workers: number of threads that decode; one per processor when omitted.
-            progress: called as ``progress(done, total)`` with numbers of files.
+            progress: called as ``progress(done, total)`` with numbers of files that have to be decoded; never
+                if there are none.
 
         Raises:
             InputError: no file of a domain can be used.
