@@ -25,7 +25,7 @@ test: setup  ## Run the fast tests
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 3 --dist loadfile
 
 test-slow: setup  ## Run the slow tests
-	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20
+	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20 -rs
 
 check: setup  ## Lint, types, import contracts, docstrings, links of the site
 	$(BIN)/ruff check .

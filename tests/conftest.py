@@ -38,7 +38,7 @@ class _Announcement:
     def __init__(self) -> None:
         self.is_made = False
 
-    def pytest_report_collectionfinish(self, config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
         return _slow_tests([item.nodeid for item in items]) if items else []
 
     @pytest.hookimpl(optionalhook=True)

@@ -109,6 +109,7 @@ def header(words: str, data: bytes = b"", magic: bytes = b"\x93NUMPY\x01\x00") -
 def bad_arrays() -> dict[str, bytes]:
     good = npy([vector(1), vector(2)])
     plain = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }\n"
+    words, row = "'descr': '<f4', 'fortran_order': False, 'shape': ", bytes(16)
     return {
         "nothing": b"",
         "magic alone": b"\x93NUMPY",
@@ -135,6 +136,11 @@ def bad_arrays() -> dict[str, bytes]:
         "negative": header(plain % "-1, 4"),
         "true": header(plain % "True, 4", bytes(16)),
         "no shape": header("{'descr': '<f4', 'fortran_order': False}"),
+        "no comma": header("{'descr': '<f4' 'fortran_order': False, 'shape': (1, 4)}", bytes(16)),
+        "no brackets": header(words + "(1, 4)", row),
+        "a shape in words": header("{" + words + "'(1, 4)'}", row),
+        "one entry more": header("{" + words + "(1, 4), 'x': True}", row),
+        "a size in two words": header("{" + words + "(1 1, 4)}", row),
         "not a header": header("__import__('os').abort()"),
         "nested": header("(" * 3000 + ")" * 3000),
         "structured": header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 4)}", bytes(16)),

@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import pytest
-from hostile import MULTIPART, Request, array_corpus, image_corpus, multipart, mutations
+from hostile import MULTIPART, Request, array_corpus, header, image_corpus, multipart, mutations
 from serving_kit import (
     NPY,
     FakeImageLabeller,
@@ -56,6 +57,20 @@ def test_hostile_arrays(vectors: Service) -> None:
         answer = client.post("/v1/labels", content=npy([vector(4)]), headers=NPY)
     assert answer.json()["labels"] == [4]
     assert answer.json()["budget"]["used"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4), }",
+        '{"shape":(1,4,),"fortran_order":False,"descr":"<f4"}   \n',
+    ],
+    ids=["as NumPy writes it", "as others may"],
+)
+def test_every_way_to_write_the_header_of_an_array(vectors: Service, words: str) -> None:
+    body = header(words, np.array(vector(4), "<f4").tobytes())
+    with vectors.client() as client:
+        assert client.post("/v1/labels", content=body, headers=NPY).json()["labels"] == [4]
 
 
 def connect(service: Service) -> socket.socket:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +24,14 @@ from ucds.serving.shares import Owner, Price, Turns
 _MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096
 _TYPES = ("<f4", "<f8")
+# An entry of the header of an .npy file, which is a Python dictionary. Python's reader of literals is not
+# used: in several threads at once, that of Python 3.11 raises SystemError now and then.
+_NPY_ENTRY = re.compile(
+    r"""\s*(['"])(?P<name>\w+)\1\s*:\s*"""
+    r"""(?P<value>'[^'"]*'|"[^'"]*"|True|False|\((?:\s*\d{1,10}\s*,)*\s*(?:\d{1,10}\s*)?\)|\[[^][{}]*\])"""
+    r"""\s*(?:,\s*|$)""",
+    re.ASCII,
+)
 _SECONDS_PER_BYTE = 6e-9
 """Processor time in which the service itself receives and hashes a byte; measured with files of 16 MiB."""
 
@@ -169,18 +177,27 @@ def _read_npy_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     end = begin + int.from_bytes(data[8:begin], "little")
     if end > min(len(data), begin + _MAX_NPY_HEADER):
         raise _malformed("The header of the .npy file is too long")
-    try:
-        header = ast.literal_eval(data[begin:end].decode("latin-1").strip())
-        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
-        raise _malformed("The header of the .npy file is damaged") from None
-    if descr not in _TYPES:
-        raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
-    if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+    entries = _read_npy_entries(data[begin:end].decode("latin-1").strip())
+    shape = tuple(int(size) for size in entries["shape"][1:-1].split(",") if size.strip())
+    if max(shape, default=0) >= 2**31:
         raise _malformed("The header of the .npy file is damaged")
-    if fortran is not False:
+    if (descr := entries["descr"][1:-1]) not in _TYPES:
+        raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
+    if entries["fortran_order"] != "False":
         raise _malformed("The array must be stored row by row (numpy.ascontiguousarray)")
     return np.dtype(descr), shape, end
+
+
+def _read_npy_entries(header: str) -> dict[str, str]:
+    """Return the words of the three entries by name, that of ``shape`` in round brackets."""
+    entries: dict[str, str] = {}
+    position, end = 1, len(header) - 1
+    while position < end and (entry := _NPY_ENTRY.match(header, position, end)):
+        entries[entry["name"]], position = entry["value"], entry.end()
+    whole = header[:1] == "{" and header[-1:] == "}" and position == end
+    if not whole or entries.keys() != {"descr", "fortran_order", "shape"} or entries["shape"][0] != "(":
+        raise _malformed("The header of the .npy file is damaged")
+    return entries
 
 
 def _malformed(what: str) -> Refusal:
