@@ -191,7 +191,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) 
     assert min(about_view.values()) > 0.9 * np.log(2)
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 def test_images_from_random_weights(session: Any, pictures: Any, precision: str) -> None:
     backbone = sobel_backbone(size=32)
     start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}

@@ -81,7 +81,7 @@ def test_domains_are_of_no_meaning(session: Any, source: Any) -> None:
     np.testing.assert_array_equal(run(session, source).labels, run(session, alike).labels)
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bottleneck", [False, True])
 def test_images_from_random_weights(session: Any, pictures: Any, bottleneck: bool, precision: str) -> None:
     backbone = sobel_backbone(size=32)

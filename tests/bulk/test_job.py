@@ -56,6 +56,7 @@ def test_the_shards_hold_the_features_that_training_computes(
     assert (done.samples, done.skipped, done.shards, done.made) == (35, 1, 4, 4)
 
 
+@pytest.mark.slow
 def test_shards_of_onnx_runtime_are_those_of_training_and_named(
     folder: Path, runs: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:

@@ -63,11 +63,11 @@ def test_embeddings_are_labelled_in_order_and_charged(vectors: Service) -> None:
     assert "server" not in answer.headers
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF"])
-def test_images_of_usual_formats_are_labelled(pictures: Service, form: str) -> None:
+def test_images_of_usual_formats_are_labelled(pictures: Service) -> None:
     with pictures.client() as client:
-        answer = client.post("/v1/labels", files=files(*(picture(label, form) for label in (3, 9, 0))))
-    assert answer.json()["labels"] == [3, 9, 0]
+        for form in ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF"):
+            answer = client.post("/v1/labels", files=files(*(picture(label, form) for label in (3, 9, 0))))
+            assert answer.json()["labels"] == [3, 9, 0], form
 
 
 def test_asking_again_is_free_and_identical(vectors: Service) -> None:

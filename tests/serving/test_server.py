@@ -111,7 +111,8 @@ def test_tls(tmp_path: Path) -> None:
             httpx.get(f"{url}/healthz")  # nobody vouches for it
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_port_for_health_alone(tmp_path: Path, workers: int) -> None:
     chain, key = certificate(tmp_path)
     run, port = make_run(tmp_path / "run"), free_port()

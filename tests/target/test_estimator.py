@@ -20,14 +20,18 @@ BRIEF = {"clustering_epochs": 2, "refinement_epochs": 2, "bottleneck_width": 16}
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks(
-    [
-        TargetClustering(method="pcd", settings=SHORT, random_state=0),
-        TargetClustering(settings={"fitting_epochs": 2, "starts": 1}, random_state=0),
-    ]
-)
+@parametrize_with_checks([TargetClustering(settings={"fitting_epochs": 2, "starts": 1}, random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([TargetClustering(method="pcd", settings=SHORT, random_state=0)])
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_keeps_scikit_learns_contract_with_pcd(
+    estimator: TargetClustering, check: Callable[[Any], None]
+) -> None:
     check(estimator)
 
 

@@ -64,7 +64,10 @@ def pixels(side: int, n: int = 11) -> Tensor:
     return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("kind", ["edges", "one", "joined"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("edges", marks=pytest.mark.slow), "one", pytest.param("joined", marks=pytest.mark.slow)],
+)
 def test_onnx_runtime_computes_the_features_of_pytorch(kind: str) -> None:
     if kind == "edges":
         backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=32)
@@ -83,6 +86,7 @@ def test_onnx_runtime_computes_the_features_of_pytorch(kind: str) -> None:
     assert all(weight.requires_grad for weight in backbone.module.parameters())
 
 
+@pytest.mark.slow
 def test_a_graph_is_made_once_for_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     export = torch.onnx.export
@@ -107,7 +111,7 @@ def test_a_graph_is_made_once_for_the_same_weights(monkeypatch: pytest.MonkeyPat
     assert len(made) == 3
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_pytorchs_number_of_threads_holds(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     session = onnxruntime.InferenceSession
@@ -264,6 +268,7 @@ def test_a_model_predicts_with_onnx_runtime(tmp_path: Path) -> None:
         load(tmp_path / "full", accelerator="cpu", encoder_runtime="onnx")
 
 
+@pytest.mark.slow
 def test_a_run_names_its_runtime_and_keeps_it(tmp_path: Path, run: Any) -> None:
     generator = np.random.default_rng(0)
     (tmp_path / "images").mkdir()

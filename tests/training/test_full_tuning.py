@@ -47,7 +47,11 @@ def images(tmp_path: Path) -> ImageSamples:
 @pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")  # 8 images do not fill 3 clusters
 @pytest.mark.parametrize(
     ("precision", "size"),
-    [("32-true", 96), ("bf16-mixed", 96), pytest.param("32-true", 224, marks=pytest.mark.slow)],
+    [
+        pytest.param("32-true", 96, marks=pytest.mark.slow),
+        ("bf16-mixed", 96),
+        pytest.param("32-true", 224, marks=pytest.mark.slow),
+    ],
 )
 def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Precision, size: int) -> None:
     view = ImageView(crop=size)
