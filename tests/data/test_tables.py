@@ -37,7 +37,7 @@ def test_every_format_holds_the_same_values(tmp_path: Path) -> None:
     assert [row[2] for row in rows] == ["0.3333", "0.0000", "1.0000", "0.2500", "0.5000", "1.0000"]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2**16, 2**16 + 1])
+@pytest.mark.parametrize("rows", [0, 1, 2**16, 2**16 + 1, pytest.param(150_000, marks=pytest.mark.slow)])
 def test_a_long_table_in_pieces_is_the_table_as_a_whole(tmp_path: Path, rows: int) -> None:
     columns = {"sample": RowIds(rows), "cluster": np.arange(rows) % 7}
     for suffix in ("csv", "parquet", "json"):

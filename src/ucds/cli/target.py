@@ -18,6 +18,7 @@ from ucds.training.progress import Reporter, end_bar
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
+    from ucds.reports.page.report import WrittenReport
 
 MaxQueriesOption = Annotated[
     int | None,
@@ -295,19 +296,7 @@ def report_command(
     names: NamesOption = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
-    reporter = output.reporter()
-    from ucds.reports.page.report import report
-
-    done = report(
-        run,
-        images,
-        out,
-        names=names,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
-    )
+    done = _report(run, images, out, names, work, output.reporter())
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
 
@@ -321,8 +310,17 @@ def _write_report(
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
-    if not is_first_process():
-        return None
+    return _report(run, images, out, names, work, reporter).path if is_first_process() else None
+
+
+def _report(
+    run: Path,
+    images: Path | None,
+    out: Path | None,
+    names: Path | None,
+    work: options.EncodingGroup,
+    reporter: Reporter,
+) -> WrittenReport:
     from ucds.reports.page.report import report
 
     return report(
@@ -334,4 +332,4 @@ def _write_report(
         cache=work.cache_options(),
         reporter=reporter,
         encoder_runtime=work.encoder_runtime,
-    ).path
+    )

@@ -1,7 +1,7 @@
 """The demo: two clinics sort handwritten digits, each alone and with the help of a provider.
 
-The small clinic has few pictures, and gains from the provider's labels; in the large one they hardly change
-anything. The paper's methods follow, for comparison. The demo ends with a report to open.
+The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
+weight. The paper's methods follow, for comparison. The demo ends with a report to open.
 """
 
 from __future__ import annotations
