@@ -159,6 +159,7 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
         "agreement": pytest.approx(1),
         "own_agreement": pytest.approx(1),
         "doubtful": False,
+        "overconfident": False,
     }
     (said,) = listener.said
     assert "agrees with the clusters to 1.00" in said
@@ -172,6 +173,18 @@ def test_clusters_that_depend_on_chance_are_called_doubtful(
     train(folder=tmp_path / "run", listener=listener)
     assert json.loads((tmp_path / "run" / "stability.json").read_text())["doubtful"]
     assert listener.said[1].startswith("doubt these clusters")
+
+
+def test_where_the_own_clusterings_disagree_the_confidence_is_called_too_high(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ucds.target.consensus.SETTLED", 1.1)
+    listener = Listener()
+    train(folder=tmp_path / "run", listener=listener)
+    assert json.loads((tmp_path / "run" / "stability.json").read_text())["overconfident"]
+    assert listener.said[1].startswith(
+        "single clusterings of your samples agree with each other to only 1.00"
+    )
 
 
 def test_useless_labels_are_not_used() -> None:

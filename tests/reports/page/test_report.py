@@ -127,6 +127,18 @@ def test_clusters_that_depend_on_chance_are_warned_of(client: Path, tmp_path: Pa
     assert any("depend on chance" in sentence for sentence in done.warnings) == doubtful
 
 
+@pytest.mark.parametrize(("doubtful", "expected"), [(False, True), (True, False)])
+def test_a_confidence_that_is_too_high_is_warned_of_once(
+    client: Path, tmp_path: Path, doubtful: bool, expected: bool
+) -> None:
+    shutil.copytree(client, tmp_path / "run")
+    stability = {"agreement": 0.97, "own_agreement": 0.61, "doubtful": doubtful, "overconfident": True}
+    (tmp_path / "run" / "stability.json").write_text(json.dumps(stability))
+    warnings = ucds.report(tmp_path / "run", accelerator="cpu").warnings
+    assert any("agree with each other to only 0.61" in sentence for sentence in warnings) == expected
+    assert any("depend on chance" in sentence for sentence in warnings) == doubtful
+
+
 def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -> None:
     names = json.loads((client / "transfer.json").read_text()).keys() - {
         "sentence",

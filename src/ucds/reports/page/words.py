@@ -66,10 +66,17 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             f"The model is doubtful about {doubtful:.0%} of the {what}: the clusters may not be real groups. "
             "Another number of clusters, or a better encoder, may help."
         )
-    if record.stability is not None and record.stability.get("doubtful"):
+    stability = record.stability or {}
+    if stability.get("doubtful"):
         warnings.append(
             "The clusters depend on chance: repeating the vote of clusterings in parts gives other clusters. "
             "Fewer clusters, or another encoder, may help."
+        )
+    elif stability.get("overconfident"):
+        warnings.append(
+            f"Single clusterings of the {what} agree with each other to only "
+            f"{stability['own_agreement']:.2f} (1 is full agreement): fewer {what} are in the right cluster "
+            "than the model's certainty says. Look at the clusters before you rely on it."
         )
     if record.choice is not None and not record.choice.clear:
         warnings.append(
