@@ -329,8 +329,9 @@ def write(out: Path, part: str, row: str, seconds: float) -> None:
     rows = {line.split(" | ")[0]: line for line in [*parts.get(part, "").split("\n"), row]}
     kept = [rows[f"| {attack}"] for attack in (*FILES, SLOW, IDLE) if f"| {attack}" in rows]
     machine = (
-        f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} processors, "
-        f"niceness {os.nice(0)}, load average {os.getloadavg()[0]:.1f} at the end."
+        f"{seconds:g} s alone and {seconds:g} s under attack; torch {torch.__version__}, "
+        f"Python {platform.python_version()}, {os.cpu_count()} processors, niceness {os.nice(0)}, "
+        f"load average {os.getloadavg()[0]:.1f} at the end."
     )
     titles = {"before": "Before (revision 5e8af11)", "after": "After"}
     parts[part] = "\n".join([f"## {titles[part]}", "", machine, "", *HEAD, *kept])
@@ -342,11 +343,11 @@ def write(out: Path, part: str, row: str, seconds: float) -> None:
         "attacker, the two who ask for `/healthz` and the one who reads the memory are processes of their "
         "own.",
         "",
-        f"One key asks for one image after the other for {seconds:g} s alone, then {seconds:g} s under "
-        f"attack. {SENDERS} senders of another key send the file again and again, never waiting as they are "
-        f"told; or it holds {SLOW}, or {IDLE}. The attacker and the honest client take their share of the "
-        "same processors. Some 150 requests are a row, so that p99 is nearly the slowest of them. A revision "
-        "that has no port for health alone is asked at its address in both columns.",
+        "One key asks for one image after the other, alone, and then as long under attack. "
+        f"{SENDERS} senders of another key send the file again and again, never waiting as they are told; "
+        f"or it holds {SLOW}, or {IDLE}. The attacker and the honest client take their share of the same "
+        "processors. Of 150 requests the p99 is nearly the slowest, of 500 the fifth. "
+        "A revision that has no port for health alone is asked at its address in both columns.",
         "",
         *("\n" + parts[name] + "\n" for name in ("after", "before") if name in parts),
     ]
