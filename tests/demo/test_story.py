@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.demo.clinics import LARGE, SMALL, STYLE_OF, Place, Visit, draw, visit_both
+from ucds.demo.clinics import LARGE, SMALL, STYLE_OF, TURNED, Place, Visit, draw, visit_all
 from ucds.demo.digits import STYLES
 from ucds.demo.story import SETTINGS, check_folder, demo_task, open_digits, run_demo
 from ucds.demo.text import METHODS, RECORDED_ALONE, RECORDED_ASKED, describe_clinics, describe_methods
@@ -31,14 +31,18 @@ def visit(alone: float, provider: float, asked: float, use: str) -> Visit:
     return Visit(100, *scores, use=use, sentence=f"the guard chose {use}")
 
 
-VISITS = {SMALL: visit(0.7, 0.75, 0.8, "opinion"), LARGE: visit(0.85, 0.7, 0.85, "own")}
+VISITS = {
+    SMALL: visit(0.7, 0.75, 0.8, "opinion"),
+    LARGE: visit(0.85, 0.7, 0.85, "hint"),
+    TURNED: visit(0.8, 0.3, 0.8, "own"),
+}
 
 
 def test_new_empty_and_earlier_folders_are_taken(tmp_path: Path) -> None:
     check_folder(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     check_folder(tmp_path)
-    for name in ("digits", "cache", "figures", "runs"):
+    for name in ("digits", "small-clinic-images", "turned-clinic-images", "cache", "figures", "runs"):
         (tmp_path / name).mkdir()
     (tmp_path / "metrics.json").touch()
     check_folder(tmp_path)
@@ -79,11 +83,13 @@ def _drawn(out: Path) -> list[Path]:
     return list((out / "digits" / STYLE_OF[SMALL]).rglob("*.png"))
 
 
-def test_both_clinics_are_told_of_with_the_figures_of_this_run_and_of_recorded_ones() -> None:
+def test_all_clinics_are_told_of_with_the_figures_of_this_run_and_of_recorded_ones() -> None:
     lines = describe_clinics(VISITS)
     assert "  small clinic, 100 pictures      70.0    75.0             80.0" in lines
     assert "  large clinic, 100 pictures      85.0    70.0             85.0" in lines
+    assert "  turned clinic, 100 pictures     80.0    30.0             80.0" in lines
     assert "Small clinic: the guard chose opinion." in lines
+    assert "Turned clinic: the guard chose own." in lines
     assert "In this run asking changed the small clinic's accuracy by +10.0 points." in lines
     gain = np.mean(RECORDED_ASKED) - np.mean(RECORDED_ALONE)
     (recorded,) = (line for line in lines if "in recorded runs" in line)
@@ -125,14 +131,16 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     found = json.loads((out / "metrics.json").read_text())
     assert list(found) == ["dataset", "target", "n_clusters", "seed", "clinics", "methods"]
     clinics, methods = found["clinics"], found["methods"]
-    assert list(clinics) == [SMALL, LARGE]
+    assert list(clinics) == [SMALL, LARGE, TURNED]
     assert list(methods) == list(PAPER_METHODS)
     for figures in methods.values():
         assert list(figures) == ["accuracy", "nmi", "ari", "seconds"]
-    # The two situations that the demo is about: labels that help, and labels that have little weight.
+    # The situations that the demo is about: labels that help, that have little weight, that are set aside.
     assert clinics[SMALL]["use"] != "own"
     assert clinics[SMALL]["asked"]["accuracy"] > clinics[SMALL]["alone"]["accuracy"]
     assert clinics[LARGE]["asked"]["accuracy"] > clinics[LARGE]["alone"]["accuracy"] - 0.01
+    assert clinics[TURNED]["use"] == "own"
+    assert clinics[TURNED]["asked"] == clinics[TURNED]["alone"]
     assert clinics[SMALL]["images"] == 100
     printed = done.stdout.splitlines()
     page = out / "runs" / SMALL / "report.html"
@@ -166,15 +174,18 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
 
 
 @pytest.mark.slow
-def test_over_five_seeds_asking_helps_the_small_clinic_and_does_not_harm_the_large_one(
-    tmp_path: Path,
-) -> None:
-    gains: dict[str, list[float]] = {SMALL: [], LARGE: []}
+def test_over_five_seeds_asking_helps_the_small_clinic_and_harms_no_other(tmp_path: Path) -> None:
+    gains: dict[str, list[float]] = {SMALL: [], LARGE: [], TURNED: []}
+    uses = []
     for seed in range(5):
         place = Place(tmp_path / str(seed), seed, Quiet())
         draw(place)
-        for name, visit in visit_both(place).items():
+        visits = visit_all(place)
+        uses.append(visits[TURNED].use)
+        for name, visit in visits.items():
             gains[name].append(visit.gain)
     assert np.mean(gains[SMALL]) > 2.5, gains
     assert np.mean(gains[LARGE]) > -0.5, gains
     assert min(gains[SMALL] + gains[LARGE]) > -2, gains
+    assert uses == 5 * ["own"]
+    assert gains[TURNED] == 5 * [0], gains

@@ -52,7 +52,7 @@ def demo_command(
     out: Annotated[Path, typer.Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
-    """See the whole story in a minute: two clinics sort handwritten digits, with the help of a provider."""
+    """See the whole story in two minutes: three clinics sort digits, with the help of a provider."""
     reporter = output.reporter()
     from ucds.demo.story import run_demo
 

@@ -1,15 +1,17 @@
-"""The two clinics of the demo and their provider: each trains with the package's public functions."""
+"""The clinics of the demo and their provider: each trains with the package's public functions."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.data.ground_truth import read_ground_truth
@@ -30,8 +32,8 @@ from ucds.training.run import RunOptions
 from ucds.training.run_folder import LABELS_FILE
 
 N_CLUSTERS = 10
-SMALL, LARGE, PROVIDER = "small-clinic", "large-clinic", "provider"
-STYLE_OF = {SMALL: "chalk", LARGE: "neon"}
+SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"
+STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
 SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
 ENCODER = EncoderOptions(BACKBONE, "none")
 
@@ -59,7 +61,7 @@ class Place:
 
     def images(self, clinic: str) -> Path:
         """Folder of a clinic's pictures."""
-        return self.digits / STYLE_OF[LARGE] if clinic == LARGE else self.out / "small-clinic-images"
+        return self.digits / STYLE_OF[LARGE] if clinic == LARGE else self.out / f"{clinic}-images"
 
     def run(self, name: str) -> Path:
         """Run folder of the provider, or of a clinic."""
@@ -103,23 +105,36 @@ class Visit:
 
 
 def draw(place: Place) -> None:
-    """Draw the digits in four styles, and give the small clinic some of its style."""
+    """Draw the digits in four styles, and make the pictures of the small clinic and of the turned one."""
     write_digits(place.digits)
-    theirs = place.images(SMALL)
+    pictures = sorted((place.digits / STYLE_OF[SMALL]).rglob("*.png"))
+    chosen = small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed)
+    _make_copies(place, SMALL, [pictures[number] for number in chosen], shutil.copyfile)
+    _make_copies(place, TURNED, sorted((place.digits / STYLE_OF[TURNED]).rglob("*.png")), _turn)
+
+
+def _make_copies(
+    place: Place, clinic: str, pictures: Iterable[Path], copy: Callable[[Path, Path], object]
+) -> None:
+    """Copy pictures of a clinic's style into the clinic's folder."""
+    theirs = place.images(clinic)
     shutil.rmtree(theirs, ignore_errors=True)
-    style = place.digits / STYLE_OF[SMALL]
-    pictures = sorted(style.rglob("*.png"))
-    for number in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed):
-        copy = theirs / pictures[number].relative_to(style)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(pictures[number], copy)
+    for picture in pictures:
+        target = theirs / picture.relative_to(place.digits / STYLE_OF[clinic])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy(picture, target)
 
 
-def visit_both(place: Place) -> dict[str, Visit]:
+def _turn(picture: Path, copy: Path) -> None:
+    with Image.open(picture) as opened:
+        opened.transpose(Image.Transpose.ROTATE_90).save(copy)
+
+
+def visit_all(place: Place) -> dict[str, Visit]:
     """Train the provider's model, and each clinic's with and without the provider's labels.
 
-    The small clinic hands its pictures over and gets a file of labels. The large one asks over HTTP, with a
-    key that has a budget and is calibrated first; the service runs in a process of its own.
+    The small clinic and the turned one hand their pictures over and get a file of labels. The large one asks
+    over HTTP, with a key that has a budget and is calibrated first; the service runs in a process of its own.
 
     Returns:
         What became of each clinic, by name.
@@ -128,21 +143,23 @@ def visit_both(place: Place) -> dict[str, Visit]:
     provider = place.run(PROVIDER)
     place.reporter.say(f"the provider learns from {', '.join(SOURCES)}")
     train_source(place.digits, provider, N_CLUSTERS, domains=SOURCES, **place.shared)
-    for clinic in (SMALL, LARGE):
+    for clinic in STYLE_OF:
         place.reporter.say(f"the {clinic.replace('-', ' ')} clusters its pictures alone")
         alone = place.run(f"{clinic}-alone")
         train_target(place.images(clinic), alone, n_clusters=N_CLUSTERS, **place.shared)
-    place.reporter.say("the small clinic hands its pictures over and gets a file of labels")
-    answers = place.out / "runs" / "labels.json"
-    label(provider, place.images(SMALL), answers, accelerator="cpu", cache=CacheOptions(place.out / "cache"))
-    train_target(place.images(SMALL), place.run(SMALL), labels=answers, **place.shared)
+    for clinic in (SMALL, TURNED):
+        name = clinic.replace("-", " ")
+        place.reporter.say(f"the {name} hands its pictures over and gets a file of labels")
+        answers, cache = place.out / "runs" / f"{clinic}-labels.json", CacheOptions(place.out / "cache")
+        label(provider, place.images(clinic), answers, accelerator="cpu", cache=cache)
+        train_target(place.images(clinic), place.run(clinic), labels=answers, **place.shared)
     place.reporter.say("the large clinic asks the provider's service over HTTP")
     key = make_key(provider, LARGE, len(list(place.images(LARGE).rglob("*.png"))))
     with label_service(provider, key) as service:
         client = LabelClient(service.url, service.key, calibrate_key=True)
         train_target(place.images(LARGE), place.run(LARGE), labels=client, **place.shared)
     # The classes are read only here, after every clinic has its clusters.
-    return {clinic: _judge(place, clinic) for clinic in (SMALL, LARGE)}
+    return {clinic: _judge(place, clinic) for clinic in STYLE_OF}
 
 
 def classes_of(place: Place, clinic: str, run: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

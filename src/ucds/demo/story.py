@@ -1,7 +1,9 @@
-"""The demo: two clinics sort handwritten digits, each alone and with the help of a provider.
+"""The demo: three clinics sort handwritten digits, each alone and with the help of a provider.
 
 The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
-weight. The paper's methods follow, for comparison. The demo ends with a report to open.
+weight. The turned clinic has the pictures of the large one, turned by a scanner that stands on its side: the
+provider has not learned from such pictures, and the guard sets its labels aside. The paper's methods
+follow, for comparison. The demo ends with a report to open.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from ucds.demo.clinics import (
     Place,
     Visit,
     draw,
-    visit_both,
+    visit_all,
 )
 from ucds.demo.digits import STYLES
 from ucds.errors import InputError
@@ -55,16 +57,24 @@ SETTINGS = (PCDSettings(tune="head"),)
 TARGET = STYLE_OF[LARGE]
 """Style of the pictures on which the paper's methods are compared."""
 
-_OURS = {"digits", "small-clinic-images", "cache", "runs", "metrics.json", "figures"}
+_OURS = {
+    "digits",
+    "small-clinic-images",
+    "turned-clinic-images",
+    "cache",
+    "runs",
+    "metrics.json",
+    "figures",
+}
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let both clinics cluster theirs, and write reports, figures and metrics.
+    """Draw the digits, let the clinics cluster theirs, and write reports, figures and metrics.
 
     Args:
-        out: folder for ``digits/`` (the pictures), ``small-clinic-images/`` (a part of them), ``runs/``
-            (models and reports), ``metrics.json`` and ``figures/``. What an earlier demo left there is
-            written again.
+        out: folder for ``digits/`` (the pictures), ``small-clinic-images/`` and ``turned-clinic-images/``
+            (parts of them, copied and turned), ``runs/`` (models and reports), ``metrics.json`` and
+            ``figures/``. What an earlier demo left there is written again.
         seed: seed of every random choice but the drawing.
         reporter: receives progress messages.
 
@@ -78,7 +88,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     require_matplotlib()
     place = Place(out, seed, reporter)
     draw(place)
-    visits = visit_both(place)
+    visits = visit_all(place)
     reporter.say("the paper's methods on the pictures of the large clinic")
     data = open_digits(out)
     options = TaskOptions(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
@@ -139,10 +149,10 @@ def _is_of(samples: Samples, *styles: str) -> NDArray[np.bool_]:
 def compute_metrics(
     visits: Mapping[str, Visit], outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int
 ) -> dict[str, Any]:
-    """Collect what became of both clinics, and score the paper's methods.
+    """Collect what became of the clinics, and score the paper's methods.
 
     Args:
-        visits: results of both clinics, by name.
+        visits: results of the clinics, by name.
         outcomes: outcomes of the paper's methods on the pictures of the large clinic.
         classes: ``(n,)`` class of each of these pictures.
         seed: seed of the demo.
