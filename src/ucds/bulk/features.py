@@ -11,6 +11,7 @@ from ucds.bulk.engines import BulkOptions
 from ucds.bulk.finding import find_shards
 from ucds.bulk.job import JOB_FILE, BulkResult, Job, read_job
 from ucds.bulk.places import Place
+from ucds.bulk.shard_files import shard_name
 from ucds.bulk.shards import Shard
 from ucds.bulk.steps import EncodeStep
 from ucds.choices import EncoderRuntime
@@ -61,6 +62,8 @@ def encode(
     backbone: Backbone, shards: list[Shard], place: Place, options: BulkOptions, reporter: Reporter
 ) -> BulkResult:
     """Compute the features of shards of images under an encoder; see :func:`features`."""
+    if shards[0].holds_vectors:
+        raise InputError("an encoder takes images, not embeddings")
     step = encoding_step(backbone, options)
     facts = describe_encoder(backbone, options.encoder_runtime)
     return Job(FEATURES, step, shards, facts, {}).run(place, options, reporter)
@@ -97,13 +100,14 @@ def are_features(source: Source, backbone: Backbone, runtime: EncoderRuntime) ->
     """Return whether a folder holds the features of images under an encoder, as a runtime computes them.
 
     Raises:
-        InputError: it holds those of another encoder, or of the other runtime.
+        InputError: it holds those of another encoder, or of the other runtime, or some are still missing.
         DamagedFileError: the folder's description is damaged.
     """
     if not isinstance(source, str | Path):
         return False
     place = Place(str(source))
-    card = read_job(place) if JOB_FILE in place.names() else {}
+    names = place.names()
+    card = read_job(place) if JOB_FILE in names else {}
     if card.get("what") != FEATURES:
         return False
     known = card.get("encoder_runtime", "torch")
@@ -113,4 +117,6 @@ def are_features(source: Source, backbone: Backbone, runtime: EncoderRuntime) ->
         )
     if any(card.get(name) != value for name, value in describe_encoder(backbone, runtime).items()):
         raise InputError(f"{source} holds features of another encoder than this model's: compute them anew")
+    if any(shard_name(number) not in names for number in range(card["shards"])):
+        raise InputError(f"{source} does not hold all features yet: finish the command that computes them")
     return True

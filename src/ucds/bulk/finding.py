@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ucds.bulk.places import is_address, open_file, open_store
+from ucds.bulk.places import open_file, open_store
 from ucds.bulk.shards import ArrayShard, ListedShard, Rows, Shard, TableShard, file_rows, texts, vector_rows
 from ucds.data.array_files import read_arrays
 from ucds.data.folders import IMAGE_SUFFIXES, Scan
-from ucds.data.sources import Source, find_samples
+from ucds.data.sources import Source, find_samples, is_address
 from ucds.data.table_columns import (
     DOMAIN_NAME,
     ID_NAMES,
@@ -27,7 +27,9 @@ from ucds.errors import DamagedFileError, InputError, one_line
 _TABLE, _ARRAY = ".parquet", ".npy"
 
 
-def find_shards(source: Source, size: int, *, by_domain: bool = False) -> list[Shard]:
+def find_shards(
+    source: Source, size: int, *, by_domain: bool = False, domains: Sequence[str] | None = None
+) -> list[Shard]:
     """Find samples, and cut them into shards.
 
     Args:
@@ -37,9 +39,11 @@ def find_shards(source: Source, size: int, *, by_domain: bool = False) -> list[S
         size: number of samples of a shard; the last one of a file or list may have fewer.
         by_domain: whether a folder holds one folder a domain, or a table has a column of domains, which the
             rows then name.
+        domains: names of the domains to take; all if ``None``. Parquet files and object stores are taken
+            whole: their domains are known when their rows are read.
 
     Raises:
-        InputError: the samples cannot be used, or there are none.
+        InputError: the samples cannot be used, or there are none, or there is no such domain.
     """
     path = str(source) if isinstance(source, str | Path) else None
     if path is not None and is_address(path):
@@ -48,7 +52,7 @@ def find_shards(source: Source, size: int, *, by_domain: bool = False) -> list[S
         return _in_array(Path(path), size)
     if path is not None and (tables := _tables_at(Path(path))):
         return _in_tables(tables, size, by_domain)
-    found = find_samples(source, by_domain=by_domain)
+    found = find_samples(source, by_domain=by_domain, domains=domains)
     if isinstance(found, Pictures):
         raise InputError("bulk work takes files and embeddings, not pictures in memory")
     columns = _scanned(found) if isinstance(found, Scan) else vector_rows(found)

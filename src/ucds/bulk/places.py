@@ -11,18 +11,13 @@ import fsspec
 
 from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
 from ucds.data.shards import Span
-from ucds.data.sources import Source, place_of
+from ucds.data.sources import Source, is_address, place_of
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import refuse_inside, write_atomically
 
 
 class UnreachablePlaceError(UserError):
     """An object store that refuses, cannot be reached, or needs a further package."""
-
-
-def is_address(path: str) -> bool:
-    """Return whether a path is an address such as ``s3://bucket/folder``, and not a path on this machine."""
-    return "://" in path
 
 
 def open_store(address: str) -> tuple[Any, str]:

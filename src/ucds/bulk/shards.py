@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ucds.bulk.places import is_address, open_file
+from ucds.bulk.places import open_file
 from ucds.data.array_files import read_arrays
 from ucds.data.samples import Samples
+from ucds.data.sources import is_address
 from ucds.data.table_columns import DOMAIN_NAME, VECTOR_NAMES
 from ucds.data.tables import load_pyarrow
 from ucds.data.vectors import VectorSamples
@@ -35,6 +36,11 @@ of their files. Embeddings have ``sample`` and ``features`` ``(n, d)``. Where th
 class Shard(Protocol):
     """Some samples, and the way to read them."""
 
+    @property
+    def holds_vectors(self) -> bool:
+        """Whether the samples are embeddings, and not images."""
+        ...
+
     def __len__(self) -> int: ...
 
     def rows(self) -> Rows:
@@ -51,6 +57,11 @@ class ListedShard:
     """Samples whose columns are at hand: paths of image files, or embeddings that were in memory."""
 
     columns: Rows
+
+    @property
+    def holds_vectors(self) -> bool:
+        """Whether there is a column of embeddings."""
+        return "features" in self.columns
 
     def __len__(self) -> int:
         return len(self.columns["sample"])
@@ -71,6 +82,11 @@ class ArrayShard:
     path: str
     first: int
     count: int
+
+    @property
+    def holds_vectors(self) -> bool:
+        """Whether the rows are embeddings: always."""
+        return True
 
     def __len__(self) -> int:
         return self.count
@@ -107,6 +123,11 @@ class TableShard:
     id_column: str | None
     prefix: str
     by_domain: bool
+
+    @property
+    def holds_vectors(self) -> bool:
+        """Whether the column is one of embeddings."""
+        return self.column in VECTOR_NAMES
 
     def __len__(self) -> int:
         return self.count

@@ -186,9 +186,10 @@ class BulkGroup:
     engine: Annotated[
         Engine | None,
         typer.Option(
-            help="Work in bulk: --out is a folder, which gets parquet shards. 'plain' is a loop in this "
-            "process, 'ray' starts workers of Ray; see docs/scale.md.",
-            show_default="one file, no bulk work",
+            help="Work in bulk, shard by shard: --out is a folder, which gets parquet shards; training takes "
+            "its features from shards in RUN.features. 'plain' is a loop in this process, 'ray' starts "
+            "workers of Ray; see docs/bulk.md.",
+            show_default="no bulk work",
         ),
     ] = None
     address: Annotated[

@@ -16,13 +16,17 @@ from ucds.errors import InputError
 @options.expand
 def train_source_command(
     data: Annotated[
-        Path,
-        typer.Argument(help="Folder with one folder a domain, .npz with one array a domain, or a table."),
+        str,
+        typer.Argument(
+            help="Folder with one folder a domain, .npz with one array a domain, or a table; in bulk also an "
+            "address, or features of the same encoder."
+        ),
     ],
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     training: options.TrainingGroup,
     work: options.EncodingGroup,
+    bulk: options.BulkGroup,
     output: options.OutputGroup,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
@@ -54,6 +58,7 @@ def train_source_command(
         options=training.run_options(work),
         cache=work.cache_options(),
         groups=dp_group,
+        bulk=bulk.bulk_options(work),
         reporter=reporter,
     )
     output.present_run(run)

@@ -148,10 +148,11 @@ def query_command(
 @app.command("train-target", rich_help_panel=options.CLIENT)
 @options.expand
 def train_target_command(
-    images: options.ImagesArgument,
+    images: options.SamplesArgument,
     out: options.RunFolderOption,
     training: options.TrainingGroup,
     work: options.EncodingGroup,
+    bulk: options.BulkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     clusters: Annotated[
@@ -175,12 +176,13 @@ def train_target_command(
 
     Labels come from a file, or from a label service; those are kept beside the
     run folder. With neither, but with --clusters, the samples are clustered alone.
-    The run folder gets a report to open in a browser.
+    The run folder gets a report to open in a browser; with --engine, `ucds report` makes it.
     """
     if labels is not None and url is not None:
         raise InputError("give either --labels, a file, or --url, a service")
     number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = training.method_settings("target"), output.reporter()
+    in_bulk = bulk.bulk_options(work)
     from ucds.target.train import train_target
 
     run = train_target(
@@ -194,9 +196,11 @@ def train_target_command(
         settings=settings,
         options=training.run_options(work),
         cache=work.cache_options(),
+        bulk=in_bulk,
         reporter=reporter,
     )
-    page = None if no_report else _write_report(out, images, None, None, work, reporter)
+    without = no_report or in_bulk is not None  # a report has every image decoded here
+    page = None if without else _write_report(out, Path(images), None, None, work, reporter)
     output.present_run(run, page)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ucds.data.cache import RowStore
-from ucds.data.samples import IntArray, Samples
+from ucds.data.samples import IntArray, Inventory
 from ucds.errors import InputError
 
 
@@ -15,14 +15,14 @@ class FeatureSamples:
     """The features of other samples, with the same ids, domains and keys.
 
     Args:
-        samples: samples that the features were computed from.
+        samples: samples that the features were computed from; they are not read.
         store: rows that hold the features of every sample under its content key.
 
     Raises:
         InputError: the store lacks some of the features.
     """
 
-    def __init__(self, samples: Samples, store: RowStore) -> None:
+    def __init__(self, samples: Inventory, store: RowStore) -> None:
         self.ids = samples.ids
         self.domain = samples.domain
         self.domain_names = samples.domain_names

@@ -44,9 +44,8 @@ class Listing(Protocol):
         ...
 
 
-@runtime_checkable
-class Samples(Listing, Protocol):
-    """Unlabelled samples of one or several domains.
+class Inventory(Listing, Protocol):
+    """Ids, domains and content keys of samples, which suffice to find what was computed from them.
 
     Attributes:
         keys: 16-byte content key of each sample, equal for equal contents; whatever is computed
@@ -61,6 +60,11 @@ class Samples(Listing, Protocol):
     @property
     def fingerprint(self) -> str:  # noqa: D102
         ...
+
+
+@runtime_checkable
+class Samples(Inventory, Protocol):
+    """Unlabelled samples of one or several domains."""
 
     def __len__(self) -> int: ...
 

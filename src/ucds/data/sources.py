@@ -30,9 +30,16 @@ _LIST_SUFFIX = ".txt"
 _VECTOR_SUFFIXES = (".npy", ".npz")
 
 
+def is_address(path: str) -> bool:
+    """Return whether a path is an address such as ``s3://bucket/folder``, and not a path on this machine."""
+    return "://" in path
+
+
 def place_of(source: Source) -> Path | None:
-    """Return the path of samples, ``None`` for samples in memory."""
-    return Path(source) if isinstance(source, str | Path) else None
+    """Return the path of samples on this machine, ``None`` for samples in memory or in an object store."""
+    if not isinstance(source, str | Path) or is_address(str(source)):
+        return None
+    return Path(source)
 
 
 def find_samples(

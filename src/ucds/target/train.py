@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from ucds.bulk.engines import BulkOptions
+from ucds.bulk.training import check_bulk, open_in_bulk
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
@@ -35,6 +37,7 @@ def train_target(
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
     cache: CacheOptions | None = None,
+    bulk: BulkOptions | None = None,
     reporter: Reporter | None = None,
 ) -> TrainedRun:
     """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
@@ -53,6 +56,9 @@ def train_target(
             consensus method, whose defaults are used if ``None``.
         options: seed, device and how to run otherwise; the defaults if ``None``.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
+        bulk: engine that computes the features of a frozen encoder, and how it works, see
+            :func:`ucds.bulk.training.open_in_bulk`; this process decodes the images and computes them if
+            ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
@@ -75,9 +81,16 @@ def train_target(
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
     check_run(out, place, settings, options)
+    check_bulk(settings, options, bulk)
+    if bulk is not None and isinstance(labels, LabelClient):
+        raise InputError("--engine keeps no images to ask about: run `ucds query` first, and give --labels")
     corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
-    inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
+    encoder = encoder or EncoderOptions()
+    if bulk is None:
+        inputs = open_for_training(images, "target", encoder, cache, reporter)
+    else:
+        inputs = open_in_bulk(images, "target", out, encoder, cache, bulk, reporter)
     if isinstance(labels, LabelClient):
         with labels:
             answers = ask_for_run(labels, inputs, out, options, max_queries, cache, reporter)

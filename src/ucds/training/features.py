@@ -16,6 +16,7 @@ import numpy as np
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.choices import EncoderRuntime
 from ucds.data.cache import RowStore
 from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
@@ -46,8 +47,8 @@ def frozen_features(
         batch_size: number of samples computed at a time.
 
     Returns:
-        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if these
-        are features already.
+        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if it
+        has vectors already, which are embeddings or were computed in bulk.
 
     Raises:
         InputError: a feature is not finite; or ONNX Runtime is to compute, and there is no encoder, or it
@@ -56,21 +57,14 @@ def frozen_features(
     """
     samples = data.samples
     refuse_embeddings(runtime.encoder_runtime, backbone.spec)
-    if backbone.spec.name == IDENTITY:
+    if backbone.spec.name == IDENTITY or _are_features(data, backbone):
         return data
     if cache is None or backbone.spec.name == MODULE:
         everything = np.arange(len(samples))
         parts = [features for _, features in _extract(backbone, data, runtime, everything, batch_size)]
         vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
         return Dataset(vectors, VectorView())
-    what = {
-        "backbone": asdict(backbone.spec),
-        "weights": state_digest(backbone.module),
-        "package": version("ucds"),
-        **describe_runtime(runtime.encoder_runtime),
-    }
-    kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
-    store = RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
+    store = feature_store(backbone, runtime.encoder_runtime, cache)
     # Samples whose content has no features yet, or damaged ones; each content once.
     rows = store.rows_of(samples.keys)
     known = np.flatnonzero(rows >= 0)
@@ -83,6 +77,32 @@ def frozen_features(
         store.append([samples.keys[i] for i in index], features)
     runtime.wait_for_all()
     return Dataset(FeatureSamples(samples, store), VectorView())
+
+
+def feature_store(backbone: Backbone, encoder_runtime: EncoderRuntime, cache: Path) -> RowStore:
+    """Open the store of the features that an encoder gives, as a runtime computes them.
+
+    Args:
+        backbone: encoder without bottleneck; not a module of the caller's own.
+        encoder_runtime: library that computes.
+        cache: folder for features.
+
+    Raises:
+        NoSpaceError: the folder can be neither written nor read as a store.
+    """
+    what = {
+        "backbone": asdict(backbone.spec),
+        "weights": state_digest(backbone.module),
+        "package": version("ucds"),
+        **describe_runtime(encoder_runtime),
+    }
+    kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
+    return RowStore(cache, kind, (backbone.spec.width,), np.float32, _MOST_ROWS)
+
+
+def _are_features(data: Dataset, backbone: Backbone) -> bool:
+    """Return whether the samples of an encoder of images are vectors: their features, then."""
+    return backbone.spec.input_size is not None and len(data.view.input_shape) == 1
 
 
 def _extract(
