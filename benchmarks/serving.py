@@ -5,10 +5,9 @@ processor, then a forward pass; with one torch thread and with one a processor, 
 The service is a process of its own (`ucds serve`) on loopback, with a key and a ledger, asked by 8
 connections; the client that feeds them takes its share of the same cores. Rounds are interleaved. With
 --soak MINUTES, the service is kept at full load instead, and the record says what became of its memory and
-of its answering times. With --workers N, services of one process and of N are compared, on the model and on
-one that costs almost nothing.
+of its answering times. Several processes are measured by `replicas.py`.
 
-    python benchmarks/serving.py [--images N] [--rounds R] [--soak MINUTES | --workers N] [--out FILE]
+    python benchmarks/serving.py [--images N] [--rounds R] [--soak MINUTES] [--out FILE]
 """
 
 from __future__ import annotations
@@ -80,9 +79,8 @@ def fresh(images: list[bytes], serials: Iterator[int]) -> list[bytes]:
 
 
 @contextmanager
-def service(run: Path, workers: int = 1) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def service(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
-    command += ["--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -183,46 +181,6 @@ def _comparison(figures: list[tuple[float, float]], images: int) -> list[str]:
     return lines
 
 
-def compare_workers(images: int, rounds: int, workers: int) -> list[str]:
-    lines = [
-        f"{images} JPEG images of {SIDE} x {SIDE} a round, {CONNECTIONS} connections, {PER_REQUEST} images a "
-        "request, SQLite ledger, every image new. Figures are medians, ratios of single rounds. The load "
-        f"average was {os.getloadavg()[0]:.1f} at the start: other work took its share of the processors.",
-        "",
-        f"| model | one process, images/s | {workers} workers, images/s | ratio, median | ratios |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    serials, originals = itertools.count(), make_images(images)
-    for backbone in ("ucds/oriented_edges", "resnet18"):
-        with tempfile.TemporaryDirectory() as folder:
-            run = make_run(Path(folder) / "run", backbone)
-            ledger = Ledger(run)
-            key = ledger.add_key("bench", 10**9)
-            ledger.close()
-            figures = _take_turns(run, workers, key, originals, serials, rounds)
-        ratios = [many / one for one, many in figures]
-        one, many = (statistics.median(column) for column in zip(*figures, strict=True))
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        lines.append(f"| {backbone} | {one:.0f} | {many:.0f} | {statistics.median(ratios):.2f} | {spread} |")
-    return lines
-
-
-def _take_turns(
-    run: Path, workers: int, key: str, images: list[bytes], serials: Iterator[int], rounds: int
-) -> list[tuple[float, float]]:
-    """Ask a service of one process and one of several in turn: images a second of both, round by round."""
-    figures = []
-    with service(run) as (_, one), service(run, workers) as (_, many):
-        for url in (one, many):
-            measure_service(url, key, fresh(images[: 2 * PER_REQUEST], serials))
-        for number in range(rounds):
-            order = (one, many) if number % 2 else (many, one)
-            found = {url: measure_service(url, key, fresh(images, serials)) for url in order}
-            figures.append((found[one], found[many]))
-            print(f"one {found[one]:.1f}/s, {workers} workers {found[many]:.1f}/s", flush=True)
-    return figures
-
-
 def soak(minutes: float) -> list[str]:
     """Full load on a light model, so that the service itself is what is worn."""
     serials = itertools.count()
@@ -299,16 +257,12 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--soak", type=float, default=0.0, help="minutes; instead of the comparison")
-    parser.add_argument("--workers", type=int, default=0, help="workers to compare with one process")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     name, title, how = "serving", "The service against the bare model", ""
     if options.soak:
         name, title, how = "serving_soak", "The service under load for long", " --soak MINUTES"
         lines = soak(options.soak)
-    elif options.workers:
-        name, title = "serving_workers", "The service in one process and in several"
-        how, lines = " --workers N", compare_workers(options.images, options.rounds, options.workers)
     else:
         lines = compare(options.images, options.rounds)
     machine = (
