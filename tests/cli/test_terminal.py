@@ -94,6 +94,7 @@ def on_a_terminal(*command: str | Path) -> Iterator[Terminal]:
         ("train-source", "data", "--clusters", "3", "--out", "run"),
         ("label", "run", "images", "--out", "labels.json"),
         ("serve", "run"),
+        ("keys", "list", "--ledger", "run"),
         ("query", "images", "--url", "https://nowhere", "--key", "k", "--out", "labels.json"),
         ("train-target", "images", "--clusters", "3", "--out", "run"),
         ("predict", "run", "images", "--out", "clusters.csv"),

@@ -48,6 +48,9 @@ def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     table = succeed("keys", "list", "--ledger", tmp_path)
     assert f"{first[-4:]} {second[-4:]}" in table
     assert first not in table
+    head, row = table.splitlines()
+    assert len(row) < 80  # a terminal's width
+    assert row[: head.index("left") + 4].endswith("     9")
     succeed("keys", "revoke", "anna", "--ledger", tmp_path)
     assert "revoked 20" in succeed("keys", "list", "--ledger", tmp_path)
     anchor = succeed("ledger", "verify", "--ledger", tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
+from ucds.training.progress import end_bar
 
 if TYPE_CHECKING:
     from ucds.serving.keys import KeyRecord
@@ -47,6 +48,7 @@ def add_key(
     expires: Annotated[str, typer.Option(help=EndHelp)] = "never",
 ) -> None:
     """Make a key. It is printed once; the ledger keeps only its hash."""
+    options.start()
     from ucds.serving.keys import parse_end
 
     with _open_ledger(ledger, create=True) as book:
@@ -101,6 +103,7 @@ def expire_key(
     name: NameArgument, end: Annotated[str, typer.Argument(help=EndHelp)], ledger: LedgerOption
 ) -> None:
     """Change the end of a key. Unlike a revoked key, one that has ended can be given more time."""
+    options.start()
     from ucds.serving.keys import as_text, parse_end
 
     time = parse_end(end)
@@ -131,22 +134,21 @@ def show_ledger(
         records = book.list_keys()
     if as_json:
         shown = ("name", "used", "rate", "created", "last_used", "revoked", "expires", "tails")
-        rows = [
+        entries = [
             {name: getattr(record, name) for name in shown}
             | {"budget": record.limit, "remaining": record.budget.remaining}
             for record in records
         ]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(entries, indent=2))
         return
-    print(
-        f"{'key':<24}{'secrets':<12}{'budget':>12}{'used':>12}{'left':>12}{'rate':>8}  {'last use':<21}state"
-    )
+    rows = [["key", "secrets", "budget", "used", "left", "rate", "last use", "state"]]
     for record in records:
+        counts = (f"{number:,}" for number in (record.limit, record.used, record.budget.remaining))
         rate = "-" if record.rate is None else f"{record.rate:g}"
-        print(
-            f"{record.name:<24}{' '.join(record.tails) or '-':<12}{record.limit:>12,}{record.used:>12,}"
-            f"{record.budget.remaining:>12,}{rate:>8}  {(record.last_used or '-')[:19]:<21}{_state(record)}"
-        )
+        last_use = (record.last_used or "-")[:16]
+        rows.append([record.name, " ".join(record.tails) or "-", *counts, rate, last_use, _state(record)])
+    for row in rows:
+        print(_lay_out(row, rows))
 
 
 @ledger.command("verify")
@@ -207,10 +209,22 @@ def sign_with(
 @ledger.command("migrate")
 def migrate_ledger(ledger: LedgerOption) -> None:
     """Bring a ledger of an older version of ucds to the present format, if it agrees with its own log."""
+    options.start()
     from ucds.serving.ledger import migrate
 
     migrate(ledger)
+    end_bar()
     options.say("the ledger has the present format")
+
+
+def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Put the cells of a row under each other with those of all rows; counts and rates end at one column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [
+        f"{cell:{'>' if 2 <= number <= 5 else '<'}{width}}"
+        for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
 
 
 def _state(record: KeyRecord) -> str:
@@ -223,9 +237,11 @@ def _state(record: KeyRecord) -> str:
 
 @contextmanager
 def _open_ledger(place: str, *, create: bool = False) -> Iterator[Ledger]:
+    options.start()
     from ucds.serving.ledger import Ledger
 
     book = Ledger(place, create=create)
+    end_bar()
     try:
         yield book
     finally:

@@ -310,9 +310,9 @@ def start() -> Reporter:
 
 
 def show(text: str) -> None:
-    """Print a result on standard output."""
+    """Print a result on standard output, at once."""
     end_bar()
-    print(text)
+    print(text, flush=True)
 
 
 def name_report(page: Path | None) -> str:

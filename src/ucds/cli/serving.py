@@ -183,5 +183,5 @@ def serve_command(
         near_copies=rule,
         accelerator=accelerator,
         notice=options.say_warning if quiet else options.say,
-        ready=lambda url: print(f"listening on {url}", flush=True),
+        ready=lambda url: options.show(f"listening on {url}"),
     )
