@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -179,7 +178,7 @@ def run_server(
                 answering: Answering = app.state.answering
                 health = _Lane(listening.health, _config(create_health_app(answering.check_ready), limits))
             server = _Server(config, lambda: ready(address.url(listening)), stop, health)
-            with warnings.catch_warnings(), _collecting_only_what_is_new():
+            with warnings.catch_warnings():
                 # Libraries report every damaged file and form: a client could fill the log with that.
                 for name in ("PIL", "python_multipart"):
                     logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -187,21 +186,6 @@ def run_server(
                 server.run(sockets=[listening.main])
     finally:
         app.state.answering.close()
-
-
-@contextmanager
-def _collecting_only_what_is_new() -> Iterator[None]:
-    """Keep the collector of garbage from all that is there already.
-
-    With torch that is 420,000 objects, for which it takes a quarter of a second and stops every thread.
-    Connections are garbage that it must collect: many of them, and it begins again and again.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @dataclass(frozen=True)
