@@ -8,7 +8,8 @@ compared with that of the plain loop on one processor, byte for byte: each worke
 thread, too.
 
     python benchmarks/bulk.py DATA.. --weights FILE [--images 10000] [--workers 1,2] [--leave-out one]
-                              [--commands label,predict] [--backbone NAME] [--shard-size 512] [--out FILE]
+                              [--commands label,predict] [--backbone NAME] [--image-size 128]
+                              [--shard-size 512] [--out FILE]
 
 DATA are folders of one folder a domain. `--leave-out one` leaves the plain loop on one processor out.
 """
@@ -188,6 +189,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--weights", required=True)
     parser.add_argument("--backbone", default="mobilenetv2_100")
+    parser.add_argument("--image-size", type=int, default=128, help="side of the crop in pixels")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--commands", default="label,predict")
@@ -197,7 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     load = os.getloadavg()[0]
     photographs = draw(options.data, options.images)
-    encoder = ucds.EncoderOptions(options.backbone, options.weights)
+    encoder = ucds.EncoderOptions(options.backbone, options.weights, options.image_size)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         images = folder / "images.txt"
@@ -211,9 +213,9 @@ def main() -> None:
         "Made by `python benchmarks/bulk.py`; not edited by hand. What bulk work is: "
         "[docs/bulk.md](../docs/bulk.md).",
         "",
-        f"{options.images:,} photographs of {names}, shards of {options.shard_size}, {options.backbone}, "
-        f"models of {CLUSTERS} clusters. Each run is a process of its own; its start, and that of Ray, are "
-        f"in the seconds. torch {version('torch')}, Ray {version('ray')}, "
+        f"{options.images:,} photographs of {names}, shards of {options.shard_size}, {options.backbone} "
+        f"at {options.image_size} pixels, models of {CLUSTERS} clusters. Each run is a process of its own; "
+        f"its start, and that of Ray, are in the seconds. torch {version('torch')}, Ray {version('ray')}, "
         f"Python {platform.python_version()}, {platform.machine()}, "
         f"{os.cpu_count()} processors; load average {load:.1f} at the start.",
         "",
