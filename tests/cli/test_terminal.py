@@ -113,6 +113,13 @@ def test_a_command_shows_something_before_it_loads_libraries(arguments: tuple[st
     assert re.search(rb"starting|loading the model of run", terminal.drawn)
 
 
+def test_an_interrupt_before_any_work_is_told() -> None:
+    interrupted = ENDS_WITH_THE_FIRST_LIBRARY.replace("os._exit(99)", "raise KeyboardInterrupt")
+    with on_a_terminal("-c", interrupted, "keys", "list", "--ledger", "run") as terminal:
+        assert terminal.read(b"stopped\r\n", 60), terminal.drawn
+        assert terminal.process.wait() == 130
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [b"k-means", b"find the consensus", b"repeat the vote in parts"])
 def test_an_interrupt_is_heard_within_two_seconds_of_work(work: bytes, tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ class _Audit:
                 told_to(self._reporter, f"boundary of {what}"),
                 torch_generator(self._seed, what),
             )
+            progress(0, count)
             parts = []
             for index in _parts(count, 10 if images else 100):
                 rows, steps = samples.read(index), effort.steps if images else 0

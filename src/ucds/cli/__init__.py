@@ -23,8 +23,8 @@ from ucds.training.progress import end_bar
 _show_library_warning = warnings.showwarning
 _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
 
-
 _LONGEST_PARTING = 15.0
+_INTERRUPTED = 130  # exit status that shells give a command which Ctrl-C ends
 _EXTRAS = dict.fromkeys(("fastapi", "multipart", "prometheus_client", "sqlalchemy", "uvicorn"), "serve")
 """Extra that brings a package, for packages that whole commands need."""
 
@@ -61,10 +61,10 @@ def _run() -> NoReturn:
         _fail(error.format_message())
     except Interrupted:
         say("stopped, with all work saved: go on with --resume")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except UserError as error:
         _fail(str(error))
     except OSError as error:
@@ -76,6 +76,8 @@ def _run() -> NoReturn:
         _fail(f"{package} is not installed: pip install 'ucds[{_EXTRAS[package]}]'")
     except Exception as error:
         _fail_unforeseen(error)
+    if status == _INTERRUPTED:  # Typer makes this of an interrupt
+        say("stopped")
     sys.exit(status)
 
 

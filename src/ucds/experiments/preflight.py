@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.layouts import check_layout
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, locate
 from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
 from ucds.experiments.methods import method_named
@@ -23,7 +24,7 @@ from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import CacheOptions
-from ucds.training.progress import Reporter
+from ucds.training.progress import Quiet, Reporter
 from ucds.training.runtime import Runtime
 
 RANDOM = "none (random)"
@@ -198,7 +199,9 @@ def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine, rep
         for encoder in encoders_of(cell)
     }
     for dataset, encoder in needed:
-        data = open_inputs(found.located[dataset], encoder, machine, reporter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UcdsWarning)  # said when the images were decoded
+            data = open_inputs(found.located[dataset], encoder, machine, Quiet())
         backbone = make_backbone(encoder, machine)
         runtime = Runtime(accelerator=machine.accelerator, reporter=reporter)
         backbone.module.to(runtime.device)

@@ -91,14 +91,19 @@ def _run(
 ) -> int:
     count, failures = 0, []
     devices = visible_devices() if machine.accelerator != "cpu" else []
+    if groups:
+        reporter.begin("run cells", sum(len(group.cells) for group in groups))
     for report in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
         if report.result is not None:
             append_records(path, [report.result])
             count += 1
             reporter.say(_line(report.result))
+            reporter.advance(count, {})
         if report.failure is not None:
             failures.append(f"{_name(report.job)}: {' '.join(report.failure.split())}")
             reporter.say(f"failed: {failures[-1]}")
+    if groups:
+        reporter.end()
     if failures:
         message = f"{len(failures)} of {len(groups)} tasks failed, the others are recorded"
         raise InputError(f"{message}; one said: {failures[0]}")
