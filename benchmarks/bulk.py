@@ -139,6 +139,7 @@ def ways(workers: Sequence[int], left_out: Sequence[str]) -> list[Way]:
 def run(command: str, model: Path, images: Path, out: Path, way: Way, shard_size: int) -> Run:
     """Run a command in one way, in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment["RAY_worker_niceness"] = "0"  # as the plain loop has it; Ray's own choice is 15
     pin = ["taskset", "--cpu-list", "0"] if way.pinned else []
     words = [sys.executable, "-m", "ucds", command, str(model), str(images), "--out", str(out), "--quiet"]
     words += ["--accelerator", "cpu", "--shard-size", str(shard_size), *way.options]
@@ -197,7 +198,7 @@ def main() -> None:
     parser.add_argument("--shard-size", type=int, default=512)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     options = parser.parse_args()
-    load = os.getloadavg()[0]
+    load, done = os.getloadavg()[0], list[Run]()
     photographs = draw(options.data, options.images)
     encoder = ucds.EncoderOptions(options.backbone, options.weights, options.image_size)
     with tempfile.TemporaryDirectory() as temporary:
@@ -205,7 +206,14 @@ def main() -> None:
         images = folder / "images.txt"
         images.write_text("\n".join(photographs.paths))
         models = train(photographs, encoder, folder)
-        done = list(runs(options.commands.split(","), models, images, folder, options))
+        for each in runs(options.commands.split(","), models, images, folder, options):
+            done.append(each)
+            options.out.write_text(page(done, options, load))  # what is known, should it be stopped
+    print(page(done, options, load))
+
+
+def page(done: Sequence[Run], options: argparse.Namespace, load: float) -> str:
+    """Write the runs that are done, and how they were made."""
     names = " and ".join(folder.name for folder in options.data)
     text = [
         "# Bulk work by Ray against the plain loop",
@@ -222,8 +230,7 @@ def main() -> None:
         *table(done, options.images),
         "",
     ]
-    options.out.write_text("\n".join(text))
-    print("\n".join(text))
+    return "\n".join(text)
 
 
 if __name__ == "__main__":
