@@ -122,6 +122,7 @@ def test_the_table_names_every_method_with_its_figures() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_whole_demo(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "ucds", "demo", "--out", str(out), "--seed", "0"]
@@ -157,6 +158,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path: Path) -> None:
     draw(Place(tmp_path, 0, Quiet()))
     data = open_digits(tmp_path)
@@ -174,6 +176,7 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_over_five_seeds_asking_helps_the_small_clinic_and_harms_no_other(tmp_path: Path) -> None:
     gains: dict[str, list[float]] = {SMALL: [], LARGE: [], TURNED: []}
     uses = []

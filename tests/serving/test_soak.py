@@ -1,4 +1,4 @@
-"""Ten minutes at full load: memory stays flat, answers stay quick, the books stay right."""
+"""Ten minutes at full load: memory stays flat, an answer costs as much as at first, the books stay right."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def assert_steady(record: str) -> None:
     assert told[1] == told[2]
     assert "its audit chain verifies" in record
     rows = [line.strip("| ").split(" | ") for line in record.splitlines() if re.match(r"\| [\d.]+ \|", line)]
-    memory, p99 = [float(row[1]) for row in rows], [float(row[3]) for row in rows]
+    memory, work = [float(row[1]) for row in rows], [float(row[2]) for row in rows]
     assert len(rows) == 10
     assert max(memory) - min(memory) < 50  # MiB; the first row is already warm
-    assert statistics.median(p99[5:]) < 1.5 * statistics.median(p99[:5])
+    # Processor time, not answering time: the machine may have other work in one half of the time.
+    assert statistics.median(work[5:]) < 1.3 * statistics.median(work[:5])
 
 
 def steady_record(**changes: str) -> str:
-    rows = {str(i): f"| {i} | 760 | 300 | 500 |" for i in range(1, 11)} | changes
+    rows = {str(i): f"| {i} | 760 | 0.5 | 300 | 500 |" for i in range(1, 11)} | changes
     return "\n".join(
         [
             "1,000 images answered, 8 a second; the ledger holds 1,000; its audit chain verifies.",
@@ -47,6 +48,6 @@ def steady_record(**changes: str) -> str:
 def test_a_steady_record_passes_and_a_growing_one_does_not() -> None:
     assert_steady(steady_record())
     with pytest.raises(AssertionError):
-        assert_steady(steady_record(**{"10": "| 10 | 900 | 300 | 500 |"}))
+        assert_steady(steady_record(**{"10": "| 10 | 900 | 0.5 | 300 | 500 |"}))
     with pytest.raises(AssertionError):
-        assert_steady(steady_record(**{str(i): f"| {i} | 760 | 300 | 900 |" for i in range(6, 11)}))
+        assert_steady(steady_record(**{str(i): f"| {i} | 760 | 0.7 | 300 | 500 |" for i in range(6, 11)}))
