@@ -215,13 +215,13 @@ def measure(backbone: str, kind: str, processes: int, seconds: float, serials: I
     return Row(backbone, kind, processes, per_second, answered, charged, within, refused, sound)
 
 
-def _lines(rows: list[Row], seconds: float, load_average: float) -> list[str]:
+def _lines(rows: list[Row], seconds: float) -> list[str]:
     first = {(row.backbone, row.kind): row.per_second for row in reversed(rows)}
     lines = [
         f"{CONNECTIONS} connections of {KEYS} keys, {PER_REQUEST} new JPEG images of 300 x 300 a request, "
         f"{seconds:g} seconds after a warm-up of {WARM_UP:g}; random weights; one PostgreSQL ledger. Threads "
-        "of the mathematics: the processors divided by the processes. The load average was "
-        f"{load_average:.1f} at the start. 'Answered' and 'charged' are images, the warm-up included; "
+        "of the mathematics: the processors divided by the processes. "
+        "'Answered' and 'charged' are images, the warm-up included; "
         f"'budget' is the number of images answered to a key with a budget of {BUDGET} that was asked for "
         f"{BEYOND}.",
         "",
@@ -240,18 +240,8 @@ def _lines(rows: list[Row], seconds: float, load_average: float) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--processes", default="1,2,4", help="numbers of processes, the smallest first")
-    parser.add_argument("--seconds", type=float, default=10.0, help="time that is measured")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
-    options = parser.parse_args()
-    serials, load_average, rows = itertools.count(), os.getloadavg()[0], list[Row]()
-    for backbone, kind in itertools.product(BACKBONES, ("replicas", "workers")):
-        for processes in map(int, options.processes.split(",")):
-            rows.append(measure(backbone, kind, processes, options.seconds, serials))
-            print(rows[-1], flush=True)
-    text = [
+def _page(rows: list[Row], seconds: float) -> str:
+    lines = [
         "# The service in several processes",
         "",
         "Made by `python benchmarks/replicas.py`; not edited by hand. Replicas are behind nginx; workers are "
@@ -260,11 +250,24 @@ def main() -> None:
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, "
         f"{os.cpu_count()} processors, which the clients, nginx and PostgreSQL use, too.",
         "",
-        *_lines(rows, options.seconds, load_average),
+        *_lines(rows, seconds),
         "",
     ]
-    options.out.write_text("\n".join(text))
-    print("\n".join(text))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--processes", default="1,2,4", help="numbers of processes, the smallest first")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time that is measured")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    options = parser.parse_args()
+    serials, rows = itertools.count(), list[Row]()
+    for backbone, kind in itertools.product(BACKBONES, ("replicas", "workers")):
+        for processes in map(int, options.processes.split(",")):
+            rows.append(measure(backbone, kind, processes, options.seconds, serials))
+            print(rows[-1], flush=True)
+            options.out.write_text(_page(rows, options.seconds))
 
 
 if __name__ == "__main__":
