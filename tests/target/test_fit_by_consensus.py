@@ -165,26 +165,25 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
     assert "agrees with the clusters to 1.00" in said
 
 
-def test_clusters_that_depend_on_chance_are_called_doubtful(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "doubt", "words"),
+    [
+        ("DOUBTFUL", "doubtful", "doubt these clusters"),
+        (
+            "SETTLED",
+            "overconfident",
+            "single clusterings of your samples agree with each other to only 1.00",
+        ),
+    ],
+)
+def test_a_client_is_told_what_to_doubt(
+    limit: str, doubt: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ucds.target.consensus.DOUBTFUL", 1.1)
+    monkeypatch.setattr(f"ucds.target.consensus.{limit}", 1.1)
     listener = Listener()
     train(folder=tmp_path / "run", listener=listener)
-    assert json.loads((tmp_path / "run" / "stability.json").read_text())["doubtful"]
-    assert listener.said[1].startswith("doubt these clusters")
-
-
-def test_where_the_own_clusterings_disagree_the_confidence_is_called_too_high(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ucds.target.consensus.SETTLED", 1.1)
-    listener = Listener()
-    train(folder=tmp_path / "run", listener=listener)
-    assert json.loads((tmp_path / "run" / "stability.json").read_text())["overconfident"]
-    assert listener.said[1].startswith(
-        "single clusterings of your samples agree with each other to only 1.00"
-    )
+    assert json.loads((tmp_path / "run" / "stability.json").read_text())[doubt]
+    assert listener.said[1].startswith(words)
 
 
 def test_useless_labels_are_not_used() -> None:
