@@ -2,22 +2,22 @@
 
 Photographs of the data sets are drawn in equal steps of their sorted list, and a list of their paths is what
 all commands read. A provider's and a client's model are trained on some of them first. Then each command
-runs as a process of its own: the plain loop on one processor and on all, and Ray with each number of workers.
-The encoder is computed in each run anew; only the files may lie in the memory of the system. Every shard is
-compared with that of the plain loop on one processor, byte for byte: each worker of Ray computes with one
-thread, too.
+runs as a process of its own: the plain loop on one processor and on all, and Ray with each number of workers
+on as many processors. (A worker decodes beside its computing, on a second processor if it gets one.) The
+encoder is computed in each run anew; only the files may lie in the memory of the system. Every shard is
+compared with that of the plain loop on one processor, byte for byte.
 
-    python benchmarks/bulk.py DATA.. --weights FILE [--images 10000] [--workers 1,2] [--leave-out one]
-                              [--commands label,predict] [--backbone NAME] [--image-size 128]
-                              [--shard-size 512] [--out FILE]
+    python benchmarks/bulk.py DATA.. --weights FILE [--images 10000] [--workers 1,2] [--image-size 224]
+                              [--commands label,predict] [--backbone NAME] [--shard-size 512]
 
-DATA are folders of one folder a domain. `--leave-out one` leaves the plain loop on one processor out.
+DATA are folders of one folder a domain; without them the page is written anew from the records in bulk.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import platform
 import subprocess
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +34,9 @@ import numpy as np
 import ucds
 from ucds.choices import Engine
 from ucds.data.folders import scan_domains
+from ucds.files import append_line, write_text_atomically
 
+RECORDS = Path(__file__).with_suffix(".jsonl")
 TRAINED, CLUSTERS = 400, 12  # images that the models are trained on
 
 
@@ -52,13 +54,11 @@ class Way:
 
     Attributes:
         engine: engine of the bulk work.
-        processors: number of processors that it is to use: of Ray the number of workers.
-        pinned: whether the system is told to give it no other processor.
+        processors: number of processors that the system gives it; of Ray also the number of workers.
     """
 
     engine: Engine
     processors: int
-    pinned: bool = False
 
     @property
     def name(self) -> str:
@@ -79,15 +79,37 @@ class Run:
 
     Attributes:
         command: ``"label"`` or ``"predict"``.
-        way: the way in which it ran.
+        image_size: side of the crop in pixels.
+        images: number of images.
+        engine: engine of the bulk work.
+        processors: number of processors, see :class:`Way`.
         seconds: time from the start of the process to its end.
-        shards: content of each shard's file by its name.
+        shards: number of shards.
+        equal: number of shards that equal those of the plain loop on one processor, byte for byte.
+        load: runnable processes of the machine before the first of the runs.
+        machine: processor, and versions of the packages.
     """
 
     command: str
-    way: Way
+    image_size: int
+    images: int
+    engine: Engine
+    processors: int
     seconds: float
-    shards: dict[str, bytes]
+    shards: int
+    equal: int
+    load: float
+    machine: str
+
+    @property
+    def way(self) -> Way:
+        """The way in which it ran."""
+        return Way(self.engine, self.processors)
+
+    @property
+    def task(self) -> tuple[str, int, int]:
+        """What was to be done: runs of one task are compared with each other."""
+        return self.command, self.image_size, self.images
 
 
 def draw(folders: Sequence[Path], count: int) -> Photographs:
@@ -130,107 +152,147 @@ def train(photographs: Photographs, encoder: ucds.EncoderOptions, folder: Path) 
     return found
 
 
-def ways(workers: Sequence[int], left_out: Sequence[str]) -> list[Way]:
+def ways(workers: Sequence[int]) -> list[Way]:
     """Return the ways to run a command; the shards of all are compared with those of the first."""
-    found = [] if "one" in left_out else [Way("plain", 1, pinned=True)]
-    return [*found, Way("plain", os.cpu_count() or 1), *(Way("ray", number) for number in workers)]
+    return [Way("plain", 1), Way("plain", os.cpu_count() or 1), *(Way("ray", number) for number in workers)]
 
 
-def run(command: str, model: Path, images: Path, out: Path, way: Way, shard_size: int) -> Run:
-    """Run a command in one way, in a process of its own."""
+def run(command: str, model: Path, images: Path, out: Path, way: Way, shard_size: int) -> float:
+    """Run a command in one way, in a process of its own; return the seconds that it took."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     environment["RAY_worker_niceness"] = "0"  # as the plain loop has it; Ray's own choice is 15
-    pin = ["taskset", "--cpu-list", "0"] if way.pinned else []
+    pin = ["taskset", "--cpu-list", f"0-{way.processors - 1}"]
     words = [sys.executable, "-m", "ucds", command, str(model), str(images), "--out", str(out), "--quiet"]
     words += ["--accelerator", "cpu", "--shard-size", str(shard_size), *way.options]
     begun = time.perf_counter()
     subprocess.run([*pin, *words], env=environment, check=True)
-    seconds = time.perf_counter() - begun
-    return Run(command, way, seconds, {path.name: path.read_bytes() for path in out.glob("*.parquet")})
+    return time.perf_counter() - begun
 
 
-def runs(
-    commands: Sequence[str], models: dict[str, Path], images: Path, folder: Path, options: argparse.Namespace
-) -> Iterator[Run]:
+def shards_in(folder: Path) -> dict[str, bytes]:
+    """Read the shards that a command wrote, by name."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def runs(models: dict[str, Path], images: Path, folder: Path, options: argparse.Namespace) -> Iterator[Run]:
     """Run every command in every way."""
+    load = round(os.getloadavg()[0], 1)
     workers = [int(number) for number in options.workers.split(",")]
-    for command in commands:
-        for number, way in enumerate(ways(workers, options.leave_out.split(","))):
+    for command in options.commands.split(","):
+        first: dict[str, bytes] = {}
+        for number, way in enumerate(ways(workers)):
             out = folder / f"{command}-{number}"
-            done = run(command, models[command], images, out, way, options.shard_size)
-            print(f"{command}, {way.name}: {done.seconds:.1f} s", flush=True)
-            yield done
+            seconds = run(command, models[command], images, out, way, options.shard_size)
+            found = shards_in(out)
+            first = first or found
+            equal = sum(first.get(name) == content for name, content in found.items())
+            yield Run(
+                command,
+                options.image_size,
+                options.images,
+                way.engine,
+                way.processors,
+                round(seconds, 1),
+                len(found),
+                equal,
+                load,
+                machine(),
+            )
 
 
-def table(done: Sequence[Run], count: int) -> list[str]:
-    """Write the runs as a table, each against those that it is to be compared with."""
+def machine() -> str:
+    """Describe the machine and the packages."""
+    packages = f"torch {version('torch')}, Ray {version('ray')}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} processors ({processor_name()}), {packages}"
+
+
+def processor_name() -> str:
+    """Return the name of the processor, as the system tells it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def read_records() -> list[Run]:
+    """Read all runs; of two of the same task and way the later one counts."""
+    lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
+    found = [Run(**json.loads(line)) for line in lines]
+    return list({(one.task, one.way): one for one in found}.values())
+
+
+PAGE = """# Bulk work by Ray against the plain loop
+
+Made by `python benchmarks/bulk.py` from `bulk.jsonl`; not edited by hand. What bulk work is:
+[docs/bulk.md](../docs/bulk.md).
+
+Photographs of Office-31 and PACS, MobileNetV2, models of 12 clusters, shards of 512. Each run is a process
+of its own, which has as many processors as the way says; its start, and that of Ray, are in the seconds.
+
+- *times one worker*: images a second in relation to those of Ray with one worker, on one processor.
+- *beyond the plain loop*: seconds more than the plain loop takes on as many processors.
+- *equal*: shards that equal those of the plain loop on one processor, byte for byte.
+
+{tables}
+"""
+
+
+def page(done: Sequence[Run]) -> str:
+    """Write a table for each size of the images."""
+    parts = []
+    for size in sorted({one.image_size for one in done}):
+        some = [one for one in done if one.image_size == size]
+        facts = "; ".join(dict.fromkeys(one.machine for one in some))
+        most = max(one.load for one in some)
+        parts += [f"## {size} pixels", "", f"{facts}; load average {most:.1f} at the start.", ""]
+        parts += [*table(some), ""]
+    return PAGE.format(tables="\n".join(parts).rstrip())
+
+
+def table(done: Sequence[Run]) -> list[str]:
+    """Write runs as a table, each against those that it is to be compared with."""
     lines = [
-        "| command | way | seconds | images/s | times Ray with 1 worker "
-        "| time beyond the plain loop on as many processors | shards |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+        "| command | images | way | seconds | images/s | times one worker | beyond the plain loop | equal |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for each in done:
-        same = [other for other in done if other.command == each.command]
-        known = {(other.way.engine, other.way.processors): other.seconds for other in same}
-        one, plain = known.get(("ray", 1)), known.get(("plain", each.way.processors))
-        times = f"{one / each.seconds:.2f}" if one and each.way.engine == "ray" else ""
-        beyond = f"{100 * (each.seconds / plain - 1):+.0f}%" if plain and each.way.engine == "ray" else ""
-        first = same[0].shards
-        equal = sum(each.shards.get(name) == content for name, content in first.items())
-        shards = f"{equal} of {len(first)} equal" if each.shards.keys() == first.keys() else "OTHER FILES"
-        lines.append(
-            f"| {each.command} | {each.way.name} | {each.seconds:.1f} | {count / each.seconds:.1f} "
-            f"| {times} | {beyond} | {shards} |"
-        )
+    for one in done:
+        known = {other.way: other.seconds for other in done if other.task == one.task}
+        first, plain = known.get(Way("ray", 1)), known.get(Way("plain", one.processors))
+        is_ray = one.engine == "ray"
+        times = f"{first / one.seconds:.2f}" if first and is_ray else ""
+        beyond = f"{100 * (one.seconds / plain - 1):+.0f}%" if plain and is_ray else ""
+        cells = [one.command, f"{one.images:,}", one.way.name, f"{one.seconds:.1f}"]
+        cells += [f"{one.images / one.seconds:.1f}", times, beyond, f"{one.equal} of {one.shards}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", nargs="+", type=Path)
-    parser.add_argument("--weights", required=True)
+    parser.add_argument("data", nargs="*", type=Path)
+    parser.add_argument("--weights", default="default")
     parser.add_argument("--backbone", default="mobilenetv2_100")
-    parser.add_argument("--image-size", type=int, default=128, help="side of the crop in pixels")
+    parser.add_argument("--image-size", type=int, default=224, help="side of the crop in pixels")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--commands", default="label,predict")
-    parser.add_argument("--leave-out", default="", help="'one': the plain loop on one processor")
     parser.add_argument("--shard-size", type=int, default=512)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     options = parser.parse_args()
-    load, done = os.getloadavg()[0], list[Run]()
+    if options.data:
+        measure(options)
+    write_text_atomically(RECORDS.with_suffix(".md"), page(read_records()))
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Train the models, and record a run of each command in each way."""
     photographs = draw(options.data, options.images)
     encoder = ucds.EncoderOptions(options.backbone, options.weights, options.image_size)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         images = folder / "images.txt"
         images.write_text("\n".join(photographs.paths))
-        models = train(photographs, encoder, folder)
-        for each in runs(options.commands.split(","), models, images, folder, options):
-            done.append(each)
-            options.out.write_text(page(done, options, load))  # what is known, should it be stopped
-    print(page(done, options, load))
-
-
-def page(done: Sequence[Run], options: argparse.Namespace, load: float) -> str:
-    """Write the runs that are done, and how they were made."""
-    names = " and ".join(folder.name for folder in options.data)
-    text = [
-        "# Bulk work by Ray against the plain loop",
-        "",
-        "Made by `python benchmarks/bulk.py`; not edited by hand. What bulk work is: "
-        "[docs/bulk.md](../docs/bulk.md).",
-        "",
-        f"{options.images:,} photographs of {names}, shards of {options.shard_size}, {options.backbone} "
-        f"at {options.image_size} pixels, models of {CLUSTERS} clusters. Each run is a process of its own; "
-        f"its start, and that of Ray, are in the seconds. torch {version('torch')}, Ray {version('ray')}, "
-        f"Python {platform.python_version()}, {platform.machine()}, "
-        f"{os.cpu_count()} processors; load average {load:.1f} at the start.",
-        "",
-        *table(done, options.images),
-        "",
-    ]
-    return "\n".join(text)
+        for one in runs(train(photographs, encoder, folder), images, folder, options):
+            line = json.dumps(asdict(one))
+            append_line(RECORDS, line)
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
