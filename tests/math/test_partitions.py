@@ -133,6 +133,18 @@ def test_refinement_stops_where_no_sample_moves() -> None:
     np.testing.assert_array_equal(refine(votes, wrong, K, rounds=0), wrong)
 
 
+def test_comparing_only_changed_clusters_gives_the_same_bits() -> None:
+    draw = rng(5)
+    for rounds in (1, 2, 30):
+        votes = memberships([draw.integers(k, size=N) for k in (4, 5, 7, 11)], draw.random(4, np.float32))
+        found = expected = draw.integers(7, size=N)
+        for _ in range(rounds):
+            expected = affinities(votes, expected, 8).argmax(1)  # the eighth cluster is empty
+        np.testing.assert_array_equal(refine(votes, found, 8, rounds), expected)
+        own = affinities(votes, expected, 8)[np.arange(N), expected]
+        assert mean_coassociation(votes, expected, 8) == float(own.mean())
+
+
 def test_mean_co_association_is_that_of_members_of_one_cluster() -> None:
     same = (NOISY[0][:, None] == NOISY[0]) / np.bincount(NOISY[0])[NOISY[0]]
     expected = (together(NOISY) * same).sum(1).mean()

@@ -100,23 +100,34 @@ def consensus(
 def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:
     """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
 
+    From the second round on, only those clusters are compared anew that samples have left or joined.
+
     Args:
         votes: ``(n, m)`` memberships.
         partition: ``(n,)`` partition to start from.
         n_clusters: the paper's ``K``.
         rounds: number of rounds at most.
     """
+    found = np.empty((len(partition), n_clusters), np.float32)
+    changed = np.arange(n_clusters)
     for _ in range(rounds):
-        moved = affinities(votes, partition, n_clusters).argmax(1)
-        if np.array_equal(moved, partition):
+        found[:, changed] = _affinities(votes, votes, partition, changed)
+        moved = found.argmax(1)
+        left = moved != partition
+        if not left.any():
             break
-        partition = moved
+        changed, partition = np.union1d(partition[left], moved[left]), moved
     return partition
 
 
 def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int) -> float:
     """Compute the mean co-association of the samples with the members of their own cluster."""
-    return float(affinities(votes, partition, n_clusters)[np.arange(len(partition)), partition].mean())
+    sums, sizes = _sums_of_members(votes, partition, np.arange(n_clusters))
+    own = np.empty(len(partition), np.float32)
+    for cluster in range(n_clusters):
+        rows = np.flatnonzero(partition == cluster)
+        own[rows] = votes[rows] @ sums[cluster] / sizes[cluster]
+    return float(own.mean())
 
 
 def inertia(vectors: FloatArray, partition: Partition, n_clusters: int) -> float:
@@ -140,13 +151,28 @@ def affinities(
         n_clusters: the paper's ``K``; a cluster without members has 0.
         rows: positions of the samples that ``partition`` is about; all, in order, if ``None``.
     """
-    members = sparse.csr_array(
-        (np.ones(len(partition), np.float32), (partition, np.arange(len(partition)))),
-        shape=(n_clusters, len(partition)),
-    )
-    sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
-    sums = (members @ (votes if rows is None else votes[rows])).toarray()
+    members = votes if rows is None else votes[rows]
+    return _affinities(votes, members, partition, np.arange(n_clusters))
+
+
+def _affinities(
+    votes: Memberships, members: Memberships, partition: Partition, clusters: NDArray[np.int64]
+) -> FloatArray:
+    """Mean co-association ``(n, c)`` of every sample with the members of some clusters."""
+    sums, sizes = _sums_of_members(members, partition, clusters)
     return np.asarray(votes @ np.ascontiguousarray(sums.T) / sizes, dtype=np.float32)
+
+
+def _sums_of_members(
+    members: Memberships, partition: Partition, clusters: NDArray[np.int64]
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Sums ``(c, m)`` of the memberships in some clusters, ascending, and sizes of these, 1 at least."""
+    inside = np.flatnonzero(np.isin(partition, clusters))
+    places = np.searchsorted(clusters, partition[inside])
+    chosen = sparse.csr_array(
+        (np.ones(len(inside), np.float32), (places, inside)), shape=(len(clusters), len(partition))
+    )
+    return (chosen @ members).toarray(), np.maximum(np.bincount(places, minlength=len(clusters)), 1)
 
 
 def match(partition: Partition, other: Partition) -> dict[int, int]:
