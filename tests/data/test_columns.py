@@ -11,6 +11,7 @@ from ucds.data.columns import (
     Keys,
     RowIds,
     Texts,
+    domains_of,
     find_places,
     first_of_each,
     first_positions,
@@ -115,3 +116,18 @@ def test_the_first_text_that_is_repeated_is_named() -> None:
     assert first_repeated(("b", "a", "b", "a")) == "b"
     assert first_repeated(RowIds(5)) is None
     assert first_repeated(WORDS) is None
+
+
+def test_domains_are_numbered_and_a_single_one_takes_no_memory() -> None:
+    assert domains_of([2, 1, 3]).tolist() == [0, 0, 1, 2, 2, 2]
+    single = domains_of([5])
+    assert single.tolist() == [0] * 5
+    assert single.strides == (0,)
+    with pytest.raises(ValueError, match="read-only"):
+        single[0] = 1
+
+
+def test_joined_texts_are_those_of_all_parts() -> None:
+    parts = [Texts(["ä", ""]), Texts([]), Texts(["b" * 9])]
+    assert Texts.joined(parts) == ("ä", "", "b" * 9)
+    assert len(Texts.joined([])) == 0

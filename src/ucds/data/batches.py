@@ -9,9 +9,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ucds.data.content import IntArray
 from ucds.errors import InputError
+
+Positions = npt.NDArray[np.uint32]
+"""Positions of samples in half the room of int64."""
 
 
 class DomainBalancedSampler:
@@ -44,7 +48,7 @@ class DomainBalancedSampler:
         self.seed = seed
         self.batch_size = min(batch_size, n)
         n_domains = int(domain.max()) + 1 if n else 0
-        self._members = [np.flatnonzero(domain == d) for d in range(n_domains)]
+        self._members = [np.flatnonzero(domain == d).astype(np.uint32) for d in range(n_domains)]
         if not n_domains or any(len(members) == 0 for members in self._members):
             raise ValueError("every domain needs at least one sample")
         if self.batch_size < n_domains:
@@ -65,9 +69,10 @@ class DomainBalancedSampler:
         """
         if step < 0:
             raise ValueError(f"steps count from 0, not {step}")
-        return np.concatenate([self._piece(d, step * c, c) for d, c in enumerate(self.counts)])
+        pieces = [self._piece(d, step * c, c) for d, c in enumerate(self.counts)]
+        return np.concatenate(pieces).astype(np.int64)
 
-    def _piece(self, domain: int, start: int, count: int) -> IntArray:
+    def _piece(self, domain: int, start: int, count: int) -> Positions:
         """Return ``count`` positions of the domain's endless row of permutations, from ``start`` on."""
         size = len(self._members[domain])
         pieces = []
@@ -77,7 +82,7 @@ class DomainBalancedSampler:
             start, count = start + len(pieces[-1]), count - len(pieces[-1])
         return np.concatenate(pieces)
 
-    def _permute(self, domain: int, number: int) -> IntArray:
+    def _permute(self, domain: int, number: int) -> Positions:
         """Return the domain's samples in the order of pass ``number``."""
         source = np.random.SeedSequence(self.seed, spawn_key=(domain, number))
         return np.random.Generator(np.random.Philox(source)).permutation(self._members[domain])

@@ -107,6 +107,16 @@ class Texts(Column[str]):
         self._bytes = b"".join(encoded)
         self._ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Texts]) -> Texts:
+        """Join texts, those of the first part first."""
+        whole = cls(())
+        whole._bytes = b"".join(part._bytes for part in parts)
+        before = np.cumsum([0, *(len(part._bytes) for part in parts)])
+        ends = [part._ends + start for part, start in zip(parts, before, strict=False)]
+        whole._ends = np.concatenate([whole._ends, *ends])
+        return whole
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -144,6 +154,20 @@ class Keys(Column[bytes]):
     def entry(self, position: int) -> bytes:
         """Return the key at a position."""
         return bytes(self.rows[position])
+
+
+def domains_of(counts: Sequence[int]) -> IntArray:
+    """Number the domains of samples that lie domain after domain; a single domain takes no memory.
+
+    Args:
+        counts: number of samples of each domain.
+
+    Returns:
+        ``(n,)`` positions of the domains; read-only if there is one domain.
+    """
+    if len(counts) == 1:
+        return np.broadcast_to(np.int64(0), counts[0])
+    return np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
 def pack(texts: Sequence[str]) -> Sequence[str]:
@@ -197,7 +221,8 @@ def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
     """
     if isinstance(wanted, RowIds) and isinstance(known, RowIds):
         rows = np.arange(len(wanted))
-        return np.where(rows < len(known), rows, -1)
+        rows[len(known) :] = -1
+        return rows
     codes = _codes(known)
     order = np.argsort(codes)
     codes = codes[order]

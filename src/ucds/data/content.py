@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +33,10 @@ def fingerprint(
         kind: kind of the samples and the way of reading them, in words.
     """
     digest = hashlib.sha256()
-    for text in (kind, *domain_names, *ids):
+    for text in chain((kind, *domain_names), ids):  # ids may be computed one by one
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
-    digest.update(np.ascontiguousarray(domain, dtype="<i8").tobytes())
+    digest.update(np.ascontiguousarray(domain, dtype="<i8").data)
     for key in keys:
         digest.update(key)
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.columns import Chosen, Column, Texts
+from ucds.data.columns import Chosen, Column, Texts, domains_of
 from ucds.data.content import IntArray
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
@@ -193,7 +193,7 @@ def _first_repeated(names: Sequence[str]) -> str:
 def _scan(root: Path, found: dict[str, list[str]], spans: Mapping[str, Span]) -> Scan:
     names = tuple(sorted(found))
     paths = [path for name in names for path in found[name]]
-    domain = np.repeat(np.arange(len(names), dtype=np.int64), [len(found[name]) for name in names])
+    domain = domains_of([len(found[name]) for name in names])
     places = Spans.of([spans.get(path) for path in paths]) if spans else None
     return Scan(root, Texts(paths), domain, tuple(_readable(name) for name in names), places)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.columns import Chosen
+from ucds.data.columns import Chosen, domains_of
 from ucds.data.content import FloatArray as FloatArray
 from ucds.data.content import IntArray as IntArray
 from ucds.data.content import fingerprint
@@ -128,6 +128,8 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
         raise ValueError("a subset needs a list of at least one position")
     if chosen.min() < 0 or chosen.max() >= len(samples):
         raise ValueError(f"positions must lie between 0 and {len(samples) - 1}")
+    if len(samples.domain_names) == 1:
+        return SubsetSamples(samples, chosen, domains_of([len(chosen)]), samples.domain_names)
     domain = samples.domain[chosen]
     if keep_domains:
         return SubsetSamples(samples, chosen, domain, samples.domain_names)
@@ -185,14 +187,18 @@ def draw_samples(
     Returns:
         ``(m,)`` positions, ascending.
     """
-    rank = np.full(len(samples), len(first))
+    rank = np.full(len(samples), len(first), np.uint8)
     for place, group in reversed(list(enumerate(first))):
         rank[group] = place
     kept = []
     for d in range(len(samples.domain_names)):
         positions = np.flatnonzero(samples.domain == d)
-        if len(positions) > most:
-            positions = generator.permutation(positions)
-            positions = positions[np.argsort(rank[positions], kind="stable")][:most]
-        kept.append(positions)
+        if len(positions) <= most:
+            kept.append(positions)
+            continue
+        positions, missing = generator.permutation(positions), most
+        for place in range(len(first) + 1):
+            chosen = positions[np.flatnonzero(rank[positions] == place)[:missing]]
+            kept.append(chosen)
+            missing -= len(chosen)
     return np.sort(np.concatenate(kept))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ucds.data.array_files import read_arrays
-from ucds.data.columns import Keys, RowIds, first_repeated, pack
+from ucds.data.columns import Keys, RowIds, domains_of, first_repeated, pack
 from ucds.data.content import KEY_BYTES, FloatArray, IntArray, content_key, fingerprint
 from ucds.errors import DamagedFileError, InputError, UserError
 
@@ -86,7 +86,7 @@ class VectorSamples:
     ) -> None:
         self.rows = array if isinstance(array, Rows) else Rows([_checked(array)])
         n = len(self.rows)
-        self.domain = np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64)
+        self.domain = domains_of([n]) if domain is None else np.asarray(domain, np.int64)
         self.domain_names = tuple(domain_names)
         self.ids = RowIds(n) if ids is None else pack(ids)
         if self.domain.shape != (n,) or len(self.ids) != n:
@@ -112,8 +112,7 @@ class VectorSamples:
         if len(widths) > 1:
             found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))
             raise InputError(f"The vectors of all domains must have the same length; found {found}.")
-        domain = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
-        return cls(Rows(parts), domain, names)
+        return cls(Rows(parts), domains_of([len(part) for part in parts]), names)
 
     @cached_property
     def keys(self) -> Sequence[bytes]:

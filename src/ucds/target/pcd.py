@@ -160,7 +160,9 @@ def fit_target_by_pcd(
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
     if labels is not None:
-        cluster_target(session, training.trained, drawn, labels.take(np.isin(labelled, positions)))
+        chosen = np.zeros(len(data.samples), bool)
+        chosen[positions] = True
+        cluster_target(session, training.trained, drawn, labels.take(chosen[labelled]))
     refine_target(session, training.trained, training.data, drawn.samples)
     evaluated = subset(data.samples, positions)
     return conclude(session, training, Dataset(evaluated, data.view))

@@ -224,8 +224,8 @@ def fit_assignments(
             are fitted on a frozen backbone; ``None`` if the model has no such prototypes.
     """
     device = session.runtime.device
-    domain = torch.from_numpy(data.samples.domain)
-    means = [targets[domain == d].mean(0) for d in range(len(data.samples.domain_names))]
+    domain = data.samples.domain
+    means = [targets[torch.from_numpy(domain == d)].mean(0) for d in range(len(data.samples.domain_names))]
     state = Assignments(targets.to(device), torch.stack(means).to(device))
     if session.settings.tune == "head":
         return _fit_prototypes(session, name, model, data, state, single)

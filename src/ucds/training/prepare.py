@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.config import ModelSettings
-from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
@@ -63,12 +62,16 @@ def refuse_copies(samples: Samples, n_clusters: int) -> None:
     Raises:
         InputError: there are fewer.
     """
-    different = len(first_positions(samples.keys))
-    if different < min(n_clusters, len(samples)):
-        raise InputError(
-            f"only {different} of the {len(samples):,} samples are different: they cannot form {n_clusters} "
-            "clusters"
-        )
+    needed = min(n_clusters, len(samples))
+    different: set[bytes] = set()
+    for key in samples.keys:  # nearly always the first ones are enough
+        different.add(key)
+        if len(different) == needed:
+            return
+    raise InputError(
+        f"only {len(different)} of the {len(samples):,} samples are different: they cannot form {n_clusters} "
+        "clusters"
+    )
 
 
 def prepare(
