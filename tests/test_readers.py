@@ -33,8 +33,9 @@ from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.points import read_points
 from ucds.experiments.records import read_records
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal
+from ucds.labels.marks import marks_of
 from ucds.labels.receipts import keep_receipt, read_receipts
 from ucds.labels.wire import ServiceInfo
 from ucds.models import ClusteringModel

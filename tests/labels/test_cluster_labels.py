@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.marks import marks_of
 
 KEYS = [bytes([i]) * 16 for i in range(3)]
 
@@ -248,6 +249,12 @@ def test_labels_of_other_contents_are_left_out() -> None:
     )
     with pytest.raises(InputError, match="the labels belong to other data: of 3 samples"):
         marked().align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
+
+
+def test_labels_of_exactly_these_samples_are_not_copied() -> None:
+    held = marked()
+    assert held.align(("a", "b", "c"), KEYS) is held
+    assert held.align(("a", "c", "b"), [KEYS[0], KEYS[2], KEYS[1]]) is not held
 
 
 def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:

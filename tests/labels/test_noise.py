@@ -11,7 +11,8 @@ from fake_service import KEY, FakeService, label_of
 
 from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, InputError
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.marks import marks_of
 from ucds.labels.noise import Noise
 
 ROWS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)

@@ -15,45 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.columns import ByteRows, Chosen, Column, Keys, find_places, first_repeated, pack
+from ucds.data.columns import Chosen, find_places, first_repeated, pack
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.labels.label_file import read_label_file, write_label_file
+from ucds.labels.label_file import write_label_file
+from ucds.labels.label_reading import read_label_file
 from ucds.labels.label_shards import read_label_shards
+from ucds.labels.marks import MARK_BYTES, Marks, marks_of
 
-_MARK_BYTES = 8
-
-
-class Marks(Column[str]):
-    """Marks of the contents of samples: the first 8 bytes of each content key, in hexadecimal digits.
-
-    Args:
-        rows: ``(n, 8)`` bytes, one mark a row.
-
-    Attributes:
-        rows: these bytes.
-    """
-
-    def __init__(self, rows: ByteRows) -> None:
-        self.rows = rows
-
-    @classmethod
-    def of(cls, marks: Sequence[str]) -> Marks:
-        """Gather marks of 16 hexadecimal digits each in one array."""
-        if isinstance(marks, Marks):
-            return marks
-        return cls(np.frombuffer(bytes.fromhex("".join(marks)), np.uint8).reshape(-1, _MARK_BYTES))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def entry(self, position: int) -> str:
-        """Return the mark at a position."""
-        return bytes(self.rows[position]).hex()
-
-
-def marks_of(keys: Sequence[bytes]) -> Marks:
-    """Return the mark of each content key."""
-    return Marks(Keys.of(keys).rows[:, :_MARK_BYTES].copy())
+_AT_A_TIME = 65_536  # samples whose contents are compared at a time
 
 
 @dataclass(frozen=True)
@@ -65,7 +34,8 @@ class ClusterLabels:
         labels: ``(n,)`` int64 in ``[0, n_clusters)``, read-only.
         n_clusters: number of the provider's clusters, K.
         provider: name of the model that answered.
-        contents: mark of the content of each sample, see :func:`marks_of`; ``None`` if it is not known.
+        contents: mark of the content of each sample, see :class:`ucds.labels.marks.Marks`; ``None`` if not
+            known.
         noise: scale of the noise on the embeddings that were labelled, see :class:`ucds.labels.noise.Noise`;
             ``None`` without noise.
 
@@ -166,32 +136,42 @@ class ClusterLabels:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
-            found = found[self._have_same_content(rows[found], marks_of(keys).rows[found])]
-        rows = rows[found]
-        labels = self.labels[rows]
+            found = found[self._have_same_content(found, rows, marks_of(keys))]
+        aligned = self
+        if not (len(found) == len(rows) == len(self.ids) and (np.diff(rows) == 1).all()):
+            rows = rows[found]
+            contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
+            names = ids if len(found) == len(ids) else Chosen(ids, found)
+            aligned = ClusterLabels(
+                names, self.labels[rows], self.n_clusters, self.provider, contents, self.noise
+            )
+        labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
             message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
             warnings.warn(message, UcdsWarning, stacklevel=2)
-        contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
-        names = ids if len(found) == len(ids) else Chosen(ids, found)
-        return ClusterLabels(names, labels, self.n_clusters, self.provider, contents, self.noise)
+        return aligned
 
-    def _have_same_content(self, rows: NDArray[np.int64], marks: ByteRows) -> NDArray[np.bool_]:
-        """Return for some labels whether the samples have the content that was labelled."""
+    def _have_same_content(
+        self, found: NDArray[np.int64], rows: NDArray[np.int64], marks: Marks
+    ) -> NDArray[np.bool_]:
+        """Return for some samples, whose labels are in ``rows``, whether they are what was labelled."""
         assert self.contents is not None
-        same = (Marks.of(self.contents).rows[rows] == marks).all(1)
+        labelled, same = Marks.of(self.contents), np.empty(len(found), bool)
+        for start in range(0, len(found), _AT_A_TIME):
+            part = found[start : start + _AT_A_TIME]
+            same[start : start + len(part)] = (labelled.rows[rows[part]] == marks.rows[part]).all(1)
         if not same.any():
             raise InputError(
-                f"the labels belong to other data: of {len(rows):,} samples with these names, none has the "
+                f"the labels belong to other data: of {len(found):,} samples with these names, none has the "
                 "content that was labelled; label the data that you train on"
             )
         if not same.all():
             message = (
-                f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
+                f"{int((~same).sum()):,} of {len(found):,} samples have changed since they were "
                 "labelled; their labels are left out"
             )
             warnings.warn(message, UcdsWarning, stacklevel=3)
-        return np.asarray(same)
+        return same
 
     @property
     def fingerprint(self) -> str:
@@ -199,7 +179,7 @@ class ClusterLabels:
         digest = hashlib.sha256()
         for place, name in enumerate(self.ids):
             digest.update(f"{chr(0) if place else ''}{name}".encode("utf-8", "surrogatepass"))
-        digest.update(self.labels.tobytes())
+        digest.update(self.labels.data)
         return digest.hexdigest()[:12]
 
     def save(self, path: str | Path) -> None:
@@ -218,13 +198,14 @@ class ClusterLabels:
         """
         if Path(path).is_dir():
             told = read_label_shards(Path(path))
-            marks = Marks.of([key[: 2 * _MARK_BYTES] for key in told.pop("contents")])
+            marks = Marks.of([key[: 2 * MARK_BYTES] for key in told.pop("contents")])
             return cls(**told, contents=marks)
         content = read_label_file(path)
         try:
             content.check_digest()
-            labels = np.array(content.labels, dtype=np.int64)
-            contents = None if content.contents is None else Marks.of(content.contents)
-            return cls(content.ids, labels, content.n_clusters, content.provider, contents, content.noise)
+            form = content.form
+            return cls(
+                content.ids, content.labels, form.n_clusters, form.provider, content.contents, form.noise
+            )
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None

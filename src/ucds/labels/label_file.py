@@ -1,4 +1,6 @@
-"""Writes and reads the file of cluster labels: JSON, so that a person can read it before handing it over.
+"""The file of cluster labels: its form, and how it is written.
+
+It is JSON, so that a person can read it before handing it over.
 
 A file of a million labels is written piece by piece, and its digest is taken on the way.
 """
@@ -16,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ucds.errors import InputError
-from ucds.files import read_json, write_atomically
+from ucds.files import write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
@@ -35,24 +36,6 @@ class LabelFile(Message):
     contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
     noise: Annotated[float, Field(ge=0)] | None = None
     digest: Digest | None = None
-
-    def check_digest(self) -> None:
-        """Make sure that the file is as it was written."""
-        if self.format != FORMAT and self.digest is None:
-            return
-        names = sorted(self.model_fields_set - {"digest"})
-        if self.digest != _digest({name: getattr(self, name) for name in names}):
-            raise InputError("its digest does not match, so it was changed after it was written")
-
-
-def read_label_file(path: str | Path) -> LabelFile:
-    """Read a label file; its digest is not compared yet.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: the file holds anything but labels.
-    """
-    return read_json(path, LabelFile, "label file")
 
 
 def write_label_file(
@@ -72,12 +55,12 @@ def write_label_file(
     fields = {"format": FORMAT, "provider": provider, "n_clusters": n_clusters, "ids": ids, "labels": labels}
     fields |= {} if contents is None else {"contents": contents}
     fields |= {} if noise is None else {"noise": noise}
-    whole = fields | {"digest": _digest(dict(sorted(fields.items())))}
+    whole = fields | {"digest": digest_of_fields(dict(sorted(fields.items())))}
     pieces = chain(_pieces(whole, _in_lines, "\n", ": "), ("\n",))
     write_atomically(path, lambda file: file.writelines(piece.encode() for piece in pieces))
 
 
-def _digest(fields: Mapping[str, Any]) -> str:
+def digest_of_fields(fields: Mapping[str, Any]) -> str:
     """Compute the digest of entries in the form of :func:`ucds.labels.wire.canonical_json`."""
     digest = hashlib.sha256()
     for piece in _pieces(fields, _compact, "", ":"):
@@ -89,7 +72,7 @@ def _pieces(fields: Mapping[str, Any], dump: Callable[[Any], str], line: str, co
     """Return an iterator over the pieces of fields in JSON; no column becomes a text as a whole."""
     for place, (name, value) in enumerate(fields.items()):
         yield f"{',' if place else '{'}{line}{dump(name)}{colon}"
-        if isinstance(value, str | int | float):
+        if value is None or isinstance(value, str | int | float):
             yield dump(value)
             continue
         for start in range(0, len(value), _AT_A_TIME):

@@ -17,8 +17,9 @@ from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
 from ucds.labels.balance import describe_balance, refuse_overdraft
 from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, journal_path
+from ucds.labels.marks import marks_of
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.receipts import ReceiptError, check_receipt, keep_receipt, receipts_path
 from ucds.labels.wire import LabelAnswer, ServiceInfo

@@ -7,7 +7,8 @@ from pathlib import Path
 from ucds.choices import Accelerator, EncoderRuntime
 from ucds.data.sources import Source
 from ucds.files import require_writable
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.marks import marks_of
 from ucds.training.loaded import load
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
