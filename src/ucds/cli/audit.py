@@ -32,6 +32,7 @@ def audit_command(
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""
+    reporter = output.reporter()
     from ucds.auditing.audit import QUICK, audit
 
     client = None if url is None else service.client(url)
@@ -46,7 +47,7 @@ def audit_command(
         seed=seed,
         accelerator=work.accelerator,
         cache=work.cache_options(),
-        reporter=output.reporter(),
+        reporter=reporter,
         encoder_runtime=work.encoder_runtime,
     )
     output.present("\n".join([*found.summary(), f"report written to {out}"]), found.to_dict())

@@ -30,6 +30,8 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a model for other programs, compared with the model itself."""
+    if not output.quiet:
+        options.start()
     from ucds.exports.export import export
 
     done = export(run, out, form=form, images=images)

@@ -172,6 +172,7 @@ def verify_ledger(
     Prints the log's head. Receipts, checkpoints and an earlier head also show
     whether the whole ledger was wound back or written anew.
     """
+    options.start()
     from ucds.serving.audit import Head
     from ucds.serving.evidence import claims_of_checkpoints, claims_of_receipts
 
