@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_a_folder_without_a_usable_image_is_refused(edges: ucds.EncoderOptions, 
         ucds.features(tmp_path / "bad", tmp_path / "out", encoder=edges, options=SMALL)
 
 
-def test_paths_lists_tables_contents_and_stores_give_the_same_features(
+def test_paths_lists_tables_contents_tar_files_and_stores_give_the_same_features(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.glob("night/*.png"))
@@ -166,7 +167,11 @@ def test_paths_lists_tables_contents_and_stores_give_the_same_features(
         store.pipe_file(f"/photographs/{name}", data)
     step = EncodeStep(edges.build(), accelerator="cpu")
     found = {}
-    for source in (folder / "night", tmp_path / "list.txt", tmp_path / "paths.parquet", tmp_path / "tables"):
+    with tarfile.open(tmp_path / "images.tar", "w") as tar:
+        for name in names:
+            tar.add(folder / name, name)
+    written = (tmp_path / name for name in ("list.txt", "paths.parquet", "tables", "images.tar"))
+    for source in (folder / "night", *written):
         found[source.name] = [step(shard.rows()) for shard in find_shards(source, 5)]
     found["store"] = [step(shard.rows()) for shard in find_shards("memory://photographs", 5)]
     joined = {name: np.concatenate([rows["features"] for rows in parts]) for name, parts in found.items()}
@@ -175,6 +180,7 @@ def test_paths_lists_tables_contents_and_stores_give_the_same_features(
     ids = {name: [sample for rows in parts for sample in rows["sample"]] for name, parts in found.items()}
     assert ids["store"] == ids["tables"] == names
     assert ids["list.txt"] == ids["paths.parquet"] == paths
+    assert ids["images.tar"] == [f"images.tar/{name}" for name in names]
     assert {rows["problem"][0] for parts in found.values() for rows in parts} == {""}
 
 

@@ -63,6 +63,10 @@ def check(place: str | Path, replicas: int, samples: int, each: int, budget: int
     assert verdict.faults == ()
 
 
+def test_two_replicas_answer_exactly_a_small_budget(tmp_path: Path) -> None:
+    check(tmp_path, replicas=2, samples=130, each=1, budget=60)
+
+
 @pytest.mark.slow
 def test_sqlite_with_two_replicas(tmp_path: Path) -> None:
     check(tmp_path, replicas=2, samples=1500, each=5, budget=500)
