@@ -1,10 +1,11 @@
-"""Time, memory and accuracy of the consensus method with the number of samples, beside other programs.
+"""Time, memory and accuracy of both methods with the number of samples, beside other programs.
 
 Embeddings are drawn from a mixture of known classes, in chunks, into a file. Each program runs in a process
 of its own on that file, one after the other: the four commands of the two sides (`train-source`, `label`,
-`train-target`, `predict`), scikit-learn's `MiniBatchKMeans`, and faiss' k-means if the package is installed.
-Each run is recorded as one line of JSON. Runs that have a record already are left out, so that the work can
-be done in pieces; the page is written anew from all records each time.
+`train-target`, `predict`) with the method `consensus`, the two that train with the method `pcd`, two epochs a
+stage, scikit-learn's `MiniBatchKMeans`, and faiss' k-means if the package is installed. Each run is recorded
+as one line of JSON. Runs that have a record already are left out, so that the work can be done in pieces; the
+page is written anew from all records each time.
 
     python benchmarks/scale.py [--samples 1000,10000,50000] [--widths 64] [--clusters 50] [--threads 2]
                                [--programs NAME,..] [--folder DIR] [--most-samples N]
@@ -40,11 +41,12 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
-OURS = ("train-source", "label", "train-target", "predict")
+OURS = ("train-source", "label", "train-target", "predict", "train-source (pcd)", "train-target (pcd)")
 OTHERS = ("MiniBatchKMeans", "faiss")
 NOISE = 1.2
 CHUNK = 10_000  # samples that are drawn at a time
 EXACT = 50_000  # samples of which all are clustered by default
+EPOCHS = 2  # of each stage of pcd, in place of 100 and 30: time is in proportion to them, memory is not
 SMALL, TENTH, LARGEST = 10_000, 100_000, 1_000_000
 _LOOK = 0.02  # seconds between two looks at the memory of a process
 
@@ -130,34 +132,55 @@ class Program:
         command: command that runs it.
         made: file or folder that it makes.
         clusters: file of the clusters that it finds; ``None`` if it finds none.
+        needs: name of the program whose result it reads; ``None`` if it reads the embeddings alone.
     """
 
     name: str
     command: list[str]
     made: Path
     clusters: Path | None
+    needs: str | None = None
 
 
 def programs_of(task: Task, file: Path, work: Path, most: int) -> dict[str, Program]:
-    """Return all programs by name; each of ours needs what those before it made."""
-    ucds, shared = [sys.executable, "-m", "ucds"], ["--quiet", "--cache", str(work / "cache")]
-    bound, count = ["--set", f"most_samples={most}"], ["--clusters", str(task.clusters)]
+    """Return all programs by name; a program comes after the one that it needs."""
+    count, bound = ["--clusters", task.clusters], ["--set", f"most_samples={most}"]
     source, target, labels, found = (work / name for name in ("source", "target", "labels.json", "found.csv"))
-    ours: dict[str, tuple[list[object], Path, Path | None]] = {
-        "train-source": ([file, *count, *bound], source, None),
-        "label": ([source, file], labels, labels),
-        "train-target": ([file, "--labels", labels, "--no-report", *bound], target, None),
-        "predict": ([target, file], found, found),
+    given = [file, "--labels", labels, "--no-report", *bound]
+    pcd_source, pcd_target = pcd_with("source"), pcd_with("clustering", "refinement")
+    ours: dict[str, tuple[list[object], Path, Path | None, str | None]] = {
+        "train-source": ([file, *count, *bound], source, None, None),
+        "label": ([source, file], labels, labels, "train-source"),
+        "train-target": (given, target, None, "label"),
+        "predict": ([target, file], found, found, "train-target"),
+        "train-source (pcd)": ([file, *count, *bound, *pcd_source], work / "pcd-source", None, None),
+        "train-target (pcd)": ([*given, *pcd_target], work / "pcd-target", None, "label"),
     }
-    all_programs = {
-        name: Program(name, [*ucds, name, *map(str, arguments), "--out", str(out), *shared], out, clusters)
-        for name, (arguments, out, clusters) in ours.items()
-    }
+    shared = ["--quiet", "--cache", str(work / "cache")]
+    all_programs = {}
+    for name, (arguments, out, clusters, needs) in ours.items():
+        words = [name.partition(" ")[0], *map(str, arguments), "--out", str(out), *shared]
+        all_programs[name] = Program(name, [sys.executable, "-m", "ucds", *words], out, clusters, needs)
     for name in OTHERS:
         out = work / f"{name}.npy"
         own = [sys.executable, __file__, "--cluster", name, str(file), str(task.clusters), str(out)]
         all_programs[name] = Program(name, own, out, out)
     return all_programs
+
+
+def pcd_with(*stages: str) -> list[str]:
+    """Return the options of a training by pcd on frozen features, with few epochs of each stage."""
+    lengths = [word for stage in stages for word in ("--set", f"{stage}_epochs={EPOCHS}")]
+    return ["--method", "pcd", "--tune", "head", *lengths]
+
+
+def with_needed(wanted: Sequence[str], programs: dict[str, Program]) -> list[str]:
+    """Return the programs that are wanted, in order, and those that made what these need and is gone."""
+    found = set(wanted)
+    for program in reversed(programs.values()):
+        if program.name in found and program.needs and not programs[program.needs].made.exists():
+            found.add(program.needs)
+    return [name for name in programs if name in found]
 
 
 def cluster_by_sklearn(file: Path, clusters: int, out: Path) -> None:
@@ -230,9 +253,7 @@ def measure(
     work = folder / f"{file.stem}-{options.most_samples}"
     work.mkdir(exist_ok=True)
     programs = programs_of(task, file, work, options.most_samples)
-    last = max((OURS.index(name) for name in wanted if name in OURS), default=0)
-    lacking = [name for name in OURS[:last] if not programs[name].made.exists()]
-    for name in [one for one in programs if one in (*wanted, *lacking)]:
+    for name in with_needed(wanted, programs):
         program = programs[name]
         shutil.rmtree(program.made, ignore_errors=True)
         figures = observe(program.command, options.threads)
@@ -272,23 +293,24 @@ def page(records: Sequence[Record]) -> str:
     return "\n".join(parts) + "\n"
 
 
-HEAD = """# The consensus method from a thousand samples to a million
+HEAD = """# A thousand samples to a million
 
 Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. What a machine can do:
 [docs/scale.md](../docs/scale.md).
 
 Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included.
 {machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only
-ratios within one size mean much. `predict` writes its report too. "Memory" is the largest resident memory;
+ratios within one size mean much. The method is `consensus` where none is named; of `pcd` two epochs of each
+stage were run, with `--tune head`. `predict` writes its report too. "Memory" is the largest resident memory;
 "own" leaves out what is backed by files: pages of the mapped embeddings, and libraries.
 """
 
 GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to
-1,000,000 samples. "Own memory" is that of 1,000,000 samples in relation to that of 100,000. "Accuracy" is
-that of 1,000,000 samples less that of 50,000, in points.
+1,000,000 samples. "Own memory" is that of 1,000,000 samples in relation to that of 100,000 and of 10,000.
+"Accuracy" is that of 1,000,000 samples less that of 50,000, in points.
 
-| program | clustered at most | numbers | clusters | exponent | own memory | accuracy |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+| program | clustered at most | numbers | clusters | exponent | own memory, 100,000 | 10,000 | accuracy |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 REPRESENTATIVES = """Fewer samples are clustered than there are; the others get their cluster from the model
 that is fitted to them. "Lost" is the accuracy of the run in which all are clustered less that of this one, in
@@ -320,18 +342,18 @@ def group_by_program(records: Sequence[Record]) -> list[dict[int, Record]]:
 def growth_row(sizes: dict[int, Record]) -> str:
     """Write the line of one program on one kind of data."""
     large, exact = sizes[LARGEST], sizes.get(EXACT)
-    power = memory = accuracy = ""
+    power = accuracy = ""
     for fewer in (SMALL, TENTH):
         if not power and fewer in sizes:
             ratio = large.processor_seconds / sizes[fewer].processor_seconds
             power = f"{np.log(ratio) / np.log(LARGEST / fewer):.2f} (from {fewer:,})"
-    if TENTH in sizes:
-        memory = f"{large.own_mib / sizes[TENTH].own_mib:.2f}"
+    memory = [f"{large.own_mib / sizes[n].own_mib:.2f}" if n in sizes else "" for n in (TENTH, SMALL)]
     if exact and exact.accuracy is not None and large.accuracy is not None:
         accuracy = f"{large.accuracy - exact.accuracy:+.2f}"
     bound = f"{large.most_samples:,}" if large.most_samples else ""
     return (
-        f"| {large.program} | {bound} | {large.width} | {large.clusters} | {power} | {memory} | {accuracy} |"
+        f"| {large.program} | {bound} | {large.width} | {large.clusters} | {power} "
+        f"| {' | '.join(memory)} | {accuracy} |"
     )
 
 
