@@ -6,8 +6,8 @@ the scores only. In the grid the noise comes from NumPy, so that the figures can
 it comes from OpenDP.
 
     python benchmarks/privacy.py prepare DATA --backbone NAME --weights FILE --out office31.npz
-    python benchmarks/privacy.py labels office31.npz --public pacs.npz --targets webcam,dslr
-    python benchmarks/privacy.py clients office31.npz --public pacs.npz --targets webcam,dslr
+    python benchmarks/privacy.py labels office31.npz --targets webcam,dslr
+    python benchmarks/privacy.py clients office31.npz --targets webcam,dslr
     python benchmarks/privacy.py audits office31.npz --kinds consensus,over-fitted
     python benchmarks/privacy.py page
 
@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from ucds.auditing.audit import Effort, audit
 from ucds.backbones import identity_backbone
@@ -41,11 +40,15 @@ from ucds.data.views import VectorView
 from ucds.files import append_line, write_text_atomically
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
+from ucds.math.partitions import blend, consensus
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import FloatArray, Spaces, make_spaces, unit_rows
+from ucds.math.vote import Vote, vote
 from ucds.source.fit import fit_source
-from ucds.target.consensus import agree
+from ucds.source.public_directions import public_directions
+from ucds.target.consensus import smooth_labels
+from ucds.target.guard import weigh_labels
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import StoredModel, save_model
@@ -58,7 +61,6 @@ from ucds.training.session import Session
 DELTA = 1e-5
 KINDS = (
     "none",
-    "public",
     *(f"epsilon {epsilon}" for epsilon in ("0", "0.5", "1", "2", "4", "8", "inf")),
     "consensus",
 )
@@ -102,12 +104,13 @@ Percent of other samples on which a student agrees with the provider, by number 
 
 @dataclass(frozen=True)
 class Features:
-    """Frozen features of a data set, with domains and classes as numbers."""
+    """Frozen features of a data set, with domains and classes as numbers, and the encoder's directions."""
 
     vectors: FloatArray
     domain: NDArray[np.int64]
     classes: NDArray[np.int64]
     names: tuple[str, ...]
+    directions: NDArray[np.float64]
 
     def split(self, target: str) -> tuple[Features, Features]:
         """The provider's features and the client's."""
@@ -118,7 +121,8 @@ class Features:
         """Some samples, their domains numbered anew."""
         present, domain = np.unique(self.domain[mask], return_inverse=True)
         names = tuple(self.names[d] for d in present)
-        return Features(self.vectors[mask], domain.astype(np.int64), self.classes[mask], names)
+        vectors, classes = self.vectors[mask], self.classes[mask]
+        return Features(vectors, domain.astype(np.int64), classes, names, self.directions)
 
 
 def prepare(options: argparse.Namespace) -> None:
@@ -133,14 +137,24 @@ def prepare(options: argparse.Namespace) -> None:
     assert truth is not None
     vectors = found.read(np.arange(len(found))).numpy()
     names = np.array(found.domain_names)
-    np.savez(options.out, vectors=vectors, domain=found.domain, classes=truth.classes, names=names)
+    directions = public_directions(inputs.backbone)
+    assert directions is not None
+    np.savez(
+        options.out,
+        vectors=vectors,
+        domain=found.domain,
+        classes=truth.classes,
+        names=names,
+        directions=directions,
+    )
 
 
 @lru_cache
 def load(path: Path) -> Features:
     with np.load(path) as file:
         vectors = np.asarray(file["vectors"], dtype=np.float32)
-        return Features(vectors, file["domain"], file["classes"], tuple(map(str, file["names"])))
+        names = tuple(map(str, file["names"]))
+        return Features(vectors, file["domain"], file["classes"], names, file["directions"])
 
 
 def clusters_in(features: Features) -> int:
@@ -152,17 +166,22 @@ def seeded_noise(seed: int) -> Callable[[NDArray[np.float64], float], NDArray[np
     return lambda values, scale: values + scale * rng.standard_normal(values.shape)
 
 
+def rho_for(epsilon: float) -> float:
+    """The budget in zCDP; noise alone at epsilon 0, and none at infinity."""
+    return {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA)
+
+
 def private_labels(source: Features, client: Features, epsilon: float, seed: int) -> NDArray[np.int64]:
     """Labels of a client's folder, seen from its own mean, by a source with differential privacy."""
-    rho = {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA)
     found = learn_private_prototypes(
         source.vectors,
         source.domain,
         np.ones(len(source.vectors)),
         clusters_in(client),
-        rho,
+        rho_for(epsilon),
         seeded_noise(seed),
         np.random.default_rng(seed),
+        directions=source.directions,
     )
     return label_folder(client, found.axes, found.prototypes)
 
@@ -172,20 +191,9 @@ def label_folder(client: Features, axes: FloatArray, prototypes: FloatArray) -> 
     return np.asarray(((unit - unit.mean(0)) @ axes @ prototypes).argmax(1), dtype=np.int64)
 
 
-def public_labels(public: Features, client: Features, seed: int) -> NDArray[np.int64]:
-    """Labels by prototypes from public images of other classes: epsilon is 0."""
-    unit = unit_rows(public.vectors)
-    means = np.stack([unit[public.domain == d].mean(0) for d in range(len(public.names))])
-    centred = unit_rows(unit - means[public.domain])
-    found = KMeans(clusters_in(client), n_init=1, random_state=seed).fit(centred).cluster_centers_
-    return label_folder(client, np.eye(centred.shape[1], dtype=np.float32), unit_rows(found).T)
-
-
-def make_labels(features: Features, public: Features, target: str, seed: int, kind: str) -> NDArray[np.int64]:
-    """Labels of a client: "consensus", "public", "epsilon E", or "none" for a client that asks nobody."""
-    source, client = features.split(target)
-    if kind == "public":
-        return public_labels(public, client, seed)
+def make_labels(path: Path, target: str, seed: int, kind: str) -> NDArray[np.int64]:
+    """Labels of a client by the default method ("consensus"), or with privacy ("epsilon E")."""
+    source, client = load(path).split(target)
     if kind.startswith("epsilon"):
         return private_labels(source, client, float(kind.split()[1]), seed)
     domains = [source.vectors[source.domain == d] for d in range(len(source.names))]
@@ -193,21 +201,36 @@ def make_labels(features: Features, public: Features, target: str, seed: int, ki
     return label_folder(client, found.axes, found.prototypes)
 
 
-def measure_labels(features: Features, public: Features, target: str, seed: int, kind: str) -> float:
+def measure_labels(path: Path, target: str, seed: int, kind: str) -> float:
     """Accuracy of a provider's labels in percent."""
-    client = features.split(target)[1]
-    return accuracy(client, make_labels(features, public, target, seed, kind))
+    return accuracy(load(path).split(target)[1], make_labels(path, target, seed, kind))
 
 
-def measure_client(features: Features, public: Features, target: str, seed: int, kind: str) -> float:
-    """Accuracy in percent of a client's own clustering with a provider's labels."""
-    client = features.split(target)[1]
-    labels = None if kind == "none" else make_labels(features, public, target, seed, kind)
-    rng, n_clusters = np.random.default_rng(seed), clusters_in(client)
-    found = agree(
-        client.vectors, n_clusters, ConsensusSettings(), rng, labels=labels, provider_clusters=n_clusters
+@lru_cache(maxsize=1)
+def cluster_alone(path: Path, target: str, seed: int) -> tuple[Spaces, Vote]:
+    """Steps 1 and 2 of the client's consensus, which are the same whatever the labels are."""
+    client = load(path).split(target)[1]
+    spaces = make_spaces(client.vectors, clusters_in(client))
+    return spaces, vote(spaces, clusters_in(client), np.random.default_rng(seed))
+
+
+def measure_client(path: Path, target: str, seed: int, kind: str) -> float:
+    """Accuracy in percent of a client's own clustering with a provider's labels, or with none."""
+    client = load(path).split(target)[1]
+    spaces, own = cluster_alone(path, target, seed)
+    if kind == "none":
+        return accuracy(client, own.partition)
+    n_clusters, rows = clusters_in(client), np.arange(len(client.vectors))
+    labels = make_labels(path, target, seed, kind)
+    # Steps 3 and 4: the guard decides, and labels that it trusts vote.
+    evidence = weigh_labels(
+        own, spaces.graph, labels, rows, n_clusters=n_clusters, provider_clusters=n_clusters
     )
-    return accuracy(client, found.partition)
+    if evidence.weight == 0:
+        return accuracy(client, own.partition)
+    others = smooth_labels(client.vectors, spaces, labels, rows, ConsensusSettings())
+    blended = blend(own.memberships, others, evidence.weight)
+    return accuracy(client, consensus(blended, n_clusters, np.random.default_rng(seed)))
 
 
 def accuracy(client: Features, labels: NDArray[np.int64]) -> float:
@@ -269,18 +292,27 @@ def keep(**entries: Any) -> None:
 
 
 def run_cells(options: argparse.Namespace) -> None:
+    """Measure labels or clients, kind after kind of the same target and seed."""
+    measure = measure_labels if options.command == "labels" else measure_client
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    for seed, target, kind in product(seeds, options.targets.split(","), options.kinds.split(",")):
+        value = measure(options.features, target, seed, kind)
+        keep(
+            what=options.command,
+            dataset=options.features.stem,
+            kind=kind,
+            seed=seed,
+            target=target,
+            accuracy=round(value, 2),
+        )
+
+
+def run_audits(options: argparse.Namespace) -> None:
     features, dataset = load(options.features), options.features.stem
-    for seed, kind in product(
-        range(options.first_seed, options.first_seed + options.seeds), options.kinds.split(",")
-    ):
-        what = {"what": options.command, "dataset": dataset, "kind": kind, "seed": seed}
-        if options.command == "audits":
-            keep(**what, found=run_audit(features, kind, seed))
-            continue
-        measure = measure_labels if options.command == "labels" else measure_client
-        for target in options.targets.split(","):
-            value = measure(features, load(options.public), target, seed, kind)
-            keep(**what, target=target, accuracy=round(value, 2))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    for seed, kind in product(seeds, options.kinds.split(",")):
+        found = run_audit(features, kind, seed)
+        keep(what="audits", dataset=dataset, kind=kind, seed=seed, found=found)
 
 
 def read_records() -> list[dict[str, Any]]:
@@ -377,15 +409,14 @@ def main() -> None:
     making.add_argument("--cache", type=Path)
     making.add_argument("--out", type=Path, required=True)
     making.set_defaults(run=prepare)
-    for name in ("labels", "clients", "audits"):
+    for name, run in (("labels", run_cells), ("clients", run_cells), ("audits", run_audits)):
         cells = commands.add_parser(name)
         cells.add_argument("features", type=Path)
-        cells.add_argument("--public", type=Path)
         cells.add_argument("--targets", default="")
         cells.add_argument("--kinds", default=",".join(KINDS))
         cells.add_argument("--seeds", type=int, default=5)
         cells.add_argument("--first-seed", type=int, default=0)
-        cells.set_defaults(run=run_cells)
+        cells.set_defaults(run=run)
     commands.add_parser("page").set_defaults(run=write_page)
     options = parser.parse_args()
     options.run(options)

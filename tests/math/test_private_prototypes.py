@@ -1,4 +1,4 @@
-"""Tests of `ucds.math.private_prototypes`: known clusters, sensitivities, budget, audit by a canary."""
+"""Tests of `ucds.math.private_prototypes`: clusters, mergers, sensitivities, budget, a canary."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 from ucds.math.attack_scores import epsilon_lower_bound
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import (
-    Array,
     PrivateClusters,
-    bounded,
-    from_triangle,
+    choose_groups,
     learn_private_prototypes,
-    to_triangle,
+    merge,
 )
+from ucds.math.private_space import Array
 from ucds.math.spaces import unit_rows
 
 K, WIDTH, DELTA = 3, 6, 1e-5
@@ -92,36 +91,45 @@ def test_the_releases_use_up_the_budget_and_no_more() -> None:
     assert sum(1 / (2 * scale**2) for scale in replay.scales) == pytest.approx(0.3)
 
 
-def sensitivities(vectors: Array, left_out: list[int], weights: Array | None = None) -> list[float]:
+TOGETHER, APART = 0.5, 1e4
+"""Budgets at which the two domains of a few samples are clustered as one, and each by itself."""
+
+
+def sensitivities(
+    vectors: Array, left_out: list[int], rho: float, weights: Array | None = None
+) -> list[float]:
     """Return how far each released sum moves when samples are taken out, all earlier outputs being equal."""
     first, without = Noise(np.random.default_rng(2)), vectors.copy()
     without[left_out] = 0
-    learn(vectors, first, 0.5, weights)
+    learn(vectors, first, rho, weights)
+    assert len(first.outputs[2]) == (1 if rho == TOGETHER else 2) * 2 * K * 4
     both = [Replay(first.outputs), Replay(first.outputs)]
     for replay, seen in zip(both, (vectors, without), strict=True):
-        learn(seen, replay, 0.5, weights)
+        learn(seen, replay, rho, weights)
     return [float(np.linalg.norm(a - b)) for a, b in zip(both[0].sums, both[1].sums, strict=True)]
 
 
-def test_no_sum_moves_by_more_than_one_when_a_sample_is_left_out() -> None:
+@pytest.mark.parametrize("rho", [TOGETHER, APART])
+def test_no_sum_moves_by_more_than_one_when_a_sample_is_left_out(rho: float) -> None:
     rng = np.random.default_rng(3)
     largest = 0.0
     for length in (1e-3, 1.0, 1e6):  # lengths must not matter
         vectors, _ = groups(8)
         vectors[0] = length * rng.standard_normal(WIDTH)
-        moved = sensitivities(vectors, [0])
+        moved = sensitivities(vectors, [0], rho)
         assert len(moved) == 5
         assert max(moved) <= 1
         largest = max(largest, *moved)
     assert largest > 0.99  # the bound is not loose: less noise would be too little
 
 
-def test_all_samples_of_a_person_together_count_as_one() -> None:
+@pytest.mark.parametrize("rho", [TOGETHER, APART])
+def test_all_samples_of_a_person_together_count_as_one(rho: float) -> None:
     vectors, _ = groups(8)
-    vectors[:5] = vectors[0]
+    vectors[:5] = vectors[0]  # of both domains
     weights = np.where(np.arange(len(vectors)) < 5, 1 / 5, 1.0)
-    assert max(sensitivities(vectors, [0, 1, 2, 3, 4], weights)) <= 1
-    assert max(sensitivities(vectors, [0, 1, 2, 3, 4])) > 2  # without the weights they would not
+    assert max(sensitivities(vectors, [0, 1, 2, 3, 4], rho, weights)) <= 1
+    assert max(sensitivities(vectors, [0, 1, 2, 3, 4], rho)) > 2  # without the weights they would not
 
 
 def log_likelihoods(vectors: Array, without: Array, rho: float, factor: float, trials: int) -> Array:
@@ -168,17 +176,29 @@ def test_a_canary_proves_no_more_than_is_claimed_and_finds_noise_that_is_too_sma
     assert proven_epsilon(log_likelihoods(canary, without, rho, 0.1, trials)) > claimed
 
 
-def test_a_symmetric_matrix_is_written_as_a_vector_of_the_same_length() -> None:
-    matrix = np.random.default_rng(0).standard_normal((5, 5))
-    matrix += matrix.T
-    assert np.linalg.norm(to_triangle(matrix)) == pytest.approx(np.linalg.norm(matrix))
-    np.testing.assert_allclose(from_triangle(to_triangle(matrix)), matrix)
+def test_mergers_keep_the_total_and_join_what_points_the_same_way() -> None:
+    rng = np.random.default_rng(5)
+    sums = np.array([[4.0, 0], [0, 3], [2, 0.1], [0.1, 5]]) + 0.01 * rng.standard_normal((4, 2))
+    merged = merge(sums, 2)
+    np.testing.assert_allclose(merged.sum(0), sums.sum(0))
+    np.testing.assert_allclose(
+        sorted(merged.tolist()), sorted([sums[[0, 2]].sum(0).tolist(), sums[[1, 3]].sum(0).tolist()])
+    )
+    assert merge(sums, 4) is sums
 
 
-def test_rows_are_bounded_even_after_rounding() -> None:
-    rows = np.random.default_rng(0).standard_normal((1000, 1280)).astype(np.float32) * 1e5
-    rows[0] = 0
-    lengths = np.linalg.norm(bounded(rows), axis=1)
-    assert lengths.max() <= 1
-    assert lengths[0] == 0
-    assert lengths[1:].min() > 1 - 1e-8
+def test_a_merger_loses_the_least_length() -> None:
+    sums = np.random.default_rng(6).standard_normal((7, 3))
+    kept = np.linalg.norm(merge(sums, 6), axis=1).sum()
+    pairs = [(i, j) for i in range(7) for j in range(i)]
+    without = [np.linalg.norm(np.delete(sums, pair, axis=0), axis=1).sum() for pair in pairs]
+    joined = [np.linalg.norm(sums[i] + sums[j]) for i, j in pairs]
+    assert kept == pytest.approx(max(a + b for a, b in zip(without, joined, strict=True)))
+
+
+def test_domains_are_clustered_by_themselves_if_the_smallest_is_large_enough_for_the_noise() -> None:
+    domain = np.repeat([0, 1], [600, 300])
+    counts = np.bincount(domain).astype(float)
+    # 300 samples for 10 prototypes: sums of expected length 15.
+    np.testing.assert_array_equal(choose_groups(domain, counts, 10, 14.9), domain)
+    np.testing.assert_array_equal(choose_groups(domain, counts, 10, 15.1), np.zeros(900))

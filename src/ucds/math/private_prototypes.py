@@ -1,34 +1,33 @@
 """Prototypes that several domains share, learned from sums with Gaussian noise (docs/privacy.md).
 
-A sample adds a vector to every released sum that is no longer than its weight. So no sum changes by more than
-1 when the samples of one person, whose weights sum to 1, are taken out. Everything else is computed from sums
-that were released, from numbers drawn without looking at the data, and from the sum of the weights in each
-domain, which is public and stays as it is.
+The numbers of the steps are those of the page. Steps 1 and 2, and what a sum may be, are in
+:mod:`ucds.math.private_space`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from ucds.math.domain_transport import match_domains
 from ucds.math.privacy import noise_scale
+from ucds.math.private_space import AddNoise, Array, bounded, find_private_space, releases
 from ucds.math.spaces import FloatArray
 
-Array = NDArray[np.float64]
-AddNoise = Callable[[Array, float], Array]
-"""Adds independent Gaussian noise of a standard deviation to the entries of a vector."""
+STEPS, SIZES = 0.55, 0.05
+"""Parts of the budget rho for the steps of Lloyd's algorithm, and for the sizes of the clusters."""
 
-PROJECTION = 128
-"""Width of the random projection in which the principal axes are sought."""
+FINENESS = 2
+"""Number of prototypes that are learned for each cluster, before they are merged."""
 
-SHARES = {"means": 0.1, "axes": 0.3, "steps": 0.55, "sizes": 0.05}
-"""Parts of the budget rho: domains' means, principal axes, steps of Lloyd's algorithm, cluster sizes."""
+COHERENCE = 0.5
+"""Assumed length of the mean of the samples of a prototype, all of which have length 1."""
 
-_ROUNDING = 1 - 1e-9  # a vector scaled to length 1 may be longer by rounding
+_REST = 1e-9  # weight of the previous prototype in a sum, so that one without samples stays where it is
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ def learn_private_prototypes(
     add_noise: AddNoise,
     rng: np.random.Generator,
     *,
+    directions: Array | None = None,
     width: int = 32,
     whitening: float = 0.5,
     steps: int = 5,
@@ -70,81 +70,106 @@ def learn_private_prototypes(
         n_clusters: number of clusters, K.
         rho: privacy budget in zCDP; infinity adds noise of scale 0.
         add_noise: source of noise; its randomness must be secret.
-        rng: generator of the projection and of the start, which need not be secret.
+        rng: generator of the start, and of the projection if it is random; it need not be secret.
+        directions: ``(d, p)`` orthonormal public directions in which to look for the axes; random ones if
+            ``None``.
         width: number of principal axes.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        steps: number of steps of Lloyd's algorithm.
+        steps: number of steps of Lloyd's algorithm, the last of which all domains take together.
     """
-
-    def release(total: Array, part: str, times: int = 1) -> Array:
-        noisy = add_noise(total.ravel(), noise_scale(rho * SHARES[part] / times))
-        return np.asarray(noisy.reshape(total.shape))
-
-    base = random_projection(vectors.shape[1], min(PROJECTION, vectors.shape[1]), rng)
-    projected = bounded(bounded(vectors) @ base)
-    members = np.eye(int(domain.max()) + 1)[domain]
-    totals = members.T @ weights[:, None]
-    scaled = np.where(vectors.any(axis=1), weights, 0.0)[:, None]
-    # Step 1: a mean for every domain, from which its samples are seen.
-    means = release(members.T @ (scaled * projected), "means") / totals
-    centred = bounded(projected - means[domain])
-    # Step 2: principal axes.
-    second = from_triangle(release(to_triangle(centred.T @ (scaled * centred)), "axes"))
-    turn = leading_axes(second, min(width, len(second)), whitening)
-    samples = bounded(centred @ turn)
-    # Step 3: Lloyd's algorithm on the sphere, from directions that do not depend on the data.
-    prototypes = bounded(rng.standard_normal((n_clusters, turn.shape[1])))
-    for _ in range(steps):
-        nearest = np.eye(n_clusters)[(samples @ prototypes.T).argmax(1)]
-        sums = release(nearest.T @ (scaled * samples), "steps", steps)
-        empty = np.linalg.norm(sums, axis=1, keepdims=True) == 0  # possible without noise only
-        prototypes = bounded(np.where(empty, prototypes, sums))
-    # Step 4: sizes of the clusters.
-    nearest = np.eye(n_clusters)[(samples @ prototypes.T).argmax(1)]
-    sizes = np.maximum(release(members.T @ (scaled * nearest), "sizes"), 1.0)
-    parts = (base @ turn, base @ means.mean(0), prototypes.T, sizes / sizes.sum(1, keepdims=True))
+    release = releases(rho, add_noise)
+    # Steps 1 and 2: the domains' means and the principal axes.
+    space = find_private_space(
+        vectors, domain, weights, release, rng, directions=directions, width=width, whitening=whitening
+    )
+    samples, present, part = space.samples, space.weights, STEPS / steps
+    counts, fine = np.bincount(domain, weights), FINENESS * n_clusters
+    noise = noise_scale(rho * part) * np.sqrt(samples.shape[1])
+    groups = choose_groups(domain, counts, fine, float(noise))
+    masses = np.bincount(groups, weights)[:, None, None]
+    # Step 3: Lloyd's algorithm on the sphere for every group, from directions that do not depend on the data.
+    start = bounded(rng.standard_normal((len(masses) * fine, samples.shape[1])))
+    sums = start.reshape(len(masses), fine, -1)
+    for _ in range(steps - 1):
+        prototypes = np.stack([bounded(own) for own in sums])
+        sums = _REST * prototypes + release(sum_clusters(samples, present, groups, prototypes), part)
+    # Step 4: prototypes of one cluster are merged, and the clusters of the groups are matched.
+    merged = [torch.from_numpy(bounded(merge(own, n_clusters))) for own in sums]
+    shared = match_domains(merged).numpy()
+    # Step 5: a step of all groups together, in which each counts the same.
+    alike = np.repeat(shared[None], len(masses), axis=0)
+    moved = release(sum_clusters(samples, present, groups, alike), part)
+    shared = bounded((moved / masses).sum(0) + _REST * shared)
+    # Step 6: sizes of the clusters.
+    nearest = np.eye(n_clusters)[(samples @ shared.T).argmax(1)]
+    members = np.eye(len(counts))[domain]
+    sizes = np.maximum(release(members.T @ (present[:, None] * nearest), SIZES), 1.0)
+    parts = (space.axes, space.mean, shared.T, sizes / sizes.sum(1, keepdims=True))
     return PrivateClusters(*(np.ascontiguousarray(part, dtype=np.float32) for part in parts))
 
 
-def bounded(vectors: NDArray[np.floating[Any]]) -> Array:
-    """Scale the rows of ``(n, d)`` vectors to a length that is 1, and not more by rounding; zeros stay."""
-    rows = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows * (_ROUNDING / np.maximum(lengths, 1e-12)))
-
-
-def random_projection(dimension: int, width: int, rng: np.random.Generator) -> Array:
-    """Draw ``(dimension, width)`` orthonormal columns of random directions."""
-    return np.asarray(np.linalg.qr(rng.standard_normal((dimension, width)))[0])
-
-
-def to_triangle(matrix: Array) -> Array:
-    """Write a symmetric matrix as a vector of equal Euclidean length, so that no entry is released twice."""
-    rows, columns = np.triu_indices(len(matrix))
-    return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
-
-
-def from_triangle(values: Array) -> Array:
-    """Return the symmetric matrix of a vector that :func:`to_triangle` made."""
-    width = int((np.sqrt(8 * len(values) + 1) - 1) / 2)
-    rows, columns = np.triu_indices(width)
-    matrix = np.zeros((width, width))
-    matrix[rows, columns] = values / np.where(rows == columns, 1.0, np.sqrt(2.0))
-    return matrix + np.triu(matrix, 1).T
-
-
-def leading_axes(second: Array, width: int, whitening: float) -> Array:
-    """Find the principal axes of a noisy matrix of second moments, weighted as a principal space has them.
+def choose_groups(
+    domain: NDArray[np.int64], counts: NDArray[np.number[Any]], n_prototypes: int, noise: float
+) -> NDArray[np.int64]:
+    """Decide by public figures alone whether every domain is clustered by itself, or all are as one.
 
     Args:
-        second: ``(p, p)`` symmetric matrix; noise may have made eigenvalues negative.
-        width: number of axes.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
+        domain: ``(n,)`` domain of each sample.
+        counts: ``(D,)`` public sizes of the domains.
+        n_prototypes: number of prototypes of a group.
+        noise: expected length of the noise on the sum of a prototype's samples.
 
     Returns:
-        ``(p, width)`` axes as columns, widest first.
+        ``(n,)`` group of each sample: its domain, if the sums of the smallest domain are expected to be
+        longer than their noise, and otherwise 0.
     """
-    values, axes = np.linalg.eigh(second)
-    # One image's worth of variance at least: smaller eigenvalues are noise.
-    values = np.maximum(values[::-1][:width], 1.0)
-    return np.asarray(axes[:, ::-1][:, :width] * (values[0] / values) ** (whitening / 2))
+    apart = COHERENCE * counts.min() / n_prototypes >= noise
+    return domain if apart else np.zeros_like(domain)
+
+
+def sum_clusters(samples: Array, weights: Array, groups: NDArray[np.int64], prototypes: Array) -> Array:
+    """Sum the samples that are nearest to each prototype of their group.
+
+    Args:
+        samples: ``(n, w)`` vectors, no longer than 1.
+        weights: ``(n,)`` weight of each.
+        groups: ``(n,)`` group of each.
+        prototypes: ``(G, m, w)`` unit vectors.
+
+    Returns:
+        ``(G, m, w)`` sums. A sample is in one of them, so that all together move by its weight at most.
+    """
+    sums = np.zeros_like(prototypes)
+    for group, own in enumerate(prototypes):
+        mine = groups == group
+        nearest = np.eye(len(own))[(samples[mine] @ own.T).argmax(1)]
+        sums[group] = nearest.T @ (weights[mine, None] * samples[mine])
+    return sums
+
+
+def merge(sums: Array, count: int) -> Array:
+    """Merge sums until ``count`` are left, each time the two that lose least.
+
+    The length of a sum is the sum of its samples' cosines with its direction, which Lloyd's algorithm on the
+    sphere makes large; a merger loses the two lengths, less that of the two together. So this is Ward's
+    method on the sphere, with sums in place of samples.
+
+    Args:
+        sums: ``(m, w)`` vectors.
+        count: number of vectors wanted, at most m.
+
+    Returns:
+        ``(count, w)`` sums of some of them.
+
+    Source:
+        J. H. Ward, Hierarchical grouping to optimize an objective function, 1963.
+    """
+    while len(sums) > count:
+        lengths = np.linalg.norm(sums, axis=1)
+        alone = lengths[:, None] + lengths
+        squares = lengths[:, None] ** 2 + lengths**2 + 2 * sums @ sums.T
+        lost = alone - np.sqrt(np.maximum(squares, 0.0))
+        np.fill_diagonal(lost, np.inf)
+        first, second = sorted(divmod(int(lost.argmin()), len(sums)))
+        sums = np.vstack([np.delete(sums, [first, second], axis=0), sums[first] + sums[second]])
+    return sums

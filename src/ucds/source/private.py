@@ -21,9 +21,11 @@ from ucds.data.dataset import Dataset
 from ucds.errors import InputError
 from ucds.math.claims import PrivacyClaim, ProtectedUnit
 from ucds.math.privacy import epsilon_of, rho_of
-from ucds.math.private_prototypes import Array, learn_private_prototypes
+from ucds.math.private_prototypes import learn_private_prototypes
+from ucds.math.private_space import Array
 from ucds.math.spaces import FloatArray, unit_rows
 from ucds.source.protected import make_claim, number_units, weights_of
+from ucds.source.public_directions import public_directions
 from ucds.training.fitting import LOGIT_SCALE, FeatureClusters, start_from_clusters
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
@@ -93,7 +95,9 @@ def fit_source_privately(
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, data, weights_of(units), n_clusters, claim, noise),
+        lambda vectors: _cluster(
+            session, vectors, data, weights_of(units), n_clusters, claim, noise, public_directions(backbone)
+        ),
         cache,
     )
     found = conclude(session, training, data)
@@ -108,6 +112,7 @@ def _cluster(
     n_clusters: int,
     claim: PrivacyClaim,
     noise: GaussianNoise,
+    directions: Array | None,
 ) -> FeatureClusters:
     settings, started = session.settings, time.monotonic()
     found = learn_private_prototypes(
@@ -118,6 +123,7 @@ def _cluster(
         rho_of(claim.epsilon, claim.delta),
         noise,
         numpy_generator(session.runtime.seed, STAGE),
+        directions=directions,
         width=min(settings.dp_axes, settings.bottleneck_width),
         whitening=settings.whitening,
         steps=settings.dp_steps,
