@@ -21,7 +21,7 @@ from ucds.training.runtime import Runtime
 FEWEST_TO_CENTRE = 32
 """Samples from which on the mean of a set says more about its domain than the means of other domains do."""
 
-_ROWS = 4096  # features that are read at a time
+_BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
 
 
 def cluster_probabilities(
@@ -121,7 +121,8 @@ def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
         data: features of the backbone, all of one domain.
     """
     total = torch.zeros(model.spec.width, dtype=torch.float64)
-    for start in range(0, len(data.samples), _ROWS):
-        rows = data.samples.read(np.arange(start, min(start + _ROWS, len(data.samples))))
+    step = max(1, _BLOCK_BYTES // (8 * model.spec.width))
+    for start in range(0, len(data.samples), step):
+        rows = data.samples.read(np.arange(start, min(start + step, len(data.samples))))
         total += normalize(rows.double(), dim=-1).sum(0)
     return model.recentred(total.float() / len(data.samples))
