@@ -8,6 +8,7 @@ them is formed for a bounded number of samples only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -38,14 +39,15 @@ def memberships(partitions: Sequence[Partition], weights: FloatArray | None = No
         partitions: ``(n,)`` clusters by each partition.
         weights: ``(P,)`` weight of each partition, of any sum; all count alike if ``None``.
     """
-    columns = [_one_hot(partition) for partition in partitions]
-    if weights is None:
-        joined = sparse.hstack(columns, format="csr")
-        return sparse.csr_array(joined * np.float32(1 / np.sqrt(len(partitions))))
-    roots = np.sqrt(weights / weights.sum()).astype(np.float32)
-    return sparse.csr_array(
-        sparse.hstack([one * root for one, root in zip(columns, roots, strict=True)], format="csr")
-    )
+    shares = np.full(len(partitions), 1 / len(partitions)) if weights is None else weights / weights.sum()
+    widths = [int(partition.max()) + 1 for partition in partitions]
+    # A sample has one entry for each partition. So the rows are known, and nothing is sorted or joined.
+    columns = np.empty((len(partitions[0]), len(partitions)), np.int32)
+    for place, (partition, first) in enumerate(zip(partitions, accumulate(widths, initial=0), strict=False)):
+        columns[:, place] = partition + first
+    entries = np.tile(np.sqrt(shares).astype(np.float32), len(columns))
+    ends = np.arange(0, columns.size + 1, len(partitions))
+    return sparse.csr_array((entries, columns.ravel(), ends), shape=(len(columns), sum(widths)))
 
 
 def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
@@ -212,8 +214,3 @@ def draw_representatives(
 ) -> NDArray[np.int64]:
     """Draw positions of samples, ascending: all if there are no more than ``most``."""
     return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
-
-
-def _one_hot(partition: Partition) -> sparse.csr_array:
-    rows = np.arange(len(partition))
-    return sparse.csr_array((np.ones(len(partition), dtype=np.float32), (rows, partition)))
