@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +23,31 @@ from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
 
 T = TypeVar("T")
+
+
+@cache
+def _fabric_alone(accelerator: Accelerator, precision: Precision) -> Fabric:
+    """Return the Fabric of a single process, which starts nothing and keeps no model, the same every time.
+
+    Making one reads the descriptions of all installed packages, which takes longer than to predict a few
+    samples.
+    """
+    return Fabric(accelerator=accelerator, devices=1, precision=precision)
+
+
+def _fabric_of_several(accelerator: Accelerator, precision: Precision, processes: Processes) -> Fabric:
+    """Make the Fabric of several processes.
+
+    Batch statistics are those of all processes already, and broadcasting them would overwrite buffers between
+    the two forward passes of a step.
+    """
+    return Fabric(
+        accelerator=accelerator,
+        devices=processes.on_machine,
+        num_nodes=processes.machines,
+        precision=precision,
+        strategy=DDPStrategy(broadcast_buffers=False),
+    )
 
 
 class Runtime:
@@ -64,15 +90,10 @@ class Runtime:
         check_devices(accelerator, started.on_machine)
         require_runtime(encoder_runtime, accelerator)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
-        # between the two forward passes of a step.
-        strategy: Any = "auto" if started == Processes(1, 1) else DDPStrategy(broadcast_buffers=False)
-        self._fabric = Fabric(
-            accelerator=accelerator,
-            devices=started.on_machine,
-            num_nodes=started.machines,
-            precision=precision,
-            strategy=strategy,
+        self._fabric = (
+            _fabric_alone(accelerator, precision)
+            if started == Processes(1, 1)
+            else _fabric_of_several(accelerator, precision, started)
         )
         self.seed = seed
         self.folder = folder
