@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 import warnings
+from functools import cache
 from typing import Any, NoReturn
 
 import typer
@@ -50,11 +51,17 @@ def _outlive(first: int) -> None:
         time.sleep(0.05)
 
 
+@cache
+def _command_line() -> Any:
+    """Return the command with all its commands and options; a process that runs several makes it once."""
+    return typer.main.get_command(app)
+
+
 def _run() -> NoReturn:
     warnings.showwarning, threading.excepthook = _show_warning, _show_fault_of_thread
     try:
         try:
-            status = app(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+            status = _command_line()(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
         finally:
             end_bar()
     except _UsageError as error:
