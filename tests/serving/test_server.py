@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -19,11 +19,6 @@ from ucds.serving.checkpoints import read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.server import Address, describe_exposure, run_server
 from ucds.serving.settings import Limits
-
-
-def ucds(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ucds", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 def test_from_a_run_to_labels_and_a_clean_end(tmp_path: Path) -> None:
@@ -45,11 +40,13 @@ def test_from_a_run_to_labels_and_a_clean_end(tmp_path: Path) -> None:
     assert [checkpoint.entries for checkpoint in read_checkpoints(marks)] == [2, 3]
 
 
-def test_only_a_source_model_is_served(tmp_path: Path) -> None:
-    refused = ucds("serve", make_run(tmp_path / "theirs", role="target"), "--port", "0")
-    assert refused.returncode == 2
-    assert "role 'target'" in refused.stderr
-    assert refused.stderr.count("\n") == 1
+def test_only_a_source_model_is_served(
+    tmp_path: Path, run: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("serve", make_run(tmp_path / "theirs", role="target"), "--port", 0) == 2
+    refused = capfd.readouterr().err
+    assert "role 'target'" in refused
+    assert refused.count("\n") == 1
 
 
 def test_what_the_provider_is_told_before_the_start(ledger: Ledger) -> None:
