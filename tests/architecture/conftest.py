@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,26 +48,22 @@ RunCommands = Callable[..., list[Outcome]]
 
 
 @pytest.fixture(scope="session")
-def run_commands() -> RunCommands:
+def run_commands() -> Iterator[RunCommands]:
     """Run command lines one after the other, in a folder, with the package at another place if given."""
+    program = [sys.executable, str(Path(__file__).parent / "run_commands.py")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        asking, answering = running.stdin, running.stdout
+        assert asking is not None
+        assert answering is not None
 
-    def run(commands: list[list[str]], folder: Path, package: Path | None = None) -> list[Outcome]:
-        environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-        if package is not None:
-            environment["PYTHONPATH"] = str(package)
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "run_commands.py")],
-            input=json.dumps(commands),
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [Outcome(**outcome) for outcome in json.loads(done.stdout)]
+        def run(commands: list[list[str]], folder: Path, package: Path | None = None) -> list[Outcome]:
+            print(json.dumps([commands, str(folder), package and str(package)]), file=asking, flush=True)
+            return [Outcome(**outcome) for outcome in json.loads(answering.readline())]
 
-    return run
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,9 @@
 The libraries are loaded once and the processes forked from there, which saves most of the time. Of
 ``ucds`` nothing is loaded before the fork.
 
-Standard input: a JSON list of command lines. Standard output: a JSON list of their results.
+Each line of the standard input is a JSON list: command lines, the folder to run them in, and the folder in
+which ``import ucds`` finds the package, or ``null``. Each line of the standard output is a JSON list of the
+results of these commands.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ import traceback
 from typing import Any
 
 
-def _run(arguments: list[str]) -> dict[str, Any]:
+def _run(arguments: list[str], folder: str, package: str | None) -> dict[str, Any]:
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)
+        os.chdir(folder)
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        sys.path[:0] = [package] if package else []
         with os.fdopen(writing, "w") as pipe:
             json.dump(_outcome(arguments), pipe)
         os._exit(0)
@@ -74,4 +79,6 @@ if __name__ == "__main__":
 
     assert not _modules()
     gc.freeze()  # otherwise each process copies all that was loaded when it first collects garbage
-    print(json.dumps([_run(arguments) for arguments in json.load(sys.stdin)]))
+    for line in sys.stdin:
+        commands, *where = json.loads(line)
+        print(json.dumps([_run(arguments, *where) for arguments in commands]), flush=True)

@@ -1,18 +1,26 @@
-"""No command of one side loads a module of the other side, or takes its model."""
+"""No command loads a module of the other side, or takes its model; a client needs only its half."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+import ucds
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.training.model_file import load_model
 
 SOURCE_SIDE = ("source", "serving")
 TARGET_SIDE = ("target",)
 BOTH_SIDES = ("experiments", "baselines")
+CUT_OUT = (*SOURCE_SIDE, *BOTH_SIDES)
+"""All that a client has no use for."""
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +109,54 @@ def test_importing_the_command_line_or_the_client_loads_neither_side_nor_torch()
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def pruned(tmp_path: Path) -> Path:
+    """A copy of the package from which the provider's half was cut out."""
+    root = tmp_path / "pruned"
+    package = Path(ucds.__file__).parent
+    shutil.copytree(package, root / "ucds", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in CUT_OUT:
+        shutil.rmtree(root / "ucds" / name, ignore_errors=True)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("method", "stages"),
+    [
+        pytest.param("pcd", ("cluster-target", "refine-target"), marks=pytest.mark.slow),
+        ("consensus", ("agree", "fit-target")),
+    ],
+)
+def test_a_client_needs_a_label_file_and_its_half_of_the_package(
+    pruned: Path,
+    run_commands: Any,
+    quick: dict[str, list[str]],
+    write_embeddings: Callable[[Path], None],
+    tmp_path: Path,
+    method: str,
+    stages: tuple[str, ...],
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write_embeddings(folder)
+    (folder / "source.npz").unlink()
+    answers = ClusterLabels(tuple(map(str, range(60))), np.arange(60) % 4, 4, "a provider far away")
+    answers.save(folder / "labels.json")
+
+    labels = ["--labels", "labels.json", *quick[method]]
+    training, prediction, help_page = run_commands(
+        [
+            ["train-target", "target.npy", *labels, "--out", "own"],
+            ["predict", "own", "target.npy", "--out", "clusters.csv", "--accelerator", "cpu"],
+            ["--help"],
+        ],
+        folder,
+        pruned,
+    )
+    for outcome in (training, prediction, help_page):
+        assert outcome.status == 0, outcome.told
+        assert Path(outcome.home).is_relative_to(pruned)
+    assert load_model(folder / "own").card.stages == stages
+    assert len((folder / "clusters.csv").read_text().splitlines()) == 61
