@@ -138,10 +138,11 @@ def story(pictures: Path, folder: Path, flag: str) -> dict[str, Result]:
     """Run the five commands of both sides, each with the flag."""
     source, target = folder / "source", folder / "target"
     labels, cache = folder / "labels.json", ("--cache", folder / "cache", flag)
+    brief = (*EDGES, "--set", "starts=1", "--set", "fitting_epochs=8")
     commands = {
-        "train-source": (pictures / "source", "--clusters", 3, "--out", source, *EDGES),
+        "train-source": (pictures / "source", "--clusters", 3, "--out", source, *brief),
         "label": (source, pictures / "target", "--out", labels),
-        "train-target": (pictures / "target", "--labels", labels, "--out", target, *EDGES),
+        "train-target": (pictures / "target", "--labels", labels, "--out", target, *brief),
         "predict": (target, pictures / "target", "--out", folder / "p.csv"),
         "evaluate": (target, pictures / "target"),
     }
