@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import torch
 
 from ucds.data import filling, folders, images
 from ucds.data.decode import decode_image
-from ucds.data.decoders import Decoders
+from ucds.data.decoders import Decoders, own_decoders
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
@@ -29,19 +28,17 @@ ROW = 3 * SIZE * SIZE
 
 
 @pytest.fixture
-def decodings(monkeypatch) -> Iterator[list[str]]:
+def decodings(monkeypatch) -> list[str]:
     """The names of the files that have been decoded into the cache."""
     seen: list[str] = []
 
-    class Counted(Decoders):
+    class Counted:
         def decode(self, data, size, path="image"):
             seen.append(Path(path).name)
-            return super().decode(data, size, path)
+            return own_decoders().decode(data, size, path)
 
-    decoders = Counted()
-    monkeypatch.setattr(filling, "own_decoders", lambda: decoders)
-    yield seen
-    decoders.close()
+    monkeypatch.setattr(filling, "own_decoders", Counted)
+    return seen
 
 
 def opened(tmp_path: Path, **options) -> ImageSamples:
