@@ -28,9 +28,11 @@ from ucds.serving import near_copies, tables
 from ucds.serving.front import writing_access_log
 from ucds.serving.ledger import Ledger
 from ucds.serving.near_copies import Screen, TooManyNearCopies
-from ucds.serving.settings import NearCopies
+from ucds.serving.settings import Limits, NearCopies
 
 MODEL = "m" * 32
+ONE_DECODER = Limits(decode_workers=1)
+"""Few and small images do not need a process for each processor."""
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
@@ -56,7 +58,7 @@ def copies(picture: np.ndarray, count: int) -> np.ndarray:
 def guarded(ledger: Ledger) -> Iterator[Service]:
     """Answers for images to one key with a budget of 1,000, of each image about three near-copies."""
     key = ledger.add_key("anna", 1000)
-    with running(FakeImageLabeller(), ledger, near_copies=NearCopies("refuse", 3)) as service:
+    with running(FakeImageLabeller(), ledger, ONE_DECODER, near_copies=NearCopies("refuse", 3)) as service:
         service.key = key
         yield service
 
@@ -89,7 +91,7 @@ def test_a_walk_to_the_boundary_is_refused_at_no_cost_and_honest_images_are_answ
 
 def test_the_same_walk_pays_for_every_step_where_nothing_is_refused(ledger: Ledger) -> None:
     key = ledger.add_key("anna", 1000)
-    with running(FakeImageLabeller(), ledger) as service:
+    with running(FakeImageLabeller(), ledger, ONE_DECODER) as service:
         service.key = key
         assert walk(service) == 0
         assert used(service) > 100
@@ -147,7 +149,7 @@ def test_flagged_near_copies_are_answered_counted_and_in_the_access_log(
     near = [png(picture) for picture in copies(pictures(1)[0], 6)]
     with (
         writing_access_log(place),
-        running(FakeImageLabeller(), ledger, near_copies=NearCopies("flag", 3)) as service,
+        running(FakeImageLabeller(), ledger, ONE_DECODER, near_copies=NearCopies("flag", 3)) as service,
     ):
         service.key = key
         with service.client() as client:
@@ -163,7 +165,7 @@ def test_refusals_name_their_problem_in_the_access_log(ledger: Ledger, tmp_path:
     near = [png(picture) for picture in copies(pictures(1)[0], 6)]
     with (
         writing_access_log(place),
-        running(FakeImageLabeller(), ledger, near_copies=NearCopies("refuse", 3)) as service,
+        running(FakeImageLabeller(), ledger, ONE_DECODER, near_copies=NearCopies("refuse", 3)) as service,
     ):
         service.key = key
         with service.client() as client:
