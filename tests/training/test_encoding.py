@@ -133,9 +133,10 @@ def test_pytorchs_number_of_threads_holds(threads: int, monkeypatch: pytest.Monk
 def test_features_of_the_two_are_kept_apart(tmp_path: Path) -> None:
     data = Dataset(VectorSamples(VECTORS.numpy()), VectorView())
     by_torch, by_onnx = (Runtime(accelerator="cpu", encoder_runtime=one) for one in ("torch", "onnx"))
-    first = frozen_features(linear(), data, by_torch, tmp_path, batch_size=4)
+    backbone = linear()
+    first = frozen_features(backbone, data, by_torch, tmp_path, batch_size=4)
     (only,) = tmp_path.iterdir()
-    second = frozen_features(linear(), data, by_onnx, tmp_path, batch_size=4)
+    second = frozen_features(backbone, data, by_onnx, tmp_path, batch_size=4)
     assert len(list(tmp_path.iterdir())) == 2
     assert first.samples.fingerprint != second.samples.fingerprint
     everything = np.arange(len(VECTORS))
@@ -143,7 +144,7 @@ def test_features_of_the_two_are_kept_apart(tmp_path: Path) -> None:
     torch.testing.assert_close(*rows, rtol=0, atol=1e-5)
     again = frozen_features(linear(), data, by_onnx, tmp_path, batch_size=4)
     assert torch.equal(again.samples.read(everything), rows[1])
-    in_memory = frozen_features(linear(), data, by_onnx, None, batch_size=4)
+    in_memory = frozen_features(backbone, data, by_onnx, None, batch_size=4)
     torch.testing.assert_close(in_memory.samples.read(everything), rows[1], rtol=0, atol=1e-6)
     assert only.exists()
 
