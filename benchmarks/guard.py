@@ -21,7 +21,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -53,6 +53,8 @@ PARTS = ("whole", "100 images", "imbalanced", "long tail")
 SHARES = (1.0, 0.65, 1.5)
 HELD_OUT = ("office31 amazon", "pacs cartoon", "pacs sketch")
 """Targets on which neither the weights of the uses nor the thresholds of the trust were chosen."""
+GROUPED, GROUPS = "office31", ((0, 10), (10, 20), (20, 31))
+"""Data set whose classes are taken in groups too, and the groups: first class and last, which is left out."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,27 @@ def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
             return everything
 
 
+def take_classes(domain: Domain, first: int, end: int) -> Domain:
+    """Return the samples of a domain whose classes lie in a group, and name the group."""
+    mask = (domain.classes >= first) & (domain.classes < end)
+    name = f"{domain.name}, classes {first + 1} to {end}"
+    return Domain(name, domain.vectors[mask], domain.classes[mask] - first)
+
+
+def of_few_classes(task: Task) -> bool:
+    """Tell whether the target of a task is a group of classes."""
+    return ", classes " in task.target
+
+
 def tasks_of(target: str, encoders: Sequence[str]) -> Iterator[Task]:
     """List the situations of one target; the first encoder is the better one."""
-    for client in encoders:
-        for provider in encoders:
-            for part in PARTS:
-                yield Task(target, client, provider, part)
+    whole = [Task(target, client, provider, "whole") for client in encoders for provider in encoders]
+    if of_few_classes(whole[0]):
+        yield from whole
+        return
+    for task in whole:
+        for part in PARTS:
+            yield replace(task, part=part)
     for part in ("whole", "100 images"):
         for share in SHARES[1:]:
             yield Task(target, encoders[0], encoders[0], part, share)
@@ -248,6 +265,8 @@ labels aside (*asking nobody*).
 
 The weights of the uses and the thresholds of the trust were chosen on webcam, dslr, photo, art painting and
 the digits, without **amazon, cartoon and sketch**. The least agreement was added with all of them in view.
+The rule for own clusterings that agree nearly fully was made on ten classes of Office-31 (amazon, webcam and
+dslr, one seed). The groups of ten and eleven classes here are others: the classes in alphabetical order.
 """
 COLUMNS = (
     "tasks",
@@ -277,7 +296,8 @@ def situation(task: Task) -> str:
         (False, False): "weak client",
     }
     strong = task.client != WEAK
-    return f"{sides[task.client == task.provider, strong]}, {task.part}"
+    part = "few classes" if of_few_classes(task) else task.part
+    return f"{sides[task.client == task.provider, strong]}, {part}"
 
 
 def table(title: str, runs: Sequence[Run], group: Callable[[Task], str]) -> str:
@@ -314,12 +334,19 @@ def row(name: str, runs: Sequence[Run]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def kind_of_target(task: Task) -> str:
+    """Tell what was chosen on the target of a task, as a title."""
+    if of_few_classes(task):
+        return "few classes"
+    return "other targets" if task.target in HELD_OUT else "targets of the choice"
+
+
 def page(runs: Iterable[Run]) -> str:
     """Write the tables of all records."""
     runs = list(runs)
     parts = [INTRODUCTION]
-    for title, held_out in (("targets of the choice", False), ("other targets", True)):
-        some = [run for run in runs if (run.task.target in HELD_OUT) is held_out]
+    for title in ("targets of the choice", "other targets", "few classes"):
+        some = [run for run in runs if kind_of_target(run.task) == title]
         if some:
             parts += [f"\n## By target: {title}\n", table("target", some, lambda task: task.target)]
             parts += [f"\n## By situation: {title}\n", table("situation", some, situation)]
@@ -353,8 +380,15 @@ def main() -> None:
             sets.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
         for path, used in sets:
             domains = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
+            groups = GROUPS if path.name == GROUPED else ()
+            parts = [
+                {name: [take_classes(one, *group) for one in found] for name, found in domains.items()}
+                for group in groups
+            ]
             for seed in range(options.seeds):
-                runs += record(domains, seed, keep, {run.task for run in runs if run.seed == seed})
+                known = {run.task for run in runs if run.seed == seed}
+                for each in (domains, *parts):
+                    runs += record(each, seed, keep, known)
     write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
 
 

@@ -18,6 +18,7 @@ from ucds.target.guard import (
     LEAST_AGREEMENT,
     LEAST_CONSISTENCY,
     LEAST_TRUST,
+    UNDIVIDED,
     WEIGHTS,
     Evidence,
     consistency,
@@ -109,6 +110,25 @@ def test_labels_that_agree_too_little_are_set_aside_unless_they_are_consistent()
     assert found.advised == "own"
     assert replace(found, provider_agreement=0.5 * LEAST_AGREEMENT).advised == "equal"
     assert replace(found, provider_consistency=0.9 * LEAST_CONSISTENCY + 1e-9).advised == "equal"
+
+
+def test_labels_of_little_trust_are_set_aside_where_own_clusterings_agree_nearly_fully() -> None:
+    def advised(own_agreement: float, trust: float) -> str:
+        consistency = own_agreement + trust
+        found = Evidence("own", own_agreement, own_agreement, 1.0, consistency, K, N, "guarded")
+        assert found.trust == pytest.approx(trust)
+        return found.advised
+
+    divided = [advised(UNDIVIDED - 1e-6, trust) for trust in (-0.06, -0.04, 0.01, 0.09)]
+    assert divided == ["own", "hint", "opinion", "equal"]
+    alike = [advised(UNDIVIDED, trust) for trust in (-0.04, 0.01, 0.079, 0.09)]
+    assert alike == ["own", "own", "own", "equal"]
+
+
+def test_the_sentence_names_the_least_trust_that_was_asked() -> None:
+    divided = Evidence("own", 0.5, 0.5, 1.0, 0.4, K, N, "guarded")
+    assert "used from -0.05" in divided.sentence
+    assert "used from 0.08" in replace(divided, own_agreement=UNDIVIDED).sentence
 
 
 def test_the_more_own_clusterings_agree_the_more_is_asked_of_labels() -> None:
