@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from privacy import Features, clusters_in, load, spread, table
+from privacy import Features, clusters_in, load
+from privacy_page import spread, table
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
