@@ -9,15 +9,27 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `serving_kit`
+sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
 
-from serving_kit import NPY, FakeLabeller, Service, npy, running, vector, wait_until
+from postgres import postgresql
+from serving_kit import (
+    NPY,
+    Clients,
+    FakeLabeller,
+    Service,
+    make_run,
+    npy,
+    running,
+    serving_process,
+    vector,
+    wait_until,
+)
 
 from ucds.serving.ledger import Ledger
 
@@ -88,20 +100,11 @@ def check_proxy(url: str, certificate: Path, key: str | None) -> None:
         assert client.post("/v1/labels", content=b"x" * (65 * 2**20), headers=NPY).status_code == 413
 
 
-def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
-    nginx, port, prefix = program("nginx"), free_port(), tmp_path / "nginx"
+@contextmanager
+def nginx_with(site: str, prefix: Path) -> Iterator[None]:
+    """Run nginx with a site, everything that it writes below a folder of its own."""
+    nginx = program("nginx")
     prefix.mkdir(mode=0o755)
-    certificate = make_certificate(tmp_path)
-    site = replaced(
-        (DEPLOY / "nginx.conf").read_text(),
-        **{
-            "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
-            "labels.example.org": "localhost",
-            "/etc/ssl/labels.pem": str(certificate),
-            "/etc/ssl/private/labels.key": str(certificate),
-            "http://127.0.0.1:8000": service.url,
-        },
-    )
     paths = "".join(
         f"{kind}_temp_path {prefix}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -112,7 +115,71 @@ def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
     tested = subprocess.run([*map(str, command), "-t"], capture_output=True, text=True, timeout=60)
     assert tested.returncode == 0, tested.stderr
     with process(*command):
+        yield
+
+
+def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
+    program("nginx")
+    port, certificate = free_port(), make_certificate(tmp_path)
+    site = replaced(
+        (DEPLOY / "nginx.conf").read_text(),
+        **{
+            "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
+            "labels.example.org": "localhost",
+            "/etc/ssl/labels.pem": str(certificate),
+            "/etc/ssl/private/labels.key": str(certificate),
+            "127.0.0.1:8000": service.url.removeprefix("http://"),
+        },
+    )
+    with nginx_with(site, tmp_path / "nginx"):
         check_proxy(f"https://localhost:{port}", certificate, service.key)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: Path) -> None:
+    """Five times under load, on one PostgreSQL ledger: every answer is a 200, and every charge is exact."""
+    program("nginx")
+    run, port, replicas = make_run(tmp_path / "run"), free_port(), (free_port(), free_port())
+    site = replaced(
+        (DEPLOY / "nginx.conf").read_text(),
+        **{
+            "listen 443 ssl": f"listen 127.0.0.1:{port}",
+            "ssl_certificate     /etc/ssl/labels.pem;": "",
+            "ssl_certificate_key /etc/ssl/private/labels.key;": "",
+            "ssl_protocols TLSv1.2 TLSv1.3;": "",
+            "server 127.0.0.1:8000 max_fails=0;": "".join(
+                f"server 127.0.0.1:{one} max_fails=0;" for one in replicas
+            ),
+        },
+    )
+    with postgresql() as place, ExitStack() as stack:
+
+        def start(at: int) -> subprocess.Popen[str]:
+            served = serving_process(run, "--ledger", place, "--port", str(at))
+            return stack.enter_context(served)[0]
+
+        book = Ledger(place)
+        clients = Clients(book.add_key("anna", 10**9), count=8)
+        try:
+            _, victim = map(start, replicas)
+            stack.enter_context(nginx_with(site, tmp_path / "nginx"))
+            clients.url = f"http://127.0.0.1:{port}"
+            for _ in range(5):
+                clients.wait_for(60)
+                victim.kill()
+                victim.wait()
+                clients.wait_for(60)
+                victim = start(replicas[1])
+            clients.wait_for(60)
+            clients.finish()
+        finally:
+            clients.stop.set()
+        assert clients.statuses == {200}
+        assert clients.contradictions == []
+        assert book.list_keys()[0].used == len(clients.labels)
+        assert book.verify().faults == ()
+        book.close()
 
 
 def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
