@@ -11,7 +11,15 @@ from sklearn.metrics import adjusted_rand_score
 
 from ucds.math.partitions import Partition, memberships
 from ucds.math.spaces import FloatArray, make_spaces
-from ucds.math.vote import FINENESS, Stability, Vote, partitions_by_space, resample, vote
+from ucds.math.vote import (
+    FINENESS,
+    Stability,
+    Vote,
+    choose_consensus,
+    partitions_by_space,
+    resample,
+    vote,
+)
 
 N, K = 80, 4
 TRUTH = np.arange(N) % K
@@ -98,6 +106,25 @@ def test_few_unequal_clusters_are_found_where_single_starts_of_kmeans_miss_them(
     assert np.mean([adjusted_rand_score(truth, one) > 0.97 for one in single]) < 0.6
     for seed in range(3):
         assert adjusted_rand_score(truth, votes(vectors, 6, seed, starts=3).partition) == 1
+
+
+def test_of_equal_candidates_the_tight_one_is_chosen() -> None:
+    tight, loose = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    vectors = np.array([[0, 1], [0, 1.5], [1, 0], [1.5, 0]], np.float32)
+    for candidates in ([tight, loose], [loose, tight]):
+        found = choose_consensus(candidates, memberships(candidates), [vectors], 2)
+        np.testing.assert_array_equal(found, tight)
+
+
+@pytest.mark.parametrize(("first", "chosen"), [(0.9, 0), (0.1, 1)])
+def test_a_space_of_more_weight_decides_between_candidates(first: float, chosen: int) -> None:
+    candidates = [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])]
+    vectors = [
+        np.eye(2, dtype=np.float32)[one] + np.float32(0.1) * rng(2).random((4, 2)) for one in candidates
+    ]
+    weights = np.array([first, 1 - first], np.float32)
+    found = choose_consensus(candidates, memberships(candidates), vectors, 2, weights)
+    np.testing.assert_array_equal(found, candidates[chosen])
 
 
 def test_the_generator_decides() -> None:

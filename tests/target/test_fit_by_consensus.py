@@ -148,7 +148,7 @@ def test_the_use_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
     # All clusterings are equal, so that nothing speaks for the labels, and they would change nothing.
     assert (written["use"], written["trust"], written["labelled"]) == ("own", pytest.approx(0), N)
     assert listener.said[1:] == [written["sentence"]]
-    assert "%" in written["sentence"]
+    assert "not needed" in written["sentence"]
 
 
 def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> None:

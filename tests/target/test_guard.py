@@ -131,6 +131,14 @@ def test_the_sentence_names_the_least_trust_that_was_asked() -> None:
     assert "used from 0.08" in replace(divided, own_agreement=UNDIVIDED).sentence
 
 
+def test_labels_of_the_own_groups_are_said_to_be_not_needed() -> None:
+    same = weigh(TRUTH, own=ALIKE)
+    assert same.use == "own"
+    assert "not needed: your own clusterings have the same groups" in same.sentence
+    assert "not needed" not in weigh(noisy(0.1, 5), own=ALIKE).sentence
+    assert "because the setting" in weigh(TRUTH, own=ALIKE, transfer="adopted").sentence
+
+
 def test_the_more_own_clusterings_agree_the_more_is_asked_of_labels() -> None:
     labels = noisy(0.1, 5)
     divided, alike = weigh(labels), weigh(labels, own=ALIKE)

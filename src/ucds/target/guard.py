@@ -59,6 +59,10 @@ UNDIVIDED = 0.9
 trust would join and split groups that the own clusterings find in every space: with ten classes of Office-31,
 where these agree so well, they cost 10 points on amazon and 11 on webcam."""
 
+SAME = 0.99
+"""Agreement of the own clusterings, and of the labels with them, from which labels are said to be not needed.
+They are the groups that the client has found without them."""
+
 _SENTENCES: dict[Use, str] = {
     "own": "the provider's labels were not used",
     "hint": "the provider's labels decided where your own clusterings were equally divided",
@@ -136,6 +140,8 @@ class Evidence:
     @property
     def sentence(self) -> str:
         """The use and its reasons in one sentence for the client."""
+        if self.decided == "guarded" and min(self.own_agreement, self.provider_agreement) >= SAME:
+            return "the provider's labels were not needed: your own clusterings have the same groups"
         what = _SENTENCES[self.use]
         if self.regrouped is not None:
             what += f" (they joined or split {self.regrouped:.0%} of your groups)"
