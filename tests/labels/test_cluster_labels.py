@@ -257,6 +257,17 @@ def test_labels_of_exactly_these_samples_are_not_copied() -> None:
     assert held.align(("a", "c", "b"), [KEYS[0], KEYS[2], KEYS[1]]) is not held
 
 
+def test_some_labels_keep_all_that_is_known_of_them() -> None:
+    held = ClusterLabels(["a", "b", "c"], np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS), noise=0.5)
+    some = held.take(np.array([True, False, True]))
+    assert [*some.ids] == ["a", "c"]
+    assert some.labels.tolist() == [0, 1]
+    assert some.contents is not None
+    assert [*some.contents] == [*marks_of([KEYS[0], KEYS[2]])]
+    assert (some.n_clusters, some.provider, some.noise) == (3, "somebody", 0.5)
+    assert held.take(np.ones(3, bool)) is held
+
+
 def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
     with pytest.raises(InputError, match="labels of one cluster say nothing"):
         labels([0, 0, 0], n_clusters=1).align(("a", "b", "c"))

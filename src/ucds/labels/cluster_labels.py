@@ -103,7 +103,7 @@ class ClusterLabels:
         rows = np.flatnonzero(chosen)
         contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
         return ClusterLabels(
-            Chosen(self.ids, rows), self.labels[rows], self.n_clusters, self.provider, contents
+            Chosen(self.ids, rows), self.labels[rows], self.n_clusters, self.provider, contents, self.noise
         )
 
     def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
