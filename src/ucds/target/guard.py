@@ -140,7 +140,8 @@ class Evidence:
     @property
     def sentence(self) -> str:
         """The use and its reasons in one sentence for the client."""
-        if self.decided == "guarded" and min(self.own_agreement, self.provider_agreement) >= SAME:
+        alike = min(self.own_agreement, self.provider_agreement) >= SAME
+        if alike and self.use == "own" and self.decided == "guarded":
             return "the provider's labels were not needed: your own clusterings have the same groups"
         what = _SENTENCES[self.use]
         if self.regrouped is not None:
