@@ -4,14 +4,15 @@ The labels are one more clustering of the samples, with a weight beside all clus
 The weight acts cluster by cluster: where the own clusterings agree, labels of a small weight change nothing;
 where they are divided, whether two groups are one or one group is two, the labels decide.
 
-The guard measures two things:
+The guard measures three things:
 
 - *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
   they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
-- *Agreement* of the own clusterings among themselves (mutual information adjusted for chance). Both lie
+- *Own agreement*: mutual information, adjusted for chance, of the own clusterings with each other. Both lie
   between 0 and 1 as a rule, and labels that are more consistent than the own clusterings agree are trusted.
+- *Agreement* of the labels with the own clusterings, in relation to the own agreement. Labels that agree far
+  less than the own clusterings do are set aside, unless they are highly consistent.
 
-Labels that agree with the own clusterings far less than these do among themselves are set aside all the same.
 Where the own clusterings agree nearly fully, labels of little trust are set aside too.
 """
 
