@@ -81,6 +81,11 @@ def test_scores_of_a_stage_are_those_of_the_model_it_kept() -> None:
     assert found["stage_scores"]["cluster-target"] == {"accuracy": 1.0, "nmi": 1.0, "ari": 1.0}
 
 
+def test_curves_have_the_accuracy_of_every_evaluation() -> None:
+    found = measure(outcome([1, 1, 0, 0], *STAGES), CLASSES, ("x", "y"))
+    assert found["stage_curves"] == {"cluster-target": [(5, 0.75), (5, 1.0)], "refine-target": [(5, 0.75)]}
+
+
 def test_methods_without_stages_have_no_oracle() -> None:
     plain = replace(outcome([0, 0, 1, 1]), images=0)
     found = measure(plain, np.array([0, 0, 1, 1]), ("x", "y"))

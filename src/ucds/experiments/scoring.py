@@ -80,6 +80,13 @@ def _of_target_stages(
         "stage_scores": {
             stage.name: asdict(score(seen[stage.name][stage.selected], classes)) for stage in stages
         },
+        "stage_curves": {
+            stage.name: [
+                (evaluation.step, round(score(labels, classes).accuracy, 6))
+                for evaluation, labels in zip(stage.evaluations, seen[stage.name], strict=True)
+            ]
+            for stage in stages
+        },
         "oracle_accuracy": best_snapshot(seen, classes).accuracy,
         "proportions_l1": proportions_l1(estimated, true),
         "uniform_l1": proportions_l1(uniform, true),
