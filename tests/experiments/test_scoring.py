@@ -34,7 +34,7 @@ def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
 def stage(
     name: str, snapshots: Sequence[Sequence[int]], proportions: Sequence[float], selected: int = 0
 ) -> StageResult:
-    evaluations = [evaluation(labels) for labels in snapshots]
+    evaluations = [evaluation(labels, 5 * place) for place, labels in enumerate(snapshots, start=1)]
     return StageResult(name, evaluations, selected, torch.tensor([proportions]), 0.5)
 
 
@@ -52,7 +52,7 @@ def test_a_record_by_hand() -> None:
     assert (found["accuracy"], found["nmi"], found["ari"]) == (0.75, expected.nmi, expected.ari)
     assert found["seconds"] == 1.235
     assert list(found["stage_seconds"]) == ["learn-source", "cluster-target", "refine-target"]
-    assert found["stage_steps"] == {"learn-source": 5, "cluster-target": 5, "refine-target": 5}
+    assert found["stage_steps"] == {"learn-source": 5, "cluster-target": 10, "refine-target": 5}
     assert found["parameters"] == 7
     assert found["images_per_second"] == 81.0  # 100 / 1.23456
     # The oracle chooses among snapshots of the target, not those of the source (which agree by chance).
@@ -83,14 +83,15 @@ def test_scores_of_a_stage_are_those_of_the_model_it_kept() -> None:
 
 def test_curves_have_the_accuracy_of_every_evaluation() -> None:
     found = measure(outcome([1, 1, 0, 0], *STAGES), CLASSES, ("x", "y"))
-    assert found["stage_curves"] == {"cluster-target": [(5, 0.75), (5, 1.0)], "refine-target": [(5, 0.75)]}
+    assert found["stage_curves"] == {"cluster-target": [(5, 0.75), (10, 1.0)], "refine-target": [(5, 0.75)]}
 
 
 def test_methods_without_stages_have_no_oracle() -> None:
     plain = replace(outcome([0, 0, 1, 1]), images=0)
     found = measure(plain, np.array([0, 0, 1, 1]), ("x", "y"))
     assert (found["accuracy"], found["cluster_sizes_l1"]) == (1.0, 0.0)
-    assert not found.keys() & {"oracle_accuracy", "proportions_l1", "stage_scores", "images_per_second"}
+    of_stages = {"oracle_accuracy", "proportions_l1", "stage_scores", "stage_curves"}
+    assert not found.keys() & {*of_stages, "images_per_second"}
 
 
 def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:

@@ -20,9 +20,14 @@ from numpy.typing import NDArray
 from ucds.choices import Accelerator, Precision
 from ucds.config import Settings
 from ucds.data.samples import Samples, split_validation
-from ucds.evaluation import best_snapshot
 from ucds.experiments.pipeline import Outcome
-from ucds.math.metrics import match_clusters, proportions_by_class, proportions_l1, score
+from ucds.math.metrics import (
+    clustering_accuracy,
+    match_clusters,
+    proportions_by_class,
+    proportions_l1,
+    score,
+)
 from ucds.training.checkpoint import StageResult
 
 IntArray = NDArray[np.int64]
@@ -69,7 +74,11 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
 def _of_target_stages(
     labels: IntArray, stages: Sequence[StageResult], classes: IntArray, names: Sequence[str]
 ) -> dict[str, Any]:
-    seen = {stage.name: np.stack([e.labels.numpy() for e in stage.evaluations]) for stage in stages}
+    kept = {stage.name: stage.evaluations[stage.selected].labels.numpy() for stage in stages}
+    curves = {
+        stage.name: [(e.step, clustering_accuracy(e.labels.numpy(), classes)) for e in stage.evaluations]
+        for stage in stages
+    }
     matching = match_clusters(labels, classes)
     true = np.bincount(classes, minlength=len(names)) / len(classes)
     proportions = stages[-1].proportions[0].cpu().numpy()
@@ -77,17 +86,9 @@ def _of_target_stages(
     uniform = np.full(len(names), 1 / len(names))
     own = _cluster_sizes(labels, classes, len(names), len(proportions))
     return {
-        "stage_scores": {
-            stage.name: asdict(score(seen[stage.name][stage.selected], classes)) for stage in stages
-        },
-        "stage_curves": {
-            stage.name: [
-                (evaluation.step, round(score(labels, classes).accuracy, 6))
-                for evaluation, labels in zip(stage.evaluations, seen[stage.name], strict=True)
-            ]
-            for stage in stages
-        },
-        "oracle_accuracy": best_snapshot(seen, classes).accuracy,
+        "stage_scores": {name: asdict(score(labels, classes)) for name, labels in kept.items()},
+        "stage_curves": curves,
+        "oracle_accuracy": max(accuracy for curve in curves.values() for _, accuracy in curve),
         "proportions_l1": proportions_l1(estimated, true),
         "uniform_l1": proportions_l1(uniform, true),
         "estimate_error_l1": proportions_l1(estimated, own),

@@ -8,8 +8,8 @@ The guard measures three things:
 
 - *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
   they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
-- *Own agreement*: mutual information, adjusted for chance, of the own clusterings with each other. Both lie
-  between 0 and 1 as a rule, and labels that are more consistent than the own clusterings agree are trusted.
+- *Own agreement*: mutual information, adjusted for chance, of the own clusterings with each other. Labels
+  whose consistency is larger than the own agreement are trusted.
 - *Agreement* of the labels with the own clusterings, in relation to the own agreement. Labels that agree far
   less than the own clusterings do are set aside, unless they are highly consistent.
 
