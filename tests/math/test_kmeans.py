@@ -7,7 +7,7 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.math.kmeans import kmeans_partitions, spread_samples, squared_distances
+from ucds.math.kmeans import run_kmeans, spread_samples, squared_distances
 
 N, K = 120, 4
 TRUTH = np.arange(N) // (N // K)
@@ -20,7 +20,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
     blob = (10 * np.eye(K)[TRUTH] + 0.1 * rng().normal(size=(N, K))).astype(np.float32)
     other = blob[:, :2]  # in which two of the groups are one
-    found = kmeans_partitions([blob, other], [K, 6], 3, rng())
+    found = [run.partition for run in run_kmeans([blob, other], [K, 6], 3, rng())]
     assert [len(np.unique(partition)) for partition in found] == [4, 4, 4, 6, 6, 6] * 2
     assert {partition.dtype for partition in found} == {np.dtype(np.int64)}
     assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:3]) == 1
@@ -29,7 +29,9 @@ def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
 
 def test_the_starts_are_the_generators() -> None:
     noise = rng(5).normal(size=(60, 3)).astype(np.float32)
-    one, again, other = (kmeans_partitions([noise], [5], 3, rng(seed)) for seed in (0, 0, 1))
+    one, again, other = (
+        [run.partition for run in run_kmeans([noise], [5], 3, rng(seed))] for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
     assert not np.array_equal(one[0], one[1])
@@ -37,8 +39,15 @@ def test_the_starts_are_the_generators() -> None:
 
 def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
     blob = (10 * np.eye(2)[np.arange(3100) % 2] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
-    (found,) = kmeans_partitions([blob], [2], 1, rng())
-    assert adjusted_rand_score(np.arange(3100) % 2, found) == 1
+    (found,) = run_kmeans([blob], [2], 1, rng())
+    assert adjusted_rand_score(np.arange(3100) % 2, found.partition) == 1
+
+
+def test_inertia_is_the_squared_distance_from_the_means() -> None:
+    vectors = rng(3).normal(size=(90, 4)).astype(np.float32)
+    for run in run_kmeans([vectors], [3], 4, rng()):
+        means = np.array([vectors[run.partition == cluster].mean(0) for cluster in range(3)])
+        assert run.inertia == pytest.approx(((vectors - means[run.partition]) ** 2).sum(), rel=1e-4)
 
 
 def test_distances_are_those_between_pairs() -> None:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+from ucds.math.kmeans import KMeansRun
 from ucds.math.partitions import Partition, memberships
 from ucds.math.spaces import FloatArray, make_spaces
 from ucds.math.vote import (
@@ -16,8 +17,9 @@ from ucds.math.vote import (
     Stability,
     Vote,
     choose_consensus,
-    partitions_by_space,
     resample,
+    runs_by_space,
+    tightest,
     vote,
 )
 
@@ -73,15 +75,15 @@ def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_i
 
 
 def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
-    (found,) = partitions_by_space([BLOBS[:10]], K, rng(), starts=1)
-    assert [int(one.max()) + 1 for one in found] == [4, 5, 5, 5]
-    (found,) = partitions_by_space([BLOBS[:K]], K, rng(), starts=1)
-    assert all(sorted(one) == list(range(K)) for one in found)
+    (found,) = runs_by_space([BLOBS[:10]], K, rng(), starts=1)
+    assert [int(run.partition.max()) + 1 for run in found] == [4, 5, 5, 5]
+    (found,) = runs_by_space([BLOBS[:K]], K, rng(), starts=1)
+    assert all(sorted(run.partition) == list(range(K)) for run in found)
 
 
 @pytest.mark.parametrize(("n", "starts"), [(50, 20), (1500, 10)])
 def test_few_samples_have_more_starts(n: int, starts: int) -> None:
-    (found,) = partitions_by_space([np.arange(n, dtype=np.float32)[:, None]], 2, rng())
+    (found,) = runs_by_space([np.arange(n, dtype=np.float32)[:, None]], 2, rng())
     assert len(found) == starts * len(FINENESS)
 
 
@@ -114,6 +116,22 @@ def test_of_equal_candidates_the_tight_one_is_chosen() -> None:
     for candidates in ([tight, loose], [loose, tight]):
         found = choose_consensus(candidates, memberships(candidates), [vectors], 2)
         np.testing.assert_array_equal(found, tight)
+
+
+def test_the_tightest_quarter_of_each_number_of_clusters_is_selected() -> None:
+    inertias = [4, 1, 3, 2, 8, 7, 6, 5]  # in the order of the starts, for each of the numbers of clusters
+    space = [KMeansRun(np.array([start]), inertias[start]) for _ in FINENESS for start in range(8)]
+    assert [int(partition[0]) for partition in tightest([space, space])] == [1, 3] * 8
+
+
+def test_tight_runs_are_heard_where_most_runs_are_loose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where three quarters are loose, so is the consensus of all and that of a random half."""
+    loose = np.where(TRUTH == 1, 0, TRUTH)
+    loose[TRUTH == 3] += np.arange((TRUTH == 3).sum()) % 2 * -2
+    runs = [KMeansRun(TRUTH, 1.0)] * 2 + [KMeansRun(loose, 9.0)] * 6
+    monkeypatch.setattr("ucds.math.vote.runs_by_space", lambda *given, **named: [runs * len(FINENESS)])
+    found = vote(make_spaces(BLOBS, K, names=("features",)), K, rng())
+    assert adjusted_rand_score(TRUTH, found.partition) == 1
 
 
 @pytest.mark.parametrize(("first", "chosen"), [(0.9, 0), (0.1, 1)])

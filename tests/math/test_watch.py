@@ -51,7 +51,7 @@ def test_every_part_of_a_vote_is_told_in_order() -> None:
     assert told.works() == {
         "find neighbours": 1,
         "k-means": starts,
-        "find the consensus": 25,
+        "find the consensus": 26,
         "repeat the vote in parts": 8,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,27 @@ from ucds.math.spaces import FloatArray
 from ucds.math.watch import Watch, count_parts, unwatched
 
 
-def kmeans_partitions(
+@dataclass(frozen=True, eq=False)
+class KMeansRun:
+    """A single run of k-means.
+
+    Attributes:
+        partition: ``(n,)`` cluster of each sample.
+        inertia: sum of squared distances of the samples that the run saw from their centres.
+    """
+
+    partition: Partition
+    inertia: float
+
+
+def run_kmeans(
     spaces: Sequence[FloatArray],
     sizes: Sequence[int],
     starts: int,
     rng: np.random.Generator,
     *,
     watch: Watch = unwatched,
-) -> list[Partition]:
+) -> list[KMeansRun]:
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
     Of more than :data:`ucds.math.partitions.REPRESENTATIVES` samples, the runs in a space see that many, and
@@ -29,12 +43,12 @@ def kmeans_partitions(
     Args:
         spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
         sizes: numbers of clusters.
-        starts: number of partitions for each space and size.
+        starts: number of runs for each space and size.
         rng: generator of the starts.
         watch: told after each start.
 
     Returns:
-        ``(n,)`` partitions, space after space, size after size.
+        Runs, space after space, size after size.
     """
     advance = count_parts(watch, "k-means", len(spaces) * len(sizes) * starts)
     found = []
@@ -46,7 +60,7 @@ def kmeans_partitions(
                 draws = np.random.RandomState(int(rng.integers(2**31)))
                 centres = seen[spread_samples(distances, size, draws)]
                 kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
-                found.append(kmeans.predict(space).astype(np.int64))
+                found.append(KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_)))
                 advance()
     return found
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
-from ucds.math.kmeans import kmeans_partitions
+from ucds.math.kmeans import KMeansRun, run_kmeans
 from ucds.math.partitions import (
     Memberships,
     Partition,
@@ -33,9 +34,9 @@ K is small."""
 _VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
 _FEWEST_STARTS, _MOST_STARTS = 4, 20
 
-_HALVES = (
-    24  # with six, the best of them depends on the draw where several consensuses are of nearly equal merit
-)
+# With six, the best of them depends on the draw where several consensuses are of nearly equal merit.
+_HALVES = 24
+_TIGHT = 0.25  # share of the runs, those of least inertia, that have a consensus of their own
 _TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus.md says on which tasks both were chosen
 _RESAMPLES = 8
 _ROUNDS = 3  # of moving samples in a resampled partition
@@ -67,9 +68,9 @@ def vote(
 ) -> Vote:
     """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
 
-    Votes may have two consensuses of nearly equal merit. Therefore there are several candidates, the
-    consensus of all partitions and those of random halves of them, and the one with the largest ratio of
-    co-association to the sixth power of its inertia is taken.
+    Votes may have two consensuses of nearly equal merit. Therefore there are several candidates: the
+    consensus of all partitions, those of random halves of them, and that of the tightest quarter of them.
+    The one with the largest ratio of co-association to the sixth power of its inertia is taken.
 
     Args:
         spaces: representations of the samples.
@@ -80,14 +81,19 @@ def vote(
         watch: told after each clustering and each candidate.
     """
     vectors = list(spaces.vectors.values())
-    found = partitions_by_space(vectors, n_clusters, rng, starts=starts, watch=watch)
-    joined = memberships([partition for space in found for partition in space])
-    advance = count_parts(watch, "find the consensus", 1 + _HALVES)
+    runs = runs_by_space(vectors, n_clusters, rng, starts=starts, watch=watch)
+    found = [[run.partition for run in space] for space in runs]
+    votes = [partition for space in found for partition in space]
+    joined = memberships(votes)
+    advance = count_parts(watch, "find the consensus", 2 + _HALVES)
     candidates = [consensus(joined, n_clusters, rng)]
     advance()
     for _ in range(_HALVES):
-        candidates.append(_consensus_of_half(found, joined, n_clusters, rng))
+        candidates.append(_consensus_of_half(votes, joined, n_clusters, rng))
         advance()
+    tight = consensus(memberships(tightest(runs)), n_clusters, rng)
+    candidates.append(refine(joined, tight, n_clusters))
+    advance()
     return Vote(found, joined, choose_consensus(candidates, joined, vectors, n_clusters))
 
 
@@ -131,30 +137,44 @@ def agreement_of_spaces(spaces: Sequence[Sequence[Partition]]) -> float:
     return float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
 
 
+def tightest(runs: Sequence[Sequence[KMeansRun]]) -> list[Partition]:
+    """Select the quarter of the partitions of each space and number of clusters that has the least inertia.
+
+    Args:
+        runs: runs of each space, as :func:`runs_by_space` returns them.
+    """
+    chosen = []
+    for space in runs:
+        starts = len(space) // len(FINENESS)
+        for first in range(0, len(space), starts):
+            by_inertia = sorted(space[first : first + starts], key=lambda run: run.inertia)
+            chosen += [run.partition for run in by_inertia[: ceil(_TIGHT * starts)]]
+    return chosen
+
+
 def _consensus_of_half(
-    found: list[list[Partition]], joined: Memberships, n_clusters: int, rng: np.random.Generator
+    votes: Sequence[Partition], joined: Memberships, n_clusters: int, rng: np.random.Generator
 ) -> Partition:
     """Find the consensus of half of the partitions, and refine it by all of them."""
-    votes = [partition for space in found for partition in space]
     half = memberships([votes[i] for i in rng.choice(len(votes), -(-len(votes) // 2), replace=False)])
     seen = max(n_clusters, min(_RESAMPLED, 2 * joined.shape[0] // 3))
     return refine(joined, consensus(half, n_clusters, rng, representatives=seen, refinements=2), n_clusters)
 
 
-def partitions_by_space(
+def runs_by_space(
     vectors: Sequence[FloatArray],
     n_clusters: int,
     rng: np.random.Generator,
     *,
     starts: int | None = None,
     watch: Watch = unwatched,
-) -> list[list[Partition]]:
+) -> list[list[KMeansRun]]:
     """Cluster the same samples in every space into K clusters and into more, see :func:`vote`."""
     n = len(vectors[0])
     most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
     sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
     count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
-    found, each = kmeans_partitions(vectors, sizes, count, rng, watch=watch), len(sizes) * count
+    found, each = run_kmeans(vectors, sizes, count, rng, watch=watch), len(sizes) * count
     return [found[first : first + each] for first in range(0, len(found), each)]
 
 
