@@ -86,7 +86,7 @@ def _of_target_stages(
     uniform = np.full(len(names), 1 / len(names))
     own = _cluster_sizes(labels, classes, len(names), len(proportions))
     return {
-        "stage_scores": {name: asdict(score(labels, classes)) for name, labels in kept.items()},
+        "stage_scores": {name: asdict(score(found, classes)) for name, found in kept.items()},
         "stage_curves": curves,
         "oracle_accuracy": max(accuracy for curve in curves.values() for _, accuracy in curve),
         "proportions_l1": proportions_l1(estimated, true),

@@ -36,8 +36,8 @@ _FEWEST_STARTS, _MOST_STARTS = 4, 20
 
 # With six, the best of them depends on the draw where several consensuses are of nearly equal merit.
 _HALVES = 24
-_TIGHT = 0.25  # share of the runs, those of least inertia, that have a consensus of their own
-_TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus.md says on which tasks both were chosen
+_TIGHTEST_SHARE = 0.25  # of the runs in each space and size, that have a consensus of their own
+_TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus.md says on which tasks these were chosen
 _RESAMPLES = 8
 _ROUNDS = 3  # of moving samples in a resampled partition
 _RESAMPLED = 1000  # representatives of a resampled consensus at most
@@ -148,7 +148,7 @@ def tightest(runs: Sequence[Sequence[KMeansRun]]) -> list[Partition]:
         starts = len(space) // len(FINENESS)
         for first in range(0, len(space), starts):
             by_inertia = sorted(space[first : first + starts], key=lambda run: run.inertia)
-            chosen += [run.partition for run in by_inertia[: ceil(_TIGHT * starts)]]
+            chosen += [run.partition for run in by_inertia[: ceil(_TIGHTEST_SHARE * starts)]]
     return chosen
 
 
