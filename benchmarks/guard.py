@@ -29,6 +29,8 @@ import joblib  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, read_data_set
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.model_selection import LeaveOneGroupOut
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import ConsensusSettings
@@ -93,18 +95,22 @@ class Run:
     provider_consistency: float
 
     @property
-    def use(self) -> Use:
-        """Use that the guard chooses by these figures."""
-        if self.task.share < 1:
-            return "own"
-        figures = (
+    def figures(self) -> tuple[float, float, float, float]:
+        """What the guard measured, in the order of :class:`ucds.target.guard.Evidence`."""
+        return (
             self.own_agreement,
             self.provider_agreement,
             self.own_consistency,
             self.provider_consistency,
         )
+
+    @property
+    def use(self) -> Use:
+        """Use that the guard chooses by these figures."""
+        if self.task.share < 1:
+            return "own"
         return Evidence(
-            "own", *figures, provider_clusters=0, labelled=self.samples, decided="guarded"
+            "own", *self.figures, provider_clusters=0, labelled=self.samples, decided="guarded"
         ).advised
 
     @property
@@ -268,6 +274,16 @@ the digits, without **amazon, cartoon and sketch**. The least agreement was adde
 The rule for own clusterings that agree nearly fully was made on ten classes of Office-31 (amazon, webcam and
 dslr, one seed). The groups of ten and eleven classes here are others: the classes in alphabetical order.
 """
+LEARNED = """
+## What the figures can tell
+
+A forest of 400 randomised trees (scikit-learn's extra trees) learned the gain of each use from the guard's
+four figures, with ground truth, and took the use with the largest expected gain. It never saw a run of the
+domain, or of the data set, for which it chose. Providers of 0.65 K clusters and shuffled labels are left out.
+
+| choice | gain | worst run |
+| --- | ---: | ---: |
+"""
 COLUMNS = (
     "tasks",
     "seeds",
@@ -350,8 +366,29 @@ def page(runs: Iterable[Run]) -> str:
         if some:
             parts += [f"\n## By target: {title}\n", table("target", some, lambda task: task.target)]
             parts += [f"\n## By situation: {title}\n", table("situation", some, situation)]
-    parts += ["\n## By situation: all targets\n", table("situation", runs, situation)]
+    parts += ["\n## By situation: all targets\n", table("situation", runs, situation), learned(runs)]
     return "".join(parts)
+
+
+def learned(runs: Sequence[Run]) -> str:
+    """Compare the guard with a choice that is learned from its figures and from ground truth."""
+    some = [run for run in runs if run.task.share >= 1 and not run.task.shuffled]
+    figures = np.array([run.figures for run in some])
+    gains = 100 * np.array([[run.uses[use] - run.uses["own"] for use in WEIGHTS] for run in some])
+    rows = [f"| guard | {mean(run.gain for run in some):+.1f} | {min(run.gain for run in some):+.1f} |\n"]
+    groups = {
+        "of the other domains": [run.task.target.split(",")[0] for run in some],
+        "of the other data sets": [run.task.target.split()[0] for run in some],
+    }
+    for name, group in groups.items():
+        expected = np.empty_like(gains)
+        for train, test in LeaveOneGroupOut().split(figures, groups=group):
+            forest = ExtraTreesRegressor(400, min_samples_leaf=5, random_state=0)
+            expected[test] = forest.fit(figures[train], gains[train]).predict(figures[test])
+        found = gains[np.arange(len(some)), expected.argmax(1)]
+        rows.append(f"| learned from runs {name} | {found.mean():+.1f} | {found.min():+.1f} |\n")
+    rows.append(f"| oracle | {gains.max(1).mean():+.1f} | {gains.max(1).min():+.1f} |\n")
+    return LEARNED + "".join(rows)
 
 
 def read_records() -> list[Run]:
