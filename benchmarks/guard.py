@@ -43,7 +43,7 @@ from ucds.math.metrics import clustering_accuracy
 from ucds.math.partitions import Partition, blend, consensus
 from ucds.math.spaces import FloatArray, Spaces, centre, make_spaces, unit_rows
 from ucds.math.vote import Vote, vote
-from ucds.target.consensus import smooth_labels
+from ucds.target.consensus import average_labels
 from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels
 from ucds.training.options import EncoderOptions
 
@@ -217,7 +217,7 @@ class Bench:
             n_clusters=n_clusters,
             provider_clusters=provider_clusters,
         )
-        others = smooth_labels(own.vectors, own.spaces, labels, everything, SETTINGS)
+        others = average_labels(own.vectors, own.spaces, labels, everything, SETTINGS)
         found: dict[str, Partition] = {"own": own.vote.partition}
         for use, weight in WEIGHTS.items():
             if weight > 0:

@@ -50,7 +50,7 @@ from ucds.math.spaces import FloatArray, Spaces, centre, make_spaces, unit_rows
 from ucds.math.vote import Vote, vote
 from ucds.source.fit import fit_source
 from ucds.source.public_directions import public_directions
-from ucds.target.consensus import smooth_labels
+from ucds.target.consensus import average_labels
 from ucds.target.guard import weigh_labels
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
@@ -191,7 +191,7 @@ def measure_client(path: Path, target: str, seed: int, kind: str) -> float:
     )
     if evidence.weight == 0:
         return accuracy(client, own.partition)
-    others = smooth_labels(client.vectors, spaces, labels, rows, ConsensusSettings())
+    others = average_labels(client.vectors, spaces, labels, rows, ConsensusSettings())
     blended = blend(own.memberships, others, evidence.weight)
     return accuracy(client, consensus(blended, n_clusters, np.random.default_rng(seed)))
 

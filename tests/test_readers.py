@@ -32,7 +32,7 @@ from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.points import read_points
-from ucds.experiments.records import read_records
+from ucds.experiments.records import IDENTITY, ORIGIN, read_records
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal
 from ucds.labels.marks import marks_of
@@ -173,6 +173,7 @@ PAIR = {"one": ["a.png"], "other": ["b.png", "c.png"]}
 CORRECTIONS = {"format": "ucds-corrections/1", "model": "m", "together": [PAIR], "apart": []}
 POINTS = {"samples": np.eye(2), "prototypes": np.eye(2), "classes": np.arange(2), "total": np.array(2)}
 LOG = '{"stage": "s", "step": 1, "kind": "train", "loss": 0.5}\n'
+RUN = dict.fromkeys((*IDENTITY, *ORIGIN), "a") | {"accuracy": 0.5}
 READERS = {
     "labels": Reader("labels.json", _write_labels, lambda folder: ClusterLabels.load(folder / "labels.json")),
     "journal": Reader("journal", _write_journal, lambda folder: _open_journal(folder).__exit__()),
@@ -187,7 +188,7 @@ READERS = {
     "run": Reader("run.json", lambda folder: (folder / "run.json").write_text('{"seed": 1}'), _read_run),
     "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
     "curves": file("log.jsonl", LOG * 3, lambda path: read_record(path.parent)),
-    "records": file("runs.jsonl", '{"accuracy": 0.5}\n{"accuracy": 1}\n', read_records),
+    "records": file("runs.jsonl", f"{json.dumps(RUN)}\n" * 2, read_records),
     "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
     "corrections": file("corrections.json", json.dumps(CORRECTIONS), Corrections.load),
     "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),

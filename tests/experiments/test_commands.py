@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ucds.cli.app import app
 from ucds.errors import UserError
 from ucds.experiments import runner as module
-from ucds.experiments.records import FILE, append_records, read_records
+from ucds.experiments.records import FILE, append_record, read_records
 
 
 def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
         "evaluations_per_stage": 1,
     }
     results = tmp_path / "results"
-    append_records(results / "small" / FILE, [record("po", "a", 0, 0.125, settings=settings)])
+    append_record(results / "small" / FILE, record("po", "a", 0, 0.125, settings=settings))
     done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "| PO | 12.5 (1) | 14.1 |" in done.stdout

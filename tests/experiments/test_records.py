@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from grid_kit import record, small
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import NoSpaceError, UserError
 from ucds.experiments.records import (
-    append_records,
+    append_record,
     identity_in,
     identity_of,
     lock_records,
@@ -21,46 +22,50 @@ from ucds.experiments.records import (
     read_records,
 )
 
+ONE, TWO, THREE = (record("po", "a", seed, 0.5) for seed in (1, 2, 3))
+
 
 def test_records_are_appended_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "new" / "runs.jsonl"
     assert read_records(path) == []
-    append_records(path, [{"a": 1}, {"a": 2}])
+    append_record(path, ONE)
+    append_record(path, TWO)
     before = path.read_bytes()
-    append_records(path, [{"a": 3, "text": "ä\n"}])
-    assert read_records(path) == [{"a": 1}, {"a": 2}, {"a": 3, "text": "ä\n"}]
+    append_record(path, THREE | {"text": "ä\n"})
+    assert read_records(path) == [ONE, TWO, THREE | {"text": "ä\n"}]
     assert path.read_bytes().startswith(before)
 
 
 @pytest.mark.parametrize("torn", [b'{"a": 2, "b', b'{"a": 2}', b"\x00\x00", b'{"a": "\xc3'])
 def test_a_torn_last_line_is_passed_over_and_replaced(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "runs.jsonl"
-    append_records(path, [{"a": 1}])
+    append_record(path, ONE)
     with path.open("ab") as file:
         file.write(torn)
-    assert read_records(path) == [{"a": 1}]
-    append_records(path, [{"a": 3}])
-    assert read_records(path) == [{"a": 1}, {"a": 3}]
+    assert read_records(path) == [ONE]
+    append_record(path, THREE)
+    assert read_records(path) == [ONE, THREE]
 
 
 def test_a_file_with_nothing_but_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_bytes(b'{"a"')
     assert read_records(path) == []
-    append_records(path, [{"a": 1}])
-    assert read_records(path) == [{"a": 1}]
+    append_record(path, ONE)
+    assert read_records(path) == [ONE]
 
 
-@pytest.mark.parametrize("line", ["{half", "", "not json"])
+@pytest.mark.parametrize("line", ["{half", "", "not json", "3", "[1]", "{}", '{"accuracy": 0.5}'])
 def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str) -> None:
-    (tmp_path / "runs.jsonl").write_text(f'{{"a": 1}}\n{line}\n{{"a": 2}}\n')
+    whole = json.dumps(ONE)
+    (tmp_path / "runs.jsonl").write_text(f"{whole}\n{line}\n{whole}\n")
     with pytest.raises(UserError, match="holds a line that is no record"):
         read_records(tmp_path / "runs.jsonl")
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "runs.jsonl"
-    append_records(path, [{"a": 1}])
+    append_record(path, ONE)
 
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -68,9 +73,9 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(NoSpaceError, match=r"runs\.jsonl: No space left"):
-            append_records(path, [{"a": 2}])
-    append_records(path, [{"a": 3}])
-    assert read_records(path)[0] == {"a": 1}
+            append_record(path, TWO)
+    append_record(path, THREE)
+    assert read_records(path)[0] == ONE
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ucds.experiments import runner as module
 from ucds.experiments.cells import POINTS, UNFINISHED, group_cells
 from ucds.experiments.pool import VISIBLE
 from ucds.experiments.preflight import Machine
-from ucds.experiments.records import FILE, append_records, read_records
+from ucds.experiments.records import FILE, append_record, read_records
 from ucds.experiments.runner import run_benchmark, visible_devices
 from ucds.training.progress import Quiet
 
@@ -67,7 +67,7 @@ def test_records_without_younger_entries_are_not_repeated(tmp_path: Path, machin
     young = {"image_size", "source_scores", "parameters", "stage_steps"}
     for record in read_records(tmp_path / "new" / FILE):
         old = {key: value for key, value in record.items() if key not in young}
-        append_records(tmp_path / "old" / FILE, [old])
+        append_record(tmp_path / "old" / FILE, old)
     assert run_benchmark(small(tmp_path), tmp_path / "old", machine, Quiet()) == 0
 
 
@@ -75,7 +75,8 @@ def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, mach
     run_benchmark(small(tmp_path), tmp_path / "whole", machine, Quiet())
     whole = read_records(tmp_path / "whole" / FILE)
     kept = [record for record in whole if (record["seed"], record["method"]) != (1, "po")]
-    append_records(tmp_path / FILE, kept)
+    for record in kept:
+        append_record(tmp_path / FILE, record)
     before = (tmp_path / FILE).read_bytes()
     assert run_benchmark(small(tmp_path), tmp_path, machine, Quiet()) == 1
     assert (tmp_path / FILE).read_bytes().startswith(before)

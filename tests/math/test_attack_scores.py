@@ -1,14 +1,12 @@
-"""Tests of `ucds.math.attack_scores`: areas and rates with ties, and the bound on epsilon."""
+"""Tests of `ucds.math.attack_scores`: areas and rates with ties."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ucds.math.attack_scores import attack_success, epsilon_lower_bound
+from ucds.math.attack_scores import attack_success
 
 
 def test_scores_that_are_all_equal_find_nobody() -> None:
@@ -38,12 +36,3 @@ def test_the_interval_holds_the_true_area_in_95_of_100_cases() -> None:
         found = attack_success(rng.normal(1, 1, 60).round(1), rng.normal(0, 1, 90).round(1))
         held += found.auc_low <= 0.7602 <= found.auc_high  # Phi(1 / sqrt 2)
     assert binom.cdf(held, 400, 0.95) > 1e-3
-
-
-def test_the_bound_on_epsilon_follows_clopper_and_pearson() -> None:
-    assert epsilon_lower_bound(0, 100, 0, 100) == 0
-    assert epsilon_lower_bound(50, 100, 50, 100) == 0
-    # No false positive among 100 shows a rate of at most 3.6 %; all of 100 members one of at least 96.4 %.
-    assert epsilon_lower_bound(100, 100, 0, 100) == pytest.approx(math.log(0.9638 / 0.0362), abs=1e-2)
-    assert epsilon_lower_bound(100, 100, 0, 100, delta=0.5) < epsilon_lower_bound(100, 100, 0, 100)
-    assert epsilon_lower_bound(3, 100, 100, 100) == 0

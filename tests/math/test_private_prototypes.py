@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.math.attack_scores import epsilon_lower_bound
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import (
     PrivateClusters,
@@ -202,3 +202,37 @@ def test_domains_are_clustered_by_themselves_if_the_smallest_is_large_enough_for
     # 300 samples for 10 prototypes: sums of expected length 15.
     np.testing.assert_array_equal(choose_groups(domain, counts, 10, 14.9), domain)
     np.testing.assert_array_equal(choose_groups(domain, counts, 10, 15.1), np.zeros(900))
+
+
+def epsilon_lower_bound(
+    true_positives: int, members: int, false_positives: int, others: int, delta: float = 0.0
+) -> float:
+    """Compute the smallest epsilon that the outcome of a test allows, at 95 % confidence.
+
+    A test that accepts a share ``t`` of the outputs made with a record and ``f`` of those made without it
+    shows that ``epsilon >= log((t - delta) / f)``. Both shares are bounded by Clopper and Pearson.
+
+    Args:
+        true_positives: outputs with the record that the test accepts.
+        members: outputs with the record.
+        false_positives: outputs without the record that the test accepts.
+        others: outputs without the record.
+        delta: delta of the guarantee.
+    """
+    if true_positives == 0:
+        return 0.0
+    half = (1 - 0.95) / 2
+    least = float(beta.ppf(half, true_positives, members - true_positives + 1))
+    most = 1.0
+    if false_positives < others:
+        most = float(beta.ppf(1 - half, false_positives + 1, others - false_positives))
+    return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0
+
+
+def test_the_bound_on_epsilon_follows_clopper_and_pearson() -> None:
+    assert epsilon_lower_bound(0, 100, 0, 100) == 0
+    assert epsilon_lower_bound(50, 100, 50, 100) == 0
+    # No false positive among 100 shows a rate of at most 3.6 %; all of 100 members one of at least 96.4 %.
+    assert epsilon_lower_bound(100, 100, 0, 100) == pytest.approx(math.log(0.9638 / 0.0362), abs=1e-2)
+    assert epsilon_lower_bound(100, 100, 0, 100, delta=0.5) < epsilon_lower_bound(100, 100, 0, 100)
+    assert epsilon_lower_bound(3, 100, 100, 100) == 0

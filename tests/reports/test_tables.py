@@ -11,7 +11,7 @@ from grid_kit import record
 from ucds.baselines.settings import KMeansSettings
 from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
-from ucds.experiments.records import FILE, append_records
+from ucds.experiments.records import FILE, append_record
 from ucds.reports.table_rows import RowKey, collect
 from ucds.reports.tables import all_tables, page, reference, write_table
 
@@ -286,7 +286,8 @@ def test_a_table_of_costs() -> None:
 
 
 def test_a_page_is_written_in_both_forms_from_the_records_on_disk(tmp_path: Path) -> None:
-    append_records(tmp_path / "small" / FILE, RECORDS)
+    for record_ in RECORDS:
+        append_record(tmp_path / "small" / FILE, record_)
     text = write_table(benchmark(), tmp_path / "small")
     assert text == text_of(benchmark(), RECORDS)
     assert (tmp_path / "small.md").read_text() == text

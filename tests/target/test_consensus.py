@@ -31,7 +31,9 @@ def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
     chosen = ConsensusSettings.from_mapping({"starts": 1} | settings)
-    return agree(vectors, K, chosen, np.random.default_rng(0), labels=labels, rows=rows)
+    clusters = None if labels is None else len(np.unique(labels))
+    rng = np.random.default_rng(0)
+    return agree(vectors, K, chosen, rng, labels=labels, rows=rows, provider_clusters=clusters)
 
 
 def rand_index(agreed: Agreed) -> float:
@@ -99,15 +101,16 @@ def test_the_guard_lets_right_labels_count_where_own_clusterings_are_divided() -
     assert rand_index(found) > rand_index(run(BLURRED))
 
 
-def test_the_providers_number_of_clusters_may_be_said() -> None:
-    """Labels of a few samples need not show all clusters that the provider has."""
+def test_the_providers_number_of_clusters_is_not_that_of_the_clusters_that_occur() -> None:
     three = np.flatnonzero(TRUTH < 3)
     settings, rng = ConsensusSettings(starts=1), np.random.default_rng(0)
-    for said, seen in ((None, 3), (K, K)):
+    for said in (3, K):
         found = agree(BLURRED, K, settings, rng, labels=TRUTH[three], rows=three, provider_clusters=said)
         assert found.evidence is not None
-        assert found.evidence.provider_clusters == seen
-        assert (found.evidence.use == "own") == (seen < K)
+        assert found.evidence.provider_clusters == said
+        assert (found.evidence.use == "own") == (said < K)
+    with pytest.raises(ValueError, match="need the number"):
+        agree(BLURRED, K, settings, rng, labels=TRUTH[three], rows=three)
 
 
 @pytest.mark.parametrize("labels", [None, (TRUTH + 1) % K])
@@ -116,7 +119,7 @@ def test_a_second_encoder_that_sees_noise_changes_nothing(labels: Partition | No
     settings = ConsensusSettings(starts=2)
     for blocks, place in (([CLEAR, noise], 0), ([noise, CLEAR], 1)):
         parts, rng = [block.shape[1] for block in blocks], np.random.default_rng(0)
-        found = agree(np.hstack(blocks), K, settings, rng, labels=labels, parts=parts)
+        found = agree(np.hstack(blocks), K, settings, rng, labels=labels, provider_clusters=K, parts=parts)
         assert rand_index(found) == 1
         assert found.encoder_weights[place] > 0.99
         assert found.stability.agreement > 0.95

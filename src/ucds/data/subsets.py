@@ -10,11 +10,13 @@ import numpy as np
 from ucds.data.content import IntArray
 from ucds.data.ground_truth import GroundTruth
 
+_RARE_SHARE = 0.3  # of the samples of a rare class is kept
 
-def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, seed: int = 0) -> IntArray:
+
+def imbalanced_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
     """Choose the samples that are left when half of the classes become rare.
 
-    Of K classes in alphabetical order, the first ``K // 2`` keep ``int(keep * n)`` of their n samples in
+    Of K classes in alphabetical order, the first ``K // 2`` keep ``int(0.3 * n)`` of their n samples in
     each domain, chosen at random; the others keep all. The same subset serves for training and
     testing. Each domain's choice depends on the seed and that domain alone, so that it does not
     matter which other domains are loaded.
@@ -22,7 +24,6 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, s
     Args:
         truth: classes of all samples.
         domain: ``(n,)`` domain of each sample.
-        keep: share of the samples of a rare class that is kept.
         seed: seed of the random choice; the authors' earlier code has 0.
 
     Returns:
@@ -33,7 +34,7 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray, keep: float = 0.3, s
         generator = np.random.default_rng(seed)
         for k in range(truth.n_classes // 2):
             members = np.flatnonzero((domain == d) & (truth.classes == k))
-            kept[generator.permutation(members)[int(keep * len(members)) :]] = False
+            kept[generator.permutation(members)[int(_RARE_SHARE * len(members)) :]] = False
     return np.flatnonzero(kept)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
-from ucds.files import parse_json, writing
+from ucds.files import append_line, parse_json
 
 FILE = "runs.jsonl"
 
@@ -34,6 +34,8 @@ IDENTITY = (
 ORIGIN = ("weights", "source_weights", "data")
 """Entries that name the files a run was made from."""
 
+_NEEDED = (*(name for name in IDENTITY if name not in FORMERLY), *ORIGIN, "accuracy")
+
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a benchmark; none if there is no file yet.
@@ -48,24 +50,30 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     # Bytes, because a torn line may end in the middle of a character.
     *lines, _ = path.read_bytes().split(b"\n")
     try:
-        return [parse_json(line) for line in lines]
+        return [_read_record(line) for line in lines]
     except ValueError as error:
         raise DamagedFileError(f"{path} holds a line that is no record: {error}") from None
 
 
-def append_records(path: Path, records: Sequence[Record]) -> None:
-    """Append records; they are on the disk when this returns.
+def append_record(path: Path, record: Record) -> None:
+    """Append a record; it is on the disk when this returns.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable; what was there before stays readable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path), path.open("ab") as file:
-        file.truncate(path.read_bytes().rfind(b"\n") + 1)  # without what a crash left behind the last line
-        for record in records:
-            file.write(json.dumps(record).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    append_line(path, json.dumps(record))
+
+
+def _read_record(line: bytes) -> dict[str, Any]:
+    """Parse a line; a ValueError says what a record needs and the line lacks."""
+    found = parse_json(line)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise ValueError(f"it has no {missing[0]!r}")
+    return found
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from ucds.experiments.pool import VISIBLE, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, row_name, survey
 from ucds.experiments.records import (
     FILE,
-    append_records,
+    append_record,
     identity_in,
     identity_of,
     lock_records,
@@ -95,7 +95,7 @@ def _run(
         reporter.begin("run cells", sum(len(group.cells) for group in groups))
     for report in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
         if report.result is not None:
-            append_records(path, [report.result])
+            append_record(path, report.result)
             count += 1
             reporter.say(_line(report.result))
             reporter.advance(count, {})

@@ -145,7 +145,7 @@ class Calibration(Message):
 
     Attributes:
         samples: number of the distinct samples that it is the mean of.
-        digest: digest of their contents; see `ucds.labels.calibration.calibration_digest`.
+        digest: digest of their contents; see :func:`ucds.labels.calibration.digest_of_contents`.
     """
 
     samples: Positive

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, norm, rankdata
+from scipy.stats import norm, rankdata
 from sklearn.metrics import roc_curve
 
 Scores = NDArray[np.floating[Any]]
@@ -77,28 +77,3 @@ def _area(members: Scores, others: Scores) -> tuple[float, float, float]:
     else:
         reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(variance)
     return area, max(0.0, area - reach), min(1.0, area + reach)
-
-
-def epsilon_lower_bound(
-    true_positives: int, members: int, false_positives: int, others: int, delta: float = 0.0
-) -> float:
-    """Compute the smallest epsilon that the outcome of a test allows, at 95 % confidence.
-
-    A test that accepts a share ``t`` of the outputs made with a record and ``f`` of those made without it
-    shows that ``epsilon >= log((t - delta) / f)``. Both shares are bounded by Clopper and Pearson.
-
-    Args:
-        true_positives: outputs with the record that the test accepts.
-        members: outputs with the record.
-        false_positives: outputs without the record that the test accepts.
-        others: outputs without the record.
-        delta: delta of the guarantee.
-    """
-    if true_positives == 0:
-        return 0.0
-    half = (1 - CONFIDENCE) / 2
-    least = float(beta.ppf(half, true_positives, members - true_positives + 1))
-    most = 1.0
-    if false_positives < others:
-        most = float(beta.ppf(1 - half, false_positives + 1, others - false_positives))
-    return max(0.0, math.log((least - delta) / most)) if least > delta else 0.0

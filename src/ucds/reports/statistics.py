@@ -54,15 +54,14 @@ class Comparison:
 
 
 def compare(
-    ours: Runs, theirs: Runs, *, group: Callable[[Any], Hashable] = lambda task: task, level: float = 0.95
+    ours: Runs, theirs: Runs, *, group: Callable[[Any], Hashable] = lambda task: task
 ) -> Comparison | None:
-    """Compare two methods over the tasks and seeds that both have.
+    """Compare two methods over the tasks and seeds that both have, with intervals of 95 %.
 
     Args:
         ours: numbers of the first method.
         theirs: numbers of the second method.
         group: function that returns the group of a task; without it, every task is a group of its own.
-        level: confidence level of the intervals.
 
     Returns:
         The comparison; ``None`` if the methods have no run in common.
@@ -77,8 +76,8 @@ def compare(
     differences = [values for tasks in by_group.values() for values in tasks]
     return Comparison(
         float(np.mean([values.mean() for values in differences])),
-        over_seeds(differences, level),
-        over_tasks(list(by_group.values()), level),
+        over_seeds(differences),
+        over_tasks(list(by_group.values())),
         len(differences),
         len(by_group),
         sum(map(len, differences)),

@@ -119,10 +119,15 @@ def agree(
         rng: generator of the random draws of k-means and of the vote.
         labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
         rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
-        provider_clusters: number of clusters of the provider; as many as occur if ``None``.
+        provider_clusters: number of clusters of the provider, whether or not all of them occur.
         parts: number of features of each encoder, in the order of the features; empty for a single encoder.
         watch: told after each part of the work.
+
+    Raises:
+        ValueError: there are labels, but no number of the provider's clusters.
     """
+    if labels is not None and provider_clusters is None:
+        raise ValueError("labels need the number of the provider's clusters")
     # Step 1: spaces, for each encoder, in which the samples fall into clusters.
     blocks = split_columns(vectors, parts)
     of_encoder = [
@@ -143,7 +148,7 @@ def agree(
     joint = join_votes(votes, of_encoder, n_clusters, rng)
     own, spaces = joint.own, of_encoder[joint.strongest]
     partition, others, evidence = own.partition, None, None
-    if labels is not None:
+    if labels is not None and provider_clusters is not None:
         # Step 3: the guard decides how much the provider's labels count.
         rows = np.arange(len(vectors)) if rows is None else rows
         evidence = weigh_labels(
@@ -152,12 +157,12 @@ def agree(
             labels,
             rows,
             n_clusters=n_clusters,
-            provider_clusters=provider_clusters or len(np.unique(labels)),
+            provider_clusters=provider_clusters,
             transfer=settings.transfer,
         )
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
-            others = smooth_labels(blocks[joint.strongest], spaces, labels, rows, settings)
+            others = average_labels(blocks[joint.strongest], spaces, labels, rows, settings)
             partition = consensus(blend(own.memberships, others, evidence.weight), n_clusters, rng)
             evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
     # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
@@ -175,7 +180,7 @@ def agree(
     return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence, joint.weights)
 
 
-def smooth_labels(
+def average_labels(
     vectors: FloatArray, spaces: Spaces, labels: Partition, rows: IntArray, settings: ConsensusSettings
 ) -> Memberships:
     """Average labels over mutual neighbours: ``(n, K')`` memberships.

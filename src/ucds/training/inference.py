@@ -21,6 +21,7 @@ from ucds.training.runtime import Runtime
 FEWEST_TO_CENTRE = 32
 """Samples from which on the mean of a set says more about its domain than the means of other domains do."""
 
+_BATCH = 64  # samples computed at a time
 _BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
 
 
@@ -30,14 +31,13 @@ def cluster_probabilities(
     runtime: Runtime,
     *,
     cache: Path | None = None,
-    batch_size: int = 64,
 ) -> Tensor:
     """Compute the probability of each cluster for every sample; arguments as for :func:`model_outputs`.
 
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples.
     """
-    return model_outputs(stored, data, runtime, cache=cache, batch_size=batch_size).logits.softmax(-1)
+    return model_outputs(stored, data, runtime, cache=cache).logits.softmax(-1)
 
 
 def model_outputs(
@@ -46,7 +46,6 @@ def model_outputs(
     runtime: Runtime,
     *,
     cache: Path | None = None,
-    batch_size: int = 64,
     recentred: bool = False,
 ) -> ModelOutput:
     """Compute features and logits of every sample.
@@ -59,7 +58,6 @@ def model_outputs(
         data: samples and views that the model takes.
         runtime: device and processes.
         cache: folder of frozen features; ``None`` sends every sample through the backbone.
-        batch_size: number of samples computed at a time.
         recentred: whether the samples, all of one domain, are seen from their own mean, if the model gains
             from it and there are at least :data:`FEWEST_TO_CENTRE`.
 
@@ -69,8 +67,8 @@ def model_outputs(
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
-    model, data = _prepared(stored, data, runtime, cache, batch_size, recentred)
-    return outputs(model, data.samples, data.view, runtime, batch_size, watch=_watch_of(data, runtime))
+    model, data = _prepared(stored, data, runtime, cache, recentred)
+    return outputs(model, data.samples, data.view, runtime, _BATCH, watch=_watch_of(data, runtime))
 
 
 def decisions(
@@ -79,12 +77,11 @@ def decisions(
     runtime: Runtime,
     *,
     cache: Path | None = None,
-    batch_size: int = 64,
     recentred: bool = False,
 ) -> Decisions:
     """Find the most probable cluster of every sample; arguments and errors as for :func:`model_outputs`."""
-    model, data = _prepared(stored, data, runtime, cache, batch_size, recentred)
-    return decide(model, data.samples, data.view, runtime, batch_size, watch=_watch_of(data, runtime))
+    model, data = _prepared(stored, data, runtime, cache, recentred)
+    return decide(model, data.samples, data.view, runtime, _BATCH, watch=_watch_of(data, runtime))
 
 
 def _prepared(
@@ -92,7 +89,6 @@ def _prepared(
     data: Dataset,
     runtime: Runtime,
     cache: Path | None,
-    batch_size: int,
     recentred: bool,
 ) -> tuple[ClusteringModel, Dataset]:
     """Return the part of a model that is to be computed, and the samples that it takes."""
@@ -101,7 +97,7 @@ def _prepared(
     apart = recentred or cache is not None or runtime.encoder_runtime != "torch"
     if card.tune == "head" and card.backbone.input_size is not None and apart:
         backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
-        data = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
+        data = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH)
         model = model.head()
     if recentred:
         model = recentre(model, data)

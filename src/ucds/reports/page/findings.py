@@ -99,9 +99,9 @@ class Findings:
         return None if self.truth is None else score(self.clusters, self.truth.classes)
 
 
-def choose_shown(n_samples: int, seed: int = 0) -> IntArray:
+def choose_shown(n_samples: int) -> IntArray:
     """Draw the positions of the samples to show, ascending: all, if a page can show so many."""
-    return np.sort(np.random.default_rng(seed).permutation(n_samples)[:MOST_SHOWN])
+    return np.sort(np.random.default_rng(0).permutation(n_samples)[:MOST_SHOWN])
 
 
 def find_facts(
@@ -111,7 +111,6 @@ def find_facts(
     found: Outputs,
     prototypes: FloatArray,
     labels: ClusterLabels | None,
-    seed: int = 0,
 ) -> Findings:
     """Compute what a report shows of samples.
 
@@ -122,7 +121,6 @@ def find_facts(
         found: features, probabilities and confidence of the samples to show.
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
-        seed: seed of the map.
     """
     places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
@@ -132,7 +130,7 @@ def find_facts(
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
     exemplars = find_exemplars(features, probabilities, EACH, confidence=confidence)
     nearest = find_nearest(features)
-    points, stars = place_all(features, prototypes, seed)
+    points, stars = place_all(features, prototypes, 0)
     truth = read_ground_truth(samples)
     return Findings(
         ids=ids,
