@@ -11,23 +11,21 @@ are recorded in `calibration.jsonl` are left out; the page is written anew from 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
 from real_features import Domain, add_options, read_domains
+from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import SourceClustering
-from ucds.files import append_line, write_text_atomically
 from ucds.math.metrics import score
 from ucds.serving.labeller import Labels, Means, ModelLabeller
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 SIZES = (0, 32, 64, 128, 256)
 INTRODUCTION = """# What calibrating a key gains
 
@@ -99,9 +97,8 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    runs = [Run(**json.loads(line)) for line in lines]
-    known = {(run.domain, run.seed) for run in runs}
+    records = Records(__file__, Run)
+    known = {(run.domain, run.seed) for run in records.runs}
     with threadpool_limits(1):
         for _, together in groupby(read_domains(options), key=lambda domain: domain.name.split()[0]):
             domains = list(together)
@@ -110,12 +107,11 @@ def main() -> None:
                     if (client.name, seed) in known:
                         continue
                     for run in measure(domains, client, seed):
-                        runs.append(run)
-                        append_line(RECORDS, json.dumps(asdict(run)))
+                        records.add(run)
                         print(run, flush=True)
-    names = dict.fromkeys(run.domain for run in runs)
-    rows = [row(name, [run for run in runs if run.domain == name]) for name in names]
-    write_text_atomically(RECORDS.with_suffix(".md"), INTRODUCTION + "".join(rows))
+    names = dict.fromkeys(run.domain for run in records.runs)
+    rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
+    records.write_page(INTRODUCTION + "".join(rows))
 
 
 if __name__ == "__main__":

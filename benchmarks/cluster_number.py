@@ -12,16 +12,15 @@ DATA is a data set's folder, with one folder a domain and in it one a class. Wit
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 from real_features import add_options, read_domains
+from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
@@ -33,13 +32,12 @@ Vectors = NDArray[np.float32]
 BLOBS = (3, 5, 8, 12, 20, 30, 40)
 SUBSET = 10  # classes of a domain that has more than twice as many
 TIMED = 500  # samples at most of a consensus that is timed
-RECORDS = Path(__file__).with_suffix(".jsonl")
 CHOSEN_ON = ("blobs", "webcam", "photo")
 """Tasks on which the constants of the method were chosen, by the beginning or the end of their names."""
 
 
 @dataclass(frozen=True)
-class Record:
+class Run:
     """One choice of a number of clusters."""
 
     task: str
@@ -82,7 +80,7 @@ def tasks_of(
         yield f"{name}, {SUBSET} classes", vectors[kept], classes[kept]
 
 
-def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) -> Record:
+def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) -> Run:
     """Choose a number; with the first seed, also time a consensus of few samples, with the true number."""
     started = time.process_time()
     found = choose_cluster_number([vectors], 2, most_clusters(len(vectors)), np.random.default_rng(seed))
@@ -95,15 +93,15 @@ def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) 
         resample(votes, None, 0.0, agreed.partition, truth, rng)
         other = round(time.process_time() - started, 2)
     figures = (len(vectors), truth, found.number, found.low, found.high, found.clear, round(seconds, 2))
-    return Record(task, seed, *figures, other)
+    return Run(task, seed, *figures, other)
 
 
-def page(records: list[Record]) -> str:
-    """Write the tables of all records."""
-    confirmed = [one for one in records if not is_chosen_on(one.task)]
+def page(runs: list[Run]) -> str:
+    """Write the tables of all runs."""
+    confirmed = [one for one in runs if not is_chosen_on(one.task)]
     groups = {
-        "all": records,
-        "constants chosen on (*)": [one for one in records if is_chosen_on(one.task)],
+        "all": runs,
+        "constants chosen on (*)": [one for one in runs if is_chosen_on(one.task)],
         "confirmed on": confirmed,
         "confirmed on, where a number stands out": [one for one in confirmed if one.clear],
     }
@@ -113,8 +111,8 @@ def page(records: list[Record]) -> str:
         for name, own in groups.items()
         if own
     ]
-    tasks = dict.fromkeys(one.task for one in records)
-    rows = [row(task, [one for one in records if one.task == task]) for task in tasks]
+    tasks = dict.fromkeys(one.task for one in runs)
+    rows = [row(task, [one for one in runs if one.task == task]) for task in tasks]
     return INTRODUCTION + "\n".join(sums) + HEAD + "\n".join(rows) + "\n"
 
 
@@ -138,7 +136,7 @@ consensus of the method on the same samples (vote and stability), which training
 """
 
 
-def row(task: str, own: list[Record]) -> str:
+def row(task: str, own: list[Run]) -> str:
     """Write the line of one task."""
     ratios = [one.seconds / one.consensus_seconds for one in own if one.consensus_seconds]
     cells = [
@@ -166,9 +164,8 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    records = [Record(**json.loads(line)) for line in lines]
-    known = {(one.task, one.seed) for one in records}
+    records = Records(__file__, Run)
+    known = {(one.task, one.seed) for one in records.runs}
     domains = [(one.name, one.vectors, one.classes) for one in read_domains(options)]
     with threadpool_limits(1):
         for seed in range(options.seeds):
@@ -178,11 +175,9 @@ def main() -> None:
             for task, vectors, classes in tasks:
                 if (task, seed) in known:
                     continue
-                records.append(measure(task, vectors, classes, seed))
-                print(records[-1], flush=True)
-                with RECORDS.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(records[-1])) + "\n")
-    RECORDS.with_suffix(".md").write_text(page(records), encoding="utf-8")
+                records.add(measure(task, vectors, classes, seed))
+                print(records.runs[-1], flush=True)
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

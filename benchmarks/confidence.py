@@ -13,24 +13,21 @@ only. Runs that are recorded in `confidence.jsonl` are left out; the page is wri
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, add_options, read_domains
+from records import Records
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering
-from ucds.files import append_line, write_text_atomically
 from ucds.math.metrics import match_clusters
 from ucds.training.loaded import Model
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 CHOSEN_ON = ("dslr", "photo", "art_painting")
 """Domains on which the rule of the confidence was chosen."""
 
@@ -173,9 +170,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--new", action="store_true", help="judge samples that were left out")
     options = parser.parse_args()
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    runs = [Run(**json.loads(line)) for line in lines]
-    known = {(run.domain, run.seed, run.new) for run in runs}
+    records = Records(__file__, Run)
+    known = {(run.domain, run.seed, run.new) for run in records.runs}
     domains = list(read_domains(options))
     with threadpool_limits(1):
         for seed in range(options.seeds):
@@ -183,10 +179,9 @@ def main() -> None:
                 if (domain.name, seed, options.new) in known:
                     continue
                 for run in measure(domain, seed, options.new):
-                    runs.append(run)
-                    append_line(RECORDS, json.dumps(asdict(run)))
+                    records.add(run)
                     print(run, flush=True)
-    write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

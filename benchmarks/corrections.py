@@ -2,24 +2,19 @@
 
     python benchmarks/corrections.py OFFICE31 --weights FILE [--domains amazon,dslr,webcam] [--seeds 5]
 
-Rows of ``corrections.md`` that are not computed again stay, so that domains can be run one by one.
+Runs that are recorded in `corrections.jsonl` are left out; the page is written anew from all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import mean
 
 from real_features import add_options, read_domains
+from records import Records
 
 from ucds.experiments.corrections import Trial, try_answers
-from ucds.files import append_line
-
-RECORD = Path(__file__).with_suffix(".md")
-RUNS = Path(__file__).with_suffix(".jsonl")
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,8 @@ def main() -> None:
     parser.add_argument("--domains", default="dslr,webcam,amazon")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    known = {(run.domain, run.seed) for run in read_runs()}
+    records = Records(__file__, Run)
+    known = {(run.domain, run.seed) for run in records.runs}
     for one in read_domains(options):
         domain = one.name.split()[-1]
         for seed in range(options.seeds):
@@ -45,16 +41,9 @@ def main() -> None:
                 continue
             trial = try_answers(one.vectors, one.classes, int(one.classes.max()) + 1, seed)
             run = Run(**asdict(trial), domain=domain, seed=seed)
-            append_line(RUNS, json.dumps(asdict(run)))
+            records.add(run)
             print(domain, seed, f"{run.gain:+.2f}", flush=True)
-    RECORD.write_text(describe(read_runs()))
-    print(RECORD.read_text())
-
-
-def read_runs() -> list[Run]:
-    """Read the runs that are recorded."""
-    lines = RUNS.read_text().splitlines() if RUNS.exists() else []
-    return [Run(**json.loads(line)) for line in lines]
+    records.write_page(describe(records.runs))
 
 
 def describe(runs: list[Run]) -> str:

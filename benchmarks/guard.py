@@ -17,11 +17,10 @@ the clusterings are kept in a folder, so that another guard can be tried in minu
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -29,6 +28,7 @@ import joblib  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, read_data_set
+from records import Records, kept_results
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.model_selection import LeaveOneGroupOut
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -37,7 +37,6 @@ from ucds.config import ConsensusSettings
 from ucds.data.ground_truth import GroundTruth
 from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.demo.digits import write_digits
-from ucds.files import append_line, write_text_atomically
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.partitions import Partition, blend, consensus
@@ -47,7 +46,6 @@ from ucds.target.consensus import average_labels
 from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels
 from ucds.training.options import EncoderOptions
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 SETTINGS = ConsensusSettings()
 DIGITS_ENCODER = "ucds/oriented_edges"
 WEAK = "torchvision/squeezenet1_1"
@@ -391,12 +389,6 @@ def learned(runs: Sequence[Run]) -> str:
     return LEARNED + "".join(rows)
 
 
-def read_records() -> list[Run]:
-    """Read the runs that are recorded."""
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    return [Run(**(row | {"task": Task(**row["task"])})) for row in map(json.loads, lines)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what asking a provider gains.")
     parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
@@ -409,7 +401,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
     encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
-    runs, keep = read_records(), joblib.Memory(options.keep, verbose=0)
+    records, keep = Records(__file__, Run), kept_results(options.keep)
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         sets = [(path, encoders) for path in options.data]
         if options.digits:
@@ -423,25 +415,22 @@ def main() -> None:
                 for group in groups
             ]
             for seed in range(options.seeds):
-                known = {run.task for run in runs if run.seed == seed}
                 for each in (domains, *parts):
-                    runs += record(each, seed, keep, known)
-    write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
+                    record(each, seed, keep, records)
+    records.write_page(page(records.runs))
 
 
 def record(
-    domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory, known: set[Task]
-) -> list[Run]:
-    """Run and record the tasks of one data set and seed that are not known yet."""
-    encoders, found = list(domains), []
-    bench = Bench(domains, seed, keep)
+    domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory, records: Records[Run]
+) -> None:
+    """Run and record the tasks of one data set and seed that are not recorded yet."""
+    encoders, bench = list(domains), Bench(domains, seed, keep)
+    known = {run.task for run in records.runs if run.seed == seed}
     for target in [one.name for one in domains[encoders[0]]]:
         for task in tasks_of(target, encoders):
             if task not in known:
-                found.append(bench.run(task))
-                append_line(RECORDS, json.dumps(asdict(found[-1])))
+                records.add(bench.run(task))
         print(f"{target}, seed {seed}: done", flush=True)
-    return found
 
 
 if __name__ == "__main__":

@@ -11,21 +11,18 @@ done in pieces; the page is written anew from all of them each time.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import mean, stdev
 
 import numpy as np
 from real_features import Domain, add_options, read_domains
+from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering
-from ucds.files import append_line, write_text_atomically
 from ucds.math.metrics import score
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 NOISE = 1e-7
 INTRODUCTION = """# How far chance and rounding change the accuracy
 
@@ -82,9 +79,8 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--draws", type=int, default=20, help="number of draws of each kind")
     options = parser.parse_args()
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    runs = [Run(**json.loads(line)) for line in lines]
-    known = {(run.domain, run.kind, run.draw) for run in runs}
+    records = Records(__file__, Run)
+    known = {(run.domain, run.kind, run.draw) for run in records.runs}
     with threadpool_limits(1):
         for domain in read_domains(options):
             for draw in range(options.draws):
@@ -93,12 +89,11 @@ def main() -> None:
                         continue
                     found = cluster(domain, len(np.unique(domain.classes)), draw)
                     accuracy = score(found, domain.classes).accuracy
-                    runs.append(Run(domain.name, kind, draw, len(found), round(accuracy, 4)))
-                    append_line(RECORDS, json.dumps(asdict(runs[-1])))
-                    print(runs[-1], flush=True)
-    names = dict.fromkeys(run.domain for run in runs)
-    rows = [row(name, [run for run in runs if run.domain == name]) for name in names]
-    write_text_atomically(RECORDS.with_suffix(".md"), INTRODUCTION + "".join(rows))
+                    records.add(Run(domain.name, kind, draw, len(found), round(accuracy, 4)))
+                    print(records.runs[-1], flush=True)
+    names = dict.fromkeys(run.domain for run in records.runs)
+    rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
+    records.write_page(INTRODUCTION + "".join(rows))
 
 
 if __name__ == "__main__":

@@ -15,25 +15,21 @@ Runs that are recorded in `two_encoders.jsonl` are left out; the page is written
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 import guard
-import joblib  # type: ignore[import-untyped]
 import numpy as np
 from real_features import Domain, read_data_set
+from records import Records, kept_results
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.files import append_line, write_text_atomically
 from ucds.math.joint_vote import join_votes
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.options import EncoderOptions
-
-RECORDS = Path(__file__).with_suffix(".jsonl")
 
 
 @dataclass(frozen=True)
@@ -168,10 +164,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
     encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    runs = [Run(**json.loads(line)) for line in lines]
-    known = {(one.target, one.part, one.seed) for one in runs}
-    cluster = joblib.Memory(options.keep, verbose=0).cache(guard.cluster)
+    records = Records(__file__, Run)
+    known = {(one.target, one.part, one.seed) for one in records.runs}
+    cluster = kept_results(options.keep).cache(guard.cluster)
     with threadpool_limits(1):
         for path in options.data:
             domains = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in encoders}
@@ -180,10 +175,9 @@ def main() -> None:
                 for target in targets:
                     for part in guard.PARTS:
                         if (target, part, seed) not in known:
-                            runs.append(run(domains, target, part, seed, cluster))
-                            append_line(RECORDS, json.dumps(asdict(runs[-1])))
+                            records.add(run(domains, target, part, seed, cluster))
                 print(f"{path.name}, seed {seed}: done", flush=True)
-    write_text_atomically(RECORDS.with_suffix(".md"), page(runs))
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def provenance(settings: Settings | None, accelerator: Accelerator, precision: P
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings_hash": settings.hash if settings is not None else "none",
-        "revision": _revision(),
+        "revision": code_revision(),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
         "device": torch.cuda.get_device_name() if on_cuda else "cpu",
@@ -161,8 +162,12 @@ def peak_memory_mib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale
 
 
-def _revision() -> str:
-    """Return the commit of this package, with a mark if a file of the package has changed since."""
+@cache
+def code_revision() -> str:
+    """Return the commit of this package, with "-dirty" if a file of the package has changed since.
+
+    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git.
+    """
     package = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:

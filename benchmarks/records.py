@@ -1,0 +1,58 @@
+"""Keeps the runs of a script beside it: a line of JSON for each, with the revision of the code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import joblib  # type: ignore[import-untyped]
+from pydantic import TypeAdapter
+
+from ucds.experiments.scoring import code_revision
+from ucds.files import append_line, write_text_atomically
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Run = TypeVar("Run", bound="DataclassInstance")
+UNKNOWN = "not recorded"
+
+
+class Records(Generic[Run]):
+    """Runs of one script, from `NAME.jsonl` beside `NAME.py`.
+
+    Args:
+        script: the script's `__file__`.
+        kind: dataclass of a run.
+
+    Attributes:
+        runs: all runs that are recorded, in the order in which they were made.
+    """
+
+    def __init__(self, script: str, kind: type[Run]) -> None:
+        self._revision = code_revision()
+        self._path = Path(script).with_suffix(".jsonl")
+        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+        rows = [json.loads(line) for line in lines]
+        self._revisions = {row.pop("revision", UNKNOWN) for row in rows}
+        self.runs = [TypeAdapter(kind).validate_python(row) for row in rows]
+
+    def add(self, run: Run) -> None:
+        """Record a run; it is on the disk when this returns."""
+        append_line(self._path, json.dumps(asdict(run) | {"revision": self._revision}))
+        self.runs.append(run)
+        self._revisions.add(self._revision)
+
+    def write_page(self, text: str) -> None:
+        """Write `NAME.md`: a text, and the revisions of the runs that it was made from."""
+        revisions = ", ".join(sorted(self._revisions))
+        write_text_atomically(self._path.with_suffix(".md"), f"{text}\nRevisions of the code: {revisions}.\n")
+
+
+def kept_results(folder: Path | None) -> joblib.Memory:
+    """Open the place of intermediate results of this revision; nothing is kept if the code has changes."""
+    revision = code_revision()
+    committed = folder is not None and revision != "unknown" and not revision.endswith("-dirty")
+    return joblib.Memory(folder / revision if folder is not None and committed else None, verbose=0)

@@ -1,0 +1,46 @@
+"""Tests of `benchmarks/records.py`: runs are kept with the revision of the code, and the page names all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import records
+
+
+@dataclass(frozen=True)
+class Task:
+    target: str
+
+
+@dataclass(frozen=True)
+class Run:
+    task: Task
+    accuracy: float
+
+
+def test_runs_are_read_back_and_the_page_names_every_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, first, second = str(tmp_path / "trial.py"), Run(Task("a"), 0.25), Run(Task("b"), 0.5)
+    # A line from before the revision was recorded.
+    (tmp_path / "trial.jsonl").write_text('{"task": {"target": "a"}, "accuracy": 0.25}\n')
+    monkeypatch.setattr(records, "code_revision", lambda: "abc")
+    records.Records(script, Run).add(second)
+    assert json.loads((tmp_path / "trial.jsonl").read_text().splitlines()[1])["revision"] == "abc"
+
+    again = records.Records(script, Run)
+    assert again.runs == [first, second]
+    again.write_page("# Trial\n")
+    assert (tmp_path / "trial.md").read_text() == "# Trial\n\nRevisions of the code: abc, not recorded.\n"
+
+
+@pytest.mark.parametrize(("revision", "kept"), [("abc", "abc"), ("abc-dirty", None), ("unknown", None)])
+def test_results_are_kept_by_revision_and_not_for_code_with_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str, kept: str | None
+) -> None:
+    monkeypatch.setattr(records, "code_revision", lambda: revision)
+    place = records.kept_results(tmp_path).store_backend
+    assert (None if place is None else place.location) == (kept and str(tmp_path / kept))
