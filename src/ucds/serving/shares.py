@@ -13,7 +13,7 @@ from typing import TypeVar
 from ucds.serving.problems import Refusal
 
 Owner = int | str
-"""Who a request is counted for: the number of its key; without keys, the client's address."""
+"""Who a request is counted for: the number of its key; without keys, the client's address, or its network."""
 
 _Item = TypeVar("_Item")
 _MOST_DEBT = 4  # times the allowance
