@@ -202,7 +202,16 @@ def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["labels.example.org", "ftp://example.org", "https://", "https://a.example/?q=1"]
+    "url",
+    [
+        "labels.example.org",
+        "ftp://example.org",
+        "https://",
+        "https://a.example/?q=1",
+        "http://[bad",
+        "https://localhost:abc",
+        "https://a..b",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="no address of a service"):

@@ -173,6 +173,10 @@ def test_places_that_cannot_be_used_are_refused_at_the_start(
 ) -> None:
     with pytest.raises(InputError, match="no folder"):
         parse_place(tmp_path / "no" / "such")
+    for url in ("http://[bad", "https://localhost:abc", "https://a..b", "https://me:secret@a..b"):
+        with pytest.raises(InputError, match="the address of the checkpoints cannot be used") as unusable:
+            parse_place(url)
+        assert "secret" not in str(unusable.value)
     (tmp_path / "notes").write_text("my notes, without an end")
     (tmp_path / "table").write_text('{"entries": 1}\n')
     with pytest.raises(DamagedFileError, match="not a file of checkpoints"):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError, first_problem
 from ucds.files import append_line, write_text_atomically
+from ucds.labels.urls import is_http_url
 from ucds.labels.wire import Count, Digest, Signed, Time
 from ucds.serving.audit import Head
 from ucds.serving.keys import now
@@ -130,10 +131,9 @@ def parse_place(place: str | Path) -> Place:
     """
     text = str(place)
     if text.startswith(("http://", "https://")):
-        try:
-            httpx.URL(text)
-        except httpx.InvalidURL:
-            raise InputError("the address of the checkpoints cannot be read") from None
+        if not is_http_url(text):
+            # The address is not repeated: it may hold a password.
+            raise InputError("the address of the checkpoints cannot be used: check its host and its port")
         return HttpPlace(text)
     path = Path(place)
     return FolderPlace(path) if path.is_dir() else FilePlace(path)
