@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -21,7 +22,7 @@ from postgres import postgresql
 from serving_kit import (
     NPY,
     Clients,
-    FakeLabeller,
+    FakeMeanLabeller,
     Service,
     make_run,
     npy,
@@ -32,6 +33,7 @@ from serving_kit import (
 )
 
 from ucds.serving.ledger import Ledger
+from ucds.training.inference import FEWEST_TO_CENTRE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -70,7 +72,7 @@ def process(*command: str | Path, **environment: str) -> Iterator[subprocess.Pop
 def service(tmp_path: Path) -> Iterator[Service]:
     ledger = Ledger(tmp_path)
     key = ledger.add_key("anna", 100)
-    with running(FakeLabeller(), ledger) as served:
+    with running(FakeMeanLabeller(), ledger) as served:
         served.key = key
         yield served
     ledger.close()
@@ -89,6 +91,9 @@ def check_proxy(url: str, certificate: Path, key: str | None) -> None:
                 return False
 
         wait_until(is_up, seconds=60)
+        rows = [vector(1, serial) for serial in range(FEWEST_TO_CENTRE)]
+        calibrated = client.post("/v1/calibration", content=npy(rows), headers=NPY)
+        assert calibrated.status_code == 200, calibrated.text
         answer = client.post("/v1/labels", content=npy([vector(3), vector(5)]), headers=NPY)
         assert answer.json()["labels"] == [3, 5]
         assert answer.headers["ratelimit"] == '"budget";r=098'
@@ -98,6 +103,17 @@ def check_proxy(url: str, certificate: Path, key: str | None) -> None:
             assert client.get(hidden).status_code == 404, hidden
         assert client.get("/v1/info", headers={"Authorization": "Bearer ucds_no"}).status_code == 401
         assert client.post("/v1/labels", content=b"x" * (65 * 2**20), headers=NPY).status_code == 413
+
+
+def test_the_proxies_and_the_page_name_every_path_for_clients(service: Service) -> None:
+    offered = {path for path in service.app.openapi()["paths"] if path.startswith("/v1/")}
+    (pattern,) = re.findall(r"location ~ (\S+) \{", (DEPLOY / "nginx.conf").read_text())
+    (words,) = re.findall(r"@clients path (.*)", (DEPLOY / "Caddyfile").read_text())
+    (row,) = re.findall(r"\| `deploy/nginx\.conf`, .*", (ROOT / "docs" / "deploy.md").read_text())
+    assert len(offered) == 3
+    assert {path for path in offered if re.search(pattern, path)} == offered
+    assert {word for word in words.split() if word.startswith("/v1/")} == offered
+    assert set(re.findall(r"`(/v1/\w+)`", row)) == offered
 
 
 @contextmanager

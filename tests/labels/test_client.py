@@ -202,7 +202,16 @@ def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["labels.example.org", "ftp://example.org", "https://", "https://a.example/?q=1"]
+    "url",
+    [
+        "labels.example.org",
+        "ftp://example.org",
+        "https://",
+        "https://a.example/?q=1",
+        "http://[bad",
+        "https://localhost:abc",
+        "https://a..b",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="no address of a service"):
@@ -275,16 +284,21 @@ def test_its_patience_ends_while_an_answer_drips(head: bytes) -> None:
         "\xb2",
         "9" * 400,
         "Wed, 21 Oct 2015 07:28:00 +999999999999999",
-        "Fri, 31 Dec 9999 23:59:59 -2359",
         "soon",
         "-3",
     ],
 )
-def test_any_wait_is_understood_or_ignored(service: FakeService, wait: str) -> None:
+def test_a_wait_that_is_none_is_ignored(service: FakeService, wait: str) -> None:
     service.faults.append(problem(503, {"Retry-After": wait}))
-    client = _client(service, patience=0.5)
-    with client, suppress(ServiceUnavailableError):
-        assert client.ask(_body(IMAGE), 1).labels == [label_of(IMAGE)]
+    assert _ask(service) == [label_of(IMAGE)]
+    assert service.requests == 2
+
+
+def test_a_wait_until_the_end_of_the_calendar_is_too_long(service: FakeService) -> None:
+    service.faults.append(problem(503, {"Retry-After": "Fri, 31 Dec 9999 23:59:59 -2359"}))
+    with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
+        _ask(service)
+    assert service.requests == 1
 
 
 def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+import resource
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError, UcdsWarning
 from ucds.labels.journal import Journal, journal_path
 from ucds.labels.wire import ServiceInfo
 
@@ -156,3 +158,44 @@ def test_only_one_process_may_write(written: Path) -> None:
     with _open(written), pytest.raises(InputError, match="another process"):
         _open(written)
     _open(written)
+
+
+@contextmanager
+def full_at(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+NO_SPACE = r"cannot write .*labels\.json\.journal: File too large; free some space, then run the same command"
+MANY = {bytes([number]): 1 for number in range(100)}
+
+
+def test_a_full_disk_is_said_and_the_labels_before_are_kept(written: Path) -> None:
+    before, room = {b"one": 0, b"two": 2, b"three": 1}, written.stat().st_size + 50
+    with full_at(room), pytest.raises(NoSpaceError, match=NO_SPACE), _open(written) as journal:
+        journal.add(MANY)
+    assert written.stat().st_size == room  # a part of the line
+    with _open(written) as journal:
+        assert journal.labels == before
+        journal.add(MANY)
+    with _open(written) as journal:
+        assert journal.labels == before | MANY
+
+
+def test_labels_that_found_no_room_are_written_when_there_is_room_again(written: Path) -> None:
+    with _open(written) as journal:
+        with full_at(written.stat().st_size + 50), pytest.raises(NoSpaceError, match=NO_SPACE):
+            journal.add(MANY)
+        journal.add({b"four": 2})
+    with _open(written) as journal:
+        assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"four": 2} | MANY
+
+
+def test_a_disk_that_was_full_before_is_said(tmp_path: Path) -> None:
+    with full_at(10), pytest.raises(NoSpaceError, match=NO_SPACE):
+        _open(journal_path(tmp_path / "labels.json"))

@@ -87,6 +87,7 @@ def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) 
         assert info["budget"]["used"] == 0
         assert labels_of(client, rows) == expected
         assert labels_of(client, rows[7:9]) == expected[7:9]
+        assert 'path="/v1/calibration",status="200"} 1.0' in client.get("/metrics").text
     assert service.ledger is not None
     with service.client(service.ledger.add_key("bert", 300)) as other:
         assert labels_of(other, rows) == plain

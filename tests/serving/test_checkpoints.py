@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -102,17 +103,69 @@ def test_a_place_that_fails_later_is_tried_again_and_costs_no_answer(
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    writer = CheckpointWriter(ledger, signer, parse_place(folder), every=1)
+    writer = CheckpointWriter(ledger, signer, parse_place(folder), every=1, retry_seconds=0.05)
     away = folder.rename(tmp_path / "away")
     folder.write_text("a file in its place")
-    grow(ledger, writer, 1)
-    wait_until(lambda: writer.failures == 1)
+    grow(ledger, writer, 2)
+    wait_until(lambda: writer.failures >= 2)
     folder.unlink()
     away.rename(folder)
-    grow(ledger, writer, 1)
     wait_until(lambda: len(read_checkpoints(folder)) == 2)
     writer.close()
     check(ledger, folder, [1, 3])
+
+
+class SlowPlace:
+    """A place that waits for a gate before it keeps a checkpoint, or fails while it is away."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.begun = 0
+        self.is_away = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        self.begun += 1
+        assert self.gate.wait(30)
+        if self.is_away:
+            raise ServiceUnavailableError("the place is away")
+        self.kept.append(checkpoint.entries)
+
+    def read_last(self) -> None:
+        pass
+
+
+def test_entries_that_come_during_a_write_are_written_at_the_end(ledger: Ledger, signer: Signer) -> None:
+    place = SlowPlace()
+    writer = CheckpointWriter(ledger, signer, place, every=3)
+    place.gate.clear()
+    grow(ledger, writer, 3)
+    wait_until(lambda: place.begun == 2)
+    grow(ledger, writer, 2)
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    time.sleep(0.3)  # it asks for the end while the checkpoint of 4 entries is being written
+    place.gate.set()
+    closing.join(30)
+    assert place.kept == [1, 4, 6]
+
+
+def test_further_entries_do_not_shorten_the_wait_after_a_failure(
+    ledger: Ledger, signer: Signer, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = SlowPlace()
+    writer = CheckpointWriter(ledger, signer, place, every=1)
+    place.is_away = True
+    grow(ledger, writer, 1)
+    wait_until(lambda: writer.failures == 1)
+    for _ in range(20):
+        grow(ledger, writer, 1)
+        time.sleep(0.01)
+    assert writer.failures == 1
+    writer.close()  # tries once more, and waits for nothing
+    assert (writer.failures, place.kept) == (2, [1])
+    assert len(caplog.records) == 2
 
 
 def test_places_that_cannot_be_used_are_refused_at_the_start(
@@ -120,6 +173,10 @@ def test_places_that_cannot_be_used_are_refused_at_the_start(
 ) -> None:
     with pytest.raises(InputError, match="no folder"):
         parse_place(tmp_path / "no" / "such")
+    for url in ("http://[bad", "https://localhost:abc", "https://a..b", "https://me:secret@a..b"):
+        with pytest.raises(InputError, match="the address of the checkpoints cannot be used") as unusable:
+            parse_place(url)
+        assert "secret" not in str(unusable.value)
     (tmp_path / "notes").write_text("my notes, without an end")
     (tmp_path / "table").write_text('{"entries": 1}\n')
     with pytest.raises(DamagedFileError, match="not a file of checkpoints"):

@@ -36,6 +36,32 @@ def test_the_one_that_is_idle_for_longest_is_closed_and_none_in_work() -> None:
     assert places.enter("7", "a") == "2"
 
 
+def test_addresses_of_one_ipv6_network_are_one_client() -> None:
+    places = Places[int](total=9, each=2)
+    closed = [places.enter(number, f"2001:db8:0:1::{number + 1:x}") for number in range(4)]
+    assert closed == [None, None, 0, 1]
+    assert places.enter(9, "2001:db8:0:2::1") is None
+
+
+def test_among_clients_with_equally_many_the_longest_idle_makes_room() -> None:
+    places = Places[str](total=3, each=2)
+    for name in ("used", "silent", "late"):
+        places.enter(name, name)
+    places.work("used")
+    places.rest("used")  # it has just got an answer
+    assert places.enter("new", "new") == "silent"
+    assert places.enter("newer", "newer") == "late"
+
+
+def test_where_all_connections_of_the_largest_client_work_another_makes_room() -> None:
+    places = Places[str](total=3, each=2)
+    for name in ("a1", "a2", "b1"):
+        places.enter(name, name[0])
+    places.work("a1")
+    places.work("a2")
+    assert places.enter("c1", "c") == "b1"
+
+
 def test_bounds_hold_whatever_is_done_in_whatever_order() -> None:
     rng, places = np.random.default_rng(0), Places[int](total=20, each=8)
     held: dict[int, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from contextlib import ExitStack
 
 import pytest
@@ -81,6 +82,23 @@ def test_who_gives_up_waiting_or_working_leaves_the_place() -> None:
     asyncio.run(work())
 
 
+class _Name(str):
+    """An owner that tells whether anything of it is kept."""
+
+
+def test_nothing_is_kept_of_an_owner_whose_turns_are_over() -> None:
+    async def work() -> None:
+        turns, log, owner = Turns(2, 1), list[str](), _Name("a")
+        kept = weakref.ref(owner)
+        await asyncio.gather(_in_turns(turns, log, owner), _in_turns(turns, log, owner))
+        assert len(log) == 2
+        del owner
+        log.clear()
+        assert kept() is None
+
+    asyncio.run(work())
+
+
 def test_a_price_slows_then_refuses_then_forgives() -> None:
     now = 0.0
     price = Price(10.0, clock=lambda: now)
@@ -109,3 +127,13 @@ def test_honest_clients_may_send_some_bad_files() -> None:
     for _ in range(200):
         price.charge("h", 0.003)
     assert price.wait("h") == 0
+
+
+def test_the_memory_of_debts_is_bounded() -> None:
+    price = Price(10.0, clock=lambda: 0.0)
+    for number in range(5000):
+        price.charge(f"10.0.{number // 256}.{number % 256}", 60.0)
+    assert not price.owes("10.0.0.0")  # the oldest were forgotten
+    assert not price.exhausted("10.0.0.0")
+    assert price.wait("10.0.0.0") == 0
+    assert price.exhausted("10.0.19.135")

@@ -153,7 +153,8 @@ def read_parquet(path: Path) -> dict[str, Column]:
     try:
         with path.open("rb") as file, parquet.ParquetFile(file) as opened:
             return {name: _read_column(arrow, opened, name) for name in opened.schema_arrow.names}
-    except (OSError, arrow.ArrowException) as error:
+    # A ValueError comes of text that is not UTF-8, and of a wrong number of rows in the description.
+    except (OSError, arrow.ArrowException, ValueError) as error:
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
 
 

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels.questions import Body
+from ucds.labels.urls import is_http_url
 from ucds.labels.wire import (
     CALIBRATION_PATH,
     INFO_PATH,
@@ -301,8 +302,7 @@ def _read_problem(reply: _Reply) -> Problem | None:
 
 def _check_url(url: str, allow_plain_http: bool) -> bool:
     """Refuse an address that cannot or should not be used; return whether it is this machine."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if not is_http_url(url) or not (parts := urlsplit(url)).hostname or parts.query or parts.fragment:
         raise InputError(f"{url!r} is no address of a service; write it like https://labels.example.org")
     if parts.username is not None:
         raise InputError("the address must hold no user name or password: give the key instead")

@@ -199,7 +199,10 @@ class ClusterLabels:
         if Path(path).is_dir():
             told = read_label_shards(Path(path))
             marks = Marks.of([key[: 2 * MARK_BYTES] for key in told.pop("contents")])
-            return cls(**told, contents=marks)
+            try:
+                return cls(**told, contents=marks)
+            except InputError as error:
+                raise DamagedFileError(f"{path} is not a usable folder of label shards: {error}") from None
         content = read_label_file(path)
         try:
             content.check_digest()

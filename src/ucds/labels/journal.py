@@ -13,7 +13,7 @@ from typing import IO, Annotated, Literal, TypeVar
 from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
-from ucds.files import digest_of
+from ucds.files import digest_of, writing
 from ucds.labels.wire import Clusters, Count, Message, ModelDigest, ServiceInfo
 
 _Line = TypeVar("_Line", bound=Message)
@@ -60,6 +60,7 @@ class Journal:
         InputError: another process uses the file.
         RefusedError: the file holds labels of another service or model.
         DamagedFileError: the file does not begin as a journal.
+        NoSpaceError: the disk is full, or the folder is not writable.
 
     Warns:
         UcdsWarning: lines of the file are damaged.
@@ -75,8 +76,8 @@ class Journal:
             n_clusters=info.n_clusters,
             calibration=None if info.calibration is None else info.calibration.digest,
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as unless_read:
+        with writing(path), ExitStack() as unless_read:
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
             self._lock()
             self._read()
@@ -86,10 +87,16 @@ class Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        with writing(self.path):  # what found no room before is tried once more
+            self._file.close()
 
     def add(self, labels: Mapping[bytes, int]) -> None:
-        """Add the labels of one answer; they are on disk when this returns."""
+        """Add the labels of one answer; they are on disk when this returns.
+
+        Raises:
+            NoSpaceError: the disk is full. The labels are written with the next ones or at the end, if there
+                is room again.
+        """
         self._append(_Entry(labels={key.hex(): label for key, label in labels.items()}))
         self.labels.update(labels)
 
@@ -105,9 +112,10 @@ class Journal:
 
     def _append(self, line: Message) -> None:
         content = line.model_dump_json().encode()
-        self._file.write(_check_of(content) + b" " + content + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(self.path):
+            self._file.write(_check_of(content) + b" " + content + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def _read(self) -> None:
         self._file.seek(0)

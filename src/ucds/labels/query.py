@@ -67,7 +67,9 @@ def query_labels(
         RefusedError: the service refuses, the budget is used up, another model answers than before, or a
             receipt does not hold; the budget may not cover the query, and nobody agreed to that; or the key
             cannot be calibrated any more.
-        DamagedFileError: the journal cannot be read. In every case, what was received stays in the journal.
+        DamagedFileError: the journal cannot be read.
+        NoSpaceError: the disk is full, or the folder of ``out`` is not writable. In every case, what was
+            received before stays in the journal.
 
     Warns:
         UcdsWarning: for each sample that cannot be used (20 at most are named) and in summary.

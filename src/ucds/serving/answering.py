@@ -18,6 +18,7 @@ from ucds.data.columns import first_positions
 from ucds.labels.calibration import digest_of_contents
 from ucds.labels.wire import NPY_TYPE, Accepts, Budget, Calibration, LabelAnswer, Receipt, ServiceInfo
 from ucds.serving.accounts import Accounts, AccountsOptions
+from ucds.serving.addresses import network_of
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.calibration import KeyMean
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
@@ -194,7 +195,7 @@ class Answering:
     async def _take_in(self, request: Request, key: KeyRecord | None) -> AsyncIterator[tuple[Owner, Samples]]:
         """Receive the samples of a request, and hold its places in the service while it is in work."""
         address = "" if request.client is None else request.client.host
-        owner: Owner = address if key is None else key.number
+        owner: Owner = network_of(address) if key is None else key.number
         if self.accounts is not None and key is not None:
             await self.accounts.admit(key)
         with self._places.entry(owner) as take_places, self._bytes.entry(owner) as take_bytes:

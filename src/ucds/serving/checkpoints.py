@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError, first_problem
 from ucds.files import append_line, write_text_atomically
+from ucds.labels.urls import is_http_url
 from ucds.labels.wire import Count, Digest, Signed, Time
 from ucds.serving.audit import Head
 from ucds.serving.keys import now
@@ -130,10 +131,9 @@ def parse_place(place: str | Path) -> Place:
     """
     text = str(place)
     if text.startswith(("http://", "https://")):
-        try:
-            httpx.URL(text)
-        except httpx.InvalidURL:
-            raise InputError("the address of the checkpoints cannot be read") from None
+        if not is_http_url(text):
+            # The address is not repeated: it may hold a password.
+            raise InputError("the address of the checkpoints cannot be used: check its host and its port")
         return HttpPlace(text)
     path = Path(place)
     return FolderPlace(path) if path.is_dir() else FilePlace(path)
@@ -164,14 +164,15 @@ def read_checkpoints(path: Path) -> list[Checkpoint]:
 class CheckpointWriter:
     """Writes a checkpoint at the start, after every so many entries, and at the end.
 
-    It works in a thread of its own, and no answer waits for it. A place that cannot be written is tried
-    again, and named in the log of the service.
+    It works in a thread of its own, and no answer waits for it. A place that cannot be written is named in
+    the log of the service, and is tried again after some seconds, whatever is added to the ledger meanwhile.
 
     Args:
         ledger: ledger whose log is signed.
         signer: signs the checkpoints.
         place: place to write to.
         every: number of entries between two checkpoints.
+        retry_seconds: seconds from a failure to the next try.
 
     Attributes:
         failures: number of tries that failed.
@@ -181,7 +182,14 @@ class CheckpointWriter:
         UserError: the first checkpoint cannot be written.
     """
 
-    def __init__(self, ledger: Ledger, signer: Signer, place: Place, every: int = EVERY) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        signer: Signer,
+        place: Place,
+        every: int = EVERY,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
         last = place.read_last()
         if last is not None and not ledger.holds(Head(last.entries, last.hash)):
             raise InputError(
@@ -189,7 +197,8 @@ class CheckpointWriter:
                 "wound back or replaced. Restore it, or write the checkpoints of this one to another place"
             )
         self._ledger, self._signer, self._place, self._every = ledger, signer, place, every
-        self._wake, self._stopping = threading.Event(), False
+        self._retry_seconds = retry_seconds
+        self._wake, self._stopping = threading.Event(), threading.Event()
         self.failures = 0
         self._written = -1 if last is None else last.entries
         self._write()
@@ -203,15 +212,21 @@ class CheckpointWriter:
 
     def close(self) -> None:
         """Write the last checkpoint, and end the thread; a second call does nothing."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
         self._thread.join()
 
     def _work(self) -> None:
-        failing = False
-        while not self._stopping:
-            self._wake.wait(_RETRY_SECONDS if failing else None)
+        failing = stopping = False
+        while not stopping:
+            if failing:
+                self._stopping.wait(self._retry_seconds)
+            else:
+                self._wake.wait()
             self._wake.clear()
+            # Read before the write: if the end is asked for during the write, entries that came meanwhile
+            # are written in one more turn.
+            stopping = self._stopping.is_set()
             try:
                 self._write()
                 failing = False

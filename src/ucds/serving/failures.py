@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
+
+from ucds.serving.addresses import network_of
 
 _FREE = 3  # failures of an address without a delay
 _FORGOTTEN_SECONDS = 60.0
@@ -43,7 +44,7 @@ class FailureBrake:
 
     def count(self, host: str) -> float:
         """Count a failure of an address, and return the delay in seconds that it earned."""
-        network = _network(host)
+        network = network_of(host)
         failures, last = self._failures.pop(network, (0, 0.0))
         if self._clock() - last > _FORGOTTEN_SECONDS:
             failures = 0
@@ -51,14 +52,3 @@ class FailureBrake:
         if len(self._failures) > _MOST_ADDRESSES:
             self._failures.popitem(last=False)
         return 0.0 if failures < _FREE else min(self._longest, 0.125 * 2.0 ** min(failures - _FREE, 10))
-
-
-def _network(host: str) -> str:
-    """Return what one client cannot change at will: its address; of IPv6 the first half."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return address.exploded[:19]
-    return str(address)

@@ -10,13 +10,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.errors import InputError
+from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
 from ucds.serving.batcher import Batcher
 from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.shares import Share
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_PATHS = ("/v1/labels", "/v1/info", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
+_PATHS = (
+    *(LABELS_PATH, CALIBRATION_PATH, INFO_PATH),
+    *("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"),
+)
 
 
 class Metrics:

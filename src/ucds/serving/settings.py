@@ -53,7 +53,7 @@ class Limits:
         max_queue: samples accepted but not yet answered.
         max_connections: open connections; the one that is idle for longest makes room for a new one.
         client_share: share of requests, bodies, queue and connections that one client may hold. A client is a
-            key; an address, for connections and where there are no keys.
+            key; for connections and where there are no keys, an address, or of IPv6 a network of 64 bits.
         max_header_bytes: bytes of a request's first line and headers together.
         header_seconds: time for a client to send a request's headers.
         body_seconds: time for a client to send a request's body.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
@@ -13,10 +13,11 @@ from typing import TypeVar
 from ucds.serving.problems import Refusal
 
 Owner = int | str
-"""Who a request is counted for: the number of its key; without keys, the client's address."""
+"""Who a request is counted for: the number of its key; without keys, the client's address, or its network."""
 
 _Item = TypeVar("_Item")
 _MOST_DEBT = 4  # times the allowance
+_MOST_DEBTORS = 4096
 
 
 class Share:
@@ -113,6 +114,8 @@ class Turns:
         finally:
             if place.done() and not place.cancelled():
                 self._held[owner] -= 1
+                if not self._held[owner]:
+                    del self._held[owner]
                 self._free += 1
                 self._give_places()
 
@@ -131,7 +134,8 @@ class Price:
 
     Every image that cannot be used is a debt of the seconds it took, and a little more. Debts shrink by the
     allowance in a minute. Over half of the allowance, requests wait before they are taken; over the allowance
-    they are refused, until the debt is half of it again.
+    they are refused, until the debt is half of it again. Of more than 4,096 owners with debts, the one that
+    came longest ago is forgiven, so that many addresses do not fill the memory.
 
     Args:
         allowance: seconds a minute.
@@ -143,7 +147,7 @@ class Price:
 
     def __init__(self, allowance: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._allowance, self._clock = allowance, clock
-        self._debts: dict[Owner, tuple[float, float]] = {}
+        self._debts: OrderedDict[Owner, tuple[float, float]] = OrderedDict()
         self._refused: set[Owner] = set()
 
     def charge(self, owner: Owner, seconds: float) -> None:
@@ -152,6 +156,9 @@ class Price:
         self._debts[owner] = (debt, self._clock())
         if debt > self._allowance:
             self._refused.add(owner)
+        if len(self._debts) > _MOST_DEBTORS:
+            forgiven, _ = self._debts.popitem(last=False)
+            self._refused.discard(forgiven)
 
     def owes(self, owner: Owner) -> bool:
         """Return whether an owner caused work that came to nothing, and has not made up for it yet."""
@@ -180,6 +187,7 @@ class Price:
         debt, then = self._debts.pop(owner, (0.0, 0.0))
         debt -= (self._clock() - then) * self._allowance / 60
         if debt <= 0:
+            self._refused.discard(owner)
             return 0.0
         self._debts[owner] = (debt, self._clock())
         return debt
