@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -93,6 +95,20 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet") == columns
+
+
+def test_a_parquet_file_that_has_fewer_rows_than_it_says_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet")
+    whole = pyarrow.parquet.ParquetFile.iter_batches
+
+    def lose_rows(*arguments: Any, **options: Any) -> Iterator[Any]:
+        return (batch.slice(1) for batch in whole(*arguments, **options))
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", lose_rows)
+    with pytest.raises(InputError, match="says that it has 3 rows, and has 2"):
+        read_table(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.xlsx", "t.csv.gz", "t", "parquet"])

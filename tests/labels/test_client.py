@@ -223,6 +223,9 @@ def test_the_key_stays_out_of_sight() -> None:
     with pytest.raises(InputError, match="no user name or password") as caught:
         LabelClient(f"https://me:{KEY}@example.org", KEY)
     assert KEY not in str(caught.value)
+    with pytest.raises(InputError, match="this is no address of a service") as caught:
+        LabelClient(f"https://me:{KEY}@a..b", KEY)
+    assert KEY not in str(caught.value)
     for key in ("", "two words", "line\nbreak", "schlüssel"):
         with pytest.raises(InputError, match="the key is not one line") as caught:
             LabelClient("https://example.org", key)

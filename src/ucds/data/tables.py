@@ -176,6 +176,8 @@ def _read_column(arrow: Any, opened: Any, name: str) -> Column:
             found = found.astype(rows.dtype)
         found[done : done + len(rows)] = rows
         done += len(rows)
+    if done < len(found):
+        raise ValueError(f"it says that it has {len(found):,} rows, and has {done:,}")
     return found
 
 

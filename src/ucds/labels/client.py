@@ -303,7 +303,8 @@ def _read_problem(reply: _Reply) -> Problem | None:
 def _check_url(url: str, allow_plain_http: bool) -> bool:
     """Refuse an address that cannot or should not be used; return whether it is this machine."""
     if not is_http_url(url) or not (parts := urlsplit(url)).hostname or parts.query or parts.fragment:
-        raise InputError(f"{url!r} is no address of a service; write it like https://labels.example.org")
+        named = "this" if "@" in url else repr(url)  # what stands before an "@" may be a password
+        raise InputError(f"{named} is no address of a service; write it like https://labels.example.org")
     if parts.username is not None:
         raise InputError("the address must hold no user name or password: give the key instead")
     local = parts.hostname == "localhost"

@@ -6,6 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
+from ucds.errors import InputError, NoSpaceError, RefusedError, UcdsWarning, UserError
 from ucds.labels.balance import describe_balance, refuse_overdraft
 from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
@@ -252,7 +253,9 @@ class _Query:
         """Keep the answers to requests that were under way when something went wrong: they are paid for."""
         for future in wait(running).done:
             if future.exception() is None and self._is_of_the_same_model(future.result()):
-                self._keep(future.result(), running[future])
+                # Labels that find no room wait in the journal until it is closed; the next ones come to them.
+                with suppress(NoSpaceError):
+                    self._keep(future.result(), running[future])
 
     def _is_of_the_same_model(self, answer: LabelAnswer) -> bool:
         asked, info = (answer.model, answer.model_digest, answer.n_clusters), self.info
