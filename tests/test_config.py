@@ -264,11 +264,15 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
         "starts=0",
         "transport_rounds=-1",
         "fitting_epochs=0",
+        "dp_epsilon=100000",
+        "dp_epsilon=0.0001",
     ],
 )
 def test_bad_settings_of_the_consensus_are_refused_in_one_line(setting: str) -> None:
-    with pytest.raises(InputError, match=f"^bad settings: {setting.split('=')[0]}") as error:
-        given(setting, method="consensus")
+    name = setting.split("=")[0]
+    side = side_of(ConsensusSettings, name) or "target"
+    with pytest.raises(InputError, match=f"^bad settings: {name}") as error:
+        given(setting, method="consensus", side=side)
     assert "\n" not in str(error.value)
 
 

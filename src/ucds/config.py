@@ -176,9 +176,14 @@ class ConsensusSettings(TrainingSettings):
         description="rounds of plans and prototypes; 0 keeps the matched clusters",
     )
 
-    # Source, with differential privacy (docs/privacy.md)
+    # Source, with differential privacy (docs/privacy.md). The accounts are computed for these values of
+    # epsilon: a smaller one needs more noise than any sum of images bears, and a larger one promises nothing.
     dp_epsilon: float | None = _only(
-        "source", None, gt=0, description="epsilon of a model with differential privacy; none if unset"
+        "source",
+        None,
+        ge=1e-3,
+        le=1e3,
+        description="epsilon of a model with differential privacy; none if unset",
     )
     dp_delta: float | None = _only(
         "source", None, gt=0, lt=1, description="its delta; 1e-5, or one over the number of images, if unset"
