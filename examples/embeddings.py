@@ -25,14 +25,14 @@ def main() -> None:
 
     provider = SourceClustering(n_clusters=10, random_state=0)
     provider.fit(vectors[ours], sample_domain=site[ours])
-    answers = provider.predict(vectors[theirs])  # one integer for each sample: all that the clinic receives
+    answers = provider.label(vectors[theirs])  # one integer for each sample: all that the clinic receives
 
     clinic = TargetClustering(n_clusters=10, random_state=0)
     clinic.fit(vectors[theirs], source_labels=answers)
 
     # The true digits are used only here, to score both.
     truth = digits.target[theirs]
-    asked, own = clustering_accuracy(answers, truth), clustering_accuracy(clinic.labels_, truth)
+    asked, own = clustering_accuracy(answers.labels, truth), clustering_accuracy(clinic.labels_, truth)
     print(f"the provider's labels agree with the digits: {100 * asked:.1f} %")
     print(f"the clinic's own model agrees with them:     {100 * own:.1f} %")
 

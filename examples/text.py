@@ -41,7 +41,7 @@ def main() -> None:
     encoder = make_pipeline(TfidfVectorizer(), TruncatedSVD(32, random_state=0)).fit(formal + casual)
 
     provider = SourceClustering(n_clusters=len(TOPICS), random_state=0).fit(encoder.transform(formal))
-    answers = provider.predict(encoder.transform(casual))  # one integer a message: all that is received
+    answers = provider.label(encoder.transform(casual))  # one integer a message: all that is received
 
     client = TargetClustering(n_clusters=len(TOPICS), random_state=0)
     client.fit(encoder.transform(casual), source_labels=answers)

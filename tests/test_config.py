@@ -171,7 +171,8 @@ def test_every_setting_changes_the_hash() -> None:
         hashes = {base.hash}
         for name, value in base.model_dump().items():
             other = {**others, "tune": tune}.get(name, value / 2 if isinstance(value, float) else None)
-            hashes.add(kind(**{name: value + 1 if other is None else other}).hash)
+            beside = {"dp_epsilon": 2.0} if name.startswith("dp_") else {}
+            hashes.add(kind(**beside | {name: value + 1 if other is None else other}).hash)
         assert len(hashes) == 1 + len(kind.model_fields)
         assert all(len(text) == 12 and int(text, 16) >= 0 for text in hashes)
 
@@ -264,12 +265,73 @@ def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
         "starts=0",
         "transport_rounds=-1",
         "fitting_epochs=0",
+        "dp_epsilon=100000",
+        "dp_epsilon=0.0001",
     ],
 )
 def test_bad_settings_of_the_consensus_are_refused_in_one_line(setting: str) -> None:
-    with pytest.raises(InputError, match=f"^bad settings: {setting.split('=')[0]}") as error:
-        given(setting, method="consensus")
+    name = setting.split("=")[0]
+    side = side_of(ConsensusSettings, name) or "target"
+    with pytest.raises(InputError, match=f"^bad settings: {name}") as error:
+        given(setting, method="consensus", side=side)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("setting", ["dp_delta=1e-6", "dp_axes=8", "dp_steps=3"])
+def test_details_of_privacy_without_privacy_are_refused(setting: str, tmp_path: Path) -> None:
+    """Nobody may believe to have a private model for having set its delta."""
+    (tmp_path / "m.toml").write_text(setting)
+    name, value = setting.split("=")
+    message = f"^bad settings: {name}: there is no differential privacy without dp_epsilon$"
+    with pytest.raises(InputError, match=message):
+        read_settings("consensus", "source", tmp_path / "m.toml")
+    with pytest.raises(InputError, match=message):
+        given(setting, method="consensus", side="source")
+    with pytest.raises(ValidationError, match="there is no differential privacy without dp_epsilon"):
+        ConsensusSettings(**{name: float(value) if name == "dp_delta" else int(value)})
+    private = given(setting, "dp_epsilon=2.0", method="consensus", side="source")
+    assert getattr(private, name) == float(value)
+
+
+@pytest.mark.parametrize(
+    "setting", ["transport_rounds=0", "domain_centring=false", "proportion_relaxation=1.0"]
+)
+def test_settings_that_a_private_provider_does_not_use_are_refused(setting: str, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(f"{setting}\ndp_epsilon = 1.0\n")
+    with pytest.raises(
+        InputError, match=f"^bad settings: {setting.split('=')[0]}: not used with dp_epsilon$"
+    ):
+        read_settings("consensus", "source", tmp_path / "m.toml")
+
+
+@pytest.mark.parametrize("setting", ["starts=3", "space_width=8", "most_samples=500"])
+def test_what_a_private_provider_does_not_use_may_be_the_clients(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no effect where dp_epsilon is set: leave it out$"):
+        given(setting, "dp_epsilon=1.0", method="consensus", side="source")
+    (tmp_path / "m.toml").write_text(f"{setting}\ndp_epsilon = 1.0\n")
+    found = [read_settings("consensus", side, tmp_path / "m.toml") for side in ("source", "target")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "setting", ["learning_rate=0.1", "momentum=0.5", "fitting_epochs=3", "nesterov=false"]
+)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_settings_of_gradient_training_are_refused_where_there_is_none(setting: str, side: Role) -> None:
+    name = setting.split("=")[0]
+    with pytest.raises(
+        InputError, match=f"^bad settings: '{name}' has no effect where tune is 'head': leave"
+    ):
+        given(setting, method="consensus", side=side)
+    assert getattr(given(setting, "tune=full", method="consensus", side=side), name) is not None
+    with pytest.raises(InputError, match="'prototype_decay' has no effect where tune is 'full'"):
+        given("prototype_decay=0.1", "tune=full", method="consensus", side="target")
+
+
+def test_a_dump_of_all_settings_is_read() -> None:
+    for settings in (ConsensusSettings(), ConsensusSettings(dp_epsilon=1.0), ConsensusSettings(tune="full")):
+        dumped = settings.model_dump(mode="json")
+        assert ConsensusSettings.from_mapping(dumped) == settings
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune
 from ucds.errors import InputError
@@ -48,6 +56,8 @@ class Settings(BaseModel):
 
     @classmethod
     def _describe(cls, problem: Any) -> str:
+        if not problem["loc"]:  # of several settings, which the message names
+            return str(problem["ctx"]["error"])
         name = ".".join(str(part) for part in problem["loc"])
         if problem["type"] != "extra_forbidden":
             return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
@@ -58,6 +68,10 @@ class Settings(BaseModel):
             return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
         close = difflib.get_close_matches(name, cls.model_fields, n=1)
         return f"unknown setting '{name}'" + (f", did you mean '{close[0]}'?" if close else "")
+
+    def unused(self, side: Role) -> dict[str, str]:
+        """Return the settings that have no effect on one side beside the others, each with the reason."""
+        return {}
 
     @property
     def hash(self) -> str:
@@ -176,9 +190,14 @@ class ConsensusSettings(TrainingSettings):
         description="rounds of plans and prototypes; 0 keeps the matched clusters",
     )
 
-    # Source, with differential privacy (docs/privacy.md)
+    # Source, with differential privacy (docs/privacy.md). The accounts are computed for these values of
+    # epsilon: a smaller one needs more noise than any sum of images bears, and a larger one promises nothing.
     dp_epsilon: float | None = _only(
-        "source", None, gt=0, description="epsilon of a model with differential privacy; none if unset"
+        "source",
+        None,
+        ge=1e-3,
+        le=1e3,
+        description="epsilon of a model with differential privacy; none if unset",
     )
     dp_delta: float | None = _only(
         "source", None, gt=0, lt=1, description="its delta; 1e-5, or one over the number of images, if unset"
@@ -206,6 +225,47 @@ class ConsensusSettings(TrainingSettings):
                 "only prototypes on a frozen encoder can be learned privately, so tune is 'head'"
             )
         return epsilon
+
+    @model_validator(mode="after")
+    def _privacy_is_whole(self) -> Self:
+        # Values are compared with defaults: records and model files name every setting.
+        fields = type(self).model_fields
+        changed = [name for name in fields if getattr(self, name) != fields[name].default]
+        if self.dp_epsilon is None:
+            without = [name for name in changed if name in _PRIVATE]
+            if without:
+                raise ValueError(f"{', '.join(without)}: there is no differential privacy without dp_epsilon")
+            return self
+        unused = [name for name in changed if name in _NOT_PRIVATE]
+        if unused:
+            raise ValueError(f"{', '.join(unused)}: not used with dp_epsilon")
+        return self
+
+    def unused(self, side: Role) -> dict[str, str]:
+        """Return the settings that have no effect on one side beside the others, each with the reason."""
+        found = dict.fromkeys(_TRAINED, "tune is 'head'") if self.tune == "head" else {}
+        if self.tune == "full":
+            found["prototype_decay"] = "tune is 'full'"
+        if side == "source" and self.dp_epsilon is not None:
+            found |= dict.fromkeys(_NOT_PRIVATE_ALONE, "dp_epsilon is set")
+        return found
+
+
+_PRIVATE = ("dp_delta", "dp_axes", "dp_steps")
+"""Settings of the provider that have a meaning with differential privacy only."""
+
+_NOT_PRIVATE = ("domain_centring", "proportion_relaxation", "transport_rounds")
+"""Settings of the provider that have none with differential privacy."""
+
+_NOT_PRIVATE_ALONE = ("most_samples", "space_width", "starts")
+"""Settings that the provider does not use with differential privacy, and that the client does use: one file
+or object may hold the settings of both."""
+
+_TRAINED = (
+    *("learning_rate", "new_layer_learning_rate", "momentum", "nesterov", "weight_decay", "decay_rate"),
+    *("decay_power", "mixing_weight", "mixing_alpha", "evaluations_per_stage", "fitting_epochs"),
+)
+"""Settings of gradient training, which the method ``consensus`` does with ``tune = "full"`` only."""
 
 
 SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
@@ -272,7 +332,7 @@ def read_settings(
 
     Raises:
         InputError: the file is missing or is not TOML; or a setting is unknown, impossible, given twice with
-            different values, or not used by this method or side.
+            different values, or not used by this method or side, or beside the other settings.
     """
     own: dict[str, Any] = {}
     for text in given:
@@ -303,7 +363,7 @@ def make_settings(
 
     Raises:
         InputError: the method is unknown; or a setting is unknown, impossible, given twice with different
-            values, or not used by this method or side.
+            values, or not used by this method or side, or beside the other settings.
     """
     if method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
@@ -315,6 +375,10 @@ def make_settings(
     for name in values:
         if side_of(type(settings), name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
+    unused = settings.unused(side)
+    for name in values:
+        if name in unused:
+            raise InputError(f"bad settings: '{name}' has no effect where {unused[name]}: leave it out")
     assert isinstance(settings, MethodSettings)
     return settings
 

@@ -40,7 +40,7 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.err
         return done
 
-    source_options = ("--clusters", "3", "--out", tmp_path / "source", *EDGES, "--set", "fitting_epochs=8")
+    source_options = ("--clusters", "3", "--out", tmp_path / "source", *EDGES)
     run("train-source", pictures / "source", *source_options)
     run("label", tmp_path / "source", target, "--out", tmp_path / "labels.json")
     answers = json.loads((tmp_path / "labels.json").read_text())

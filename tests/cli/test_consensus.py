@@ -24,7 +24,8 @@ from ucds.training.model_file import load_model
 
 N, K = 48, 4
 TRUTH = np.arange(N) % K
-SHORT = ("--set", "fitting_epochs=3", "--set", "starts=1", "--accelerator", "cpu")
+SHORT = ("--set", "starts=1", "--accelerator", "cpu")
+FULL = (*SHORT, "--set", "fitting_epochs=3")
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +108,9 @@ PCD = ("--method", "pcd", "--set", "clustering_epochs=1", "--set", "refinement_e
     [
         (SHORT, "consensus", "head"),
         (("--method", "consensus", *SHORT), "consensus", "head"),
-        (("--tune", "full", *SHORT), "consensus", "full"),
-        (("--set", "tune=full", *SHORT), "consensus", "full"),
-        (("--tune", "full", "--set", "tune=full", *SHORT), "consensus", "full"),
+        (("--tune", "full", *FULL), "consensus", "full"),
+        (("--set", "tune=full", *FULL), "consensus", "full"),
+        (("--tune", "full", "--set", "tune=full", *FULL), "consensus", "full"),
         (PCD, "pcd", "full"),
         (("--tune", "head", *PCD), "pcd", "head"),
     ],
@@ -129,13 +130,13 @@ def test_a_file_of_settings_serves_both_sides_and_single_settings_win(vectors: P
     (tmp_path / "both.toml").write_text(
         "transport_rounds = 2\nneighbours = 4\nstarts = 2\nfitting_epochs = 9\n"
     )
-    more = ("--clusters", K, "--config", tmp_path / "both.toml", "--set", "fitting_epochs=2")
+    more = ("--clusters", K, "--config", tmp_path / "both.toml", "--set", "starts=1")
     run_successfully("train-source", vectors / "source.npz", "--out", tmp_path / "source", *more)
     run_successfully("train-target", vectors / "target.npy", "--out", tmp_path / "target", *more)
     source, target = (described(tmp_path / side)["settings"] for side in ("source", "target"))
     assert (source["transport_rounds"], target["neighbours"]) == (2, 4)
-    assert source["fitting_epochs"] == target["fitting_epochs"] == 2
-    assert source["starts"] == target["starts"] == 2
+    assert source["fitting_epochs"] == target["fitting_epochs"] == 9
+    assert source["starts"] == target["starts"] == 1
     assert "neighbours" not in source
     assert "transport_rounds" not in target
 

@@ -138,7 +138,7 @@ def story(pictures: Path, folder: Path, flag: str) -> dict[str, Result]:
     """Run the five commands of both sides, each with the flag."""
     source, target = folder / "source", folder / "target"
     labels, cache = folder / "labels.json", ("--cache", folder / "cache", flag)
-    brief = (*EDGES, "--set", "starts=1", "--set", "fitting_epochs=8")
+    brief = (*EDGES, "--set", "starts=1")
     commands = {
         "train-source": (pictures / "source", "--clusters", 3, "--out", source, *brief),
         "label": (source, pictures / "target", "--out", labels),

@@ -1,4 +1,4 @@
-"""Two processes of 16 samples train as one process of 32 does: same losses, same weights."""
+"""Two processes of 16 samples train as one of 32 does: same losses, same weights; and only one clusters."""
 
 from __future__ import annotations
 
@@ -47,3 +47,17 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
             assert found == (
                 expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-3, abs=2e-4)
             )
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("how", ["found", "refused"])
+def test_only_the_first_of_two_processes_clusters(how: str, tmp_path: Path) -> None:
+    script = str(SCRIPT.with_name("run_clusters.py"))
+    command = [sys.executable, script, "2", str(tmp_path), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("call-*"))) == 1
+    one, two = ((tmp_path / f"end-{rank}").read_text() for rank in (0, 1))
+    assert one == two
+    assert (one == "no clusters today") == (how == "refused")

@@ -108,6 +108,31 @@ def test_groups_are_those_of_average_linkage_on_the_whole_matrix() -> None:
         assert adjusted_rand_score(expected, found) == 1
 
 
+def test_without_ties_groups_and_their_numbers_are_those_of_a_cut_at_one_height() -> None:
+    for seed in range(5):
+        votes = sparse.csr_array(unit_rows(rng(seed).random((40, 9)).astype(np.float32)))
+        distances = np.maximum(1 - dense(votes), 0)
+        np.fill_diagonal(distances, 0)
+        tree = linkage(squareform(distances, checks=False), "average")
+        assert len(np.unique(tree[:, 2])) == len(tree)
+        for n_clusters in (1, 2, 3, 7, 20, 39, 40):
+            expected = fcluster(tree, n_clusters, "maxclust") - 1
+            np.testing.assert_array_equal(consensus(votes, n_clusters, rng(), refinements=0), expected)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("representatives", [60, 30])
+def test_k_groups_come_out_where_many_merges_have_one_height(groups: int, representatives: int) -> None:
+    """All votes agree fully, so that samples are joined at height 0, and groups at height 1."""
+    truth = np.arange(60) % groups
+    votes = [rng(seed).permutation(groups)[truth] for seed in range(5)]
+    for n_clusters in (1, 2, 4, 5, 8):
+        found = agreed(votes, n_clusters, representatives=representatives)
+        assert set(found) == set(range(n_clusters))
+        merged, parts = (truth, found) if n_clusters < groups else (found, truth)
+        assert all(len(set(parts[merged == group])) == 1 for group in set(merged))
+
+
 def test_refinement_never_lowers_the_mean_co_association() -> None:
     """Samples are counted with the group they are in: the sum over groups of pairs, over the group's size."""
     draw = rng(2)

@@ -70,6 +70,18 @@ def test_the_budget_of_an_epsilon_is_used_up_and_not_exceeded(epsilon: float, de
     assert epsilon * (1 - 1e-6) <= epsilon_of(rho_of(epsilon, delta), delta) <= epsilon
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-9, 1e-5, 0.5])
+def test_every_epsilon_that_may_be_asked_for_has_a_budget(delta: float) -> None:
+    for epsilon in (1e-3, 1e3):
+        assert epsilon * (1 - 1e-6) <= epsilon_of(rho_of(epsilon, delta), delta) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e5])
+def test_an_epsilon_beyond_the_accounts_is_an_error(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="different signs"):
+        rho_of(epsilon, 1e-9)
+
+
 def test_nothing_released_costs_nothing_and_no_bound_needs_no_noise() -> None:
     assert epsilon_of(0, 1e-5) == 0
     assert noise_scale(math.inf) == 0

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
+import ucds
 from ucds import InputError, SourceClustering, TargetClustering
 from ucds.backbones import module_backbone
 
@@ -285,13 +286,30 @@ def test_a_model_with_a_backbone_of_ones_own_is_loaded_with_it(blobs: Blobs, tmp
     np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
 
 
-def test_label_gives_what_predict_gives_and_names(blobs: Blobs) -> None:
+def test_label_names_samples_and_provider(blobs: Blobs) -> None:
     x, domain = two_domains(blobs)
     source = brief().fit(x, sample_domain=domain)
     answers = source.label(x[:10], provider="clinic")
     assert answers.ids == tuple(str(i) for i in range(10))
     assert (answers.n_clusters, answers.provider) == (4, "clinic")
+    # Ten samples are too few to be seen from their own mean.
     np.testing.assert_array_equal(answers.labels, source.predict(x[:10]))
+
+
+@pytest.mark.parametrize("centring", [True, False])
+def test_label_gives_what_the_function_gives_for_the_saved_run(
+    centring: bool, blobs: Blobs, tmp_path: Path
+) -> None:
+    x, domain = two_domains(blobs)
+    settings = {"starts": 1, "query_centring": centring}
+    source = brief(method="consensus", settings=settings).fit(x, sample_domain=domain)
+    source.save(tmp_path / "run")
+    shifted = blobs({"t": 40})["t"] + np.float32([20, 0, 0, 0, 0, 0])
+    np.save(tmp_path / "shifted.npy", shifted)
+    answers, expected = source.label(shifted), ucds.label(tmp_path / "run", tmp_path / "shifted.npy")
+    np.testing.assert_array_equal(answers.labels, expected.labels)
+    assert answers.contents == expected.contents
+    assert np.array_equal(answers.labels, source.predict(shifted)) != centring
 
 
 def test_folders_of_images(pictures: Path) -> None:

@@ -43,7 +43,7 @@ def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 
 def source(**settings: Any) -> SourceClustering:
-    short = {"starts": 1, "fitting_epochs": 3, "batch_size": 16} | settings
+    short = {"starts": 1, "batch_size": 16} | settings
     return SourceClustering(K, settings=short, random_state=0, accelerator="cpu")
 
 

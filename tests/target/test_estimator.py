@@ -20,7 +20,7 @@ BRIEF = {"clustering_epochs": 2, "refinement_epochs": 2, "bottleneck_width": 16}
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([TargetClustering(settings={"fitting_epochs": 2, "starts": 1}, random_state=0)])
+@parametrize_with_checks([TargetClustering(settings={"starts": 1}, random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
@@ -89,7 +89,7 @@ def test_minus_one_stands_for_a_sample_without_a_label(x: Any, method: str) -> N
     answers = np.where(np.arange(48) < 12, np.roll(ANSWERS, 1), ANSWERS)  # a quarter of them is wrong
     some = np.where(np.arange(48) % 3 == 0, -1, answers)
     rows = np.flatnonzero(some >= 0)
-    voting: Any = {"fitting_epochs": 2, "starts": 2, "transfer": "adopted"}
+    voting: Any = {"starts": 2, "transfer": "adopted"}
     settings = BRIEF if method == "pcd" else voting
     target = brief(method=method, settings=settings)
     with pytest.warns(UcdsWarning, match="32 of 48 samples have a label"):
@@ -109,7 +109,7 @@ def test_few_labels_carry_over_to_all_samples(x: Any) -> None:
 
 @pytest.mark.parametrize("method", ["pcd", "consensus"])
 def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
-    settings = BRIEF if method == "pcd" else {"fitting_epochs": 2, "starts": 2}
+    settings = BRIEF if method == "pcd" else {"starts": 2}
     target = brief(method=method, settings=settings).fit(x, source_labels=ANSWERS)
     target.save(tmp_path / "run")
     again = TargetClustering.load(str(tmp_path / "run"), accelerator="cpu")

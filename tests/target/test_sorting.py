@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ucds.choices import Sorting
-from ucds.data.folders import Scan, scan_folder
+from ucds.data.folders import Scan, scan_files, scan_folder
 from ucds.data.shards import Span, Spans
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions
@@ -65,8 +65,62 @@ def test_a_move_that_fails_has_moved_nothing(found: Predictions, tmp_path: Path)
     (tmp_path / "images" / "b" / "deep" / "2.png").unlink()
     with pytest.raises(FileNotFoundError):
         sort_into_folders(tmp_path / "sorted", found, "move")
-    assert not (tmp_path / "sorted").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
     assert len(contents(tmp_path / "images")) == 3
+
+
+@pytest.mark.parametrize("how", ["copy", "link", "move"])
+def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
+    tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, images = tmp_path / "archive", tmp_path / "images"
+    for name in ("1.png", "deep/2.png"):
+        (archive / name).parent.mkdir(parents=True, exist_ok=True)
+        (archive / name).write_text(name)
+    images.mkdir()
+    (images / "own.png").write_text("own")
+    (images / "one.png").symlink_to("../archive/1.png")
+    (images / "same.png").symlink_to("own.png")
+    (images / "deep").symlink_to("../archive/deep")
+    monkeypatch.chdir(tmp_path)
+    files = scan_folder(Path("images"))
+    assert len(files) == 4
+    found = Predictions(files.ids, np.zeros(4, np.int64), np.ones(4), {}, 1, "run", files)
+    sort_into_folders(Path("sorted"), found, how)
+    expected = {"own.png": "own", "one.png": "1.png", "same.png": "own", "deep__2.png": "deep/2.png"}
+    assert contents(tmp_path / "sorted" / "cluster_0") == expected
+    assert contents(archive) == {"1.png": "1.png", "deep/2.png": "deep/2.png"}
+    left = [path.name for path in images.iterdir()]
+    assert sorted(left) == (["deep"] if how == "move" else ["deep", "one.png", "own.png", "same.png"])
+
+
+def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    folder = "/".join(letter * 64 for letter in "abcd")
+    names = (f"{folder}/{'ü' * 100}.png", f"{folder}e/{'ü' * 100}.png", f"{folder}/1.png")
+    for name in names:
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_text(name)
+    files = scan_folder(tmp_path / "images")
+    named = {0: "\U00020000" * 80}  # a letter of four bytes
+    found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, "run", files)
+    for out in ("one", "two"):
+        sort_into_folders(tmp_path / out, found)
+        (place,) = (tmp_path / out).iterdir()
+        assert sorted(contents(place).values()) == sorted(names)
+        assert all(name.endswith((".png", "d__1.png")) for name in contents(place))
+        assert "(2)" not in str(contents(place))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, tmp_path: Path) -> None:
+    names = {0: "cluster_3", 1: "a/b", 2: "a:b"}
+    doubtful = replace(found, clusters=np.array([0, 1, 2, 3]), names=names)
+    sort_into_folders(tmp_path / "sorted", doubtful)
+    places = {content: path.split("/")[0] for path, content in contents(tmp_path / "sorted").items()}
+    assert sorted(places.values()) == ["a_b", "a_b_", "cluster_3", "cluster_3_"]
+    assert places[found.ids[3]] == "cluster_3"
+    sort_into_folders(tmp_path / "shared", replace(doubtful, names=dict.fromkeys((0, 1, 3), "cat")))
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["cat", "cluster_2"]
 
 
 def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
@@ -80,3 +134,15 @@ def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
     sort_into_folders(tmp_path / "sorted", found)
     expected = {"cluster_0/x.tar__a__1.png": "first", "cluster_0/x.tar__2.png": "second"}
     assert contents(tmp_path / "sorted") == expected
+
+
+def test_images_that_are_named_one_by_one_are_moved_also_from_linked_folders(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "1.png").write_text("1")
+    (tmp_path / "data").symlink_to("archive")
+    files = scan_files([tmp_path / "data" / "1.png"])
+    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1), {}, 1, "run", files)
+    sort_into_folders(tmp_path / "sorted", found, "move")
+    (moved,) = (tmp_path / "sorted" / "cluster_0").iterdir()
+    assert (moved.read_text(), moved.is_symlink()) == ("1", False)
+    assert contents(tmp_path / "archive") == {}

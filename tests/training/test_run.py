@@ -134,6 +134,47 @@ def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
     trained(tmp_path, options=dataclasses.replace(OPTIONS, resume=True))  # the folder was let go
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, OSError, InputError])
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_folder(
+    tmp_path: Path, error: type[Exception]
+) -> None:
+    def fail(session: Session[MethodSettings]) -> TrainedModel:
+        session.write("learn", 1, "losses", {"fit": 1.0})
+        for name in ("labels.json", "clusters.json", "stability.json", "transfer.json"):
+            (tmp_path / "run" / name).touch()
+        raise error("nobody foresaw this")
+
+    with pytest.raises(error, match="nobody foresaw this"):
+        trained(tmp_path / "run", fail)
+    assert not list(tmp_path.iterdir())
+    trained(tmp_path / "run")
+
+
+def test_a_run_that_fails_later_keeps_its_work(tmp_path: Path) -> None:
+    def fail(session: Session[MethodSettings]) -> TrainedModel:
+        learn(session)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        trained(tmp_path, fail)
+    assert (tmp_path / "checkpoint.pt").exists()
+    with pytest.raises(ZeroDivisionError):
+        trained(tmp_path, fail, dataclasses.replace(OPTIONS, resume=True))
+    assert (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_run_that_is_stopped_before_its_first_checkpoint_keeps_its_number_of_clusters(
+    tmp_path: Path,
+) -> None:
+    def stop(session: Session[MethodSettings]) -> TrainedModel:
+        (tmp_path / "clusters.json").touch()
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        trained(tmp_path, stop)
+    assert {"run.json", "clusters.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_run_may_be_started_in_any_thread(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(trained, tmp_path).result()

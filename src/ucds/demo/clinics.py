@@ -23,13 +23,12 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.label import label
 from ucds.source.train import train_source
-from ucds.target.consensus import TRANSFER_FILE
 from ucds.target.train import train_target
 from ucds.training.loaded import load
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.run import RunOptions
-from ucds.training.run_folder import LABELS_FILE
+from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
 N_CLUSTERS = 10
 SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"

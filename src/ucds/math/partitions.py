@@ -31,6 +31,8 @@ REPRESENTATIVES = 3000
 """Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
 memory of the latter grow with the square."""
 
+_ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
+
 
 def memberships(partitions: Sequence[Partition], weights: FloatArray | None = None) -> Memberships:
     """Write partitions, of any numbers of clusters, as one matrix of memberships.
@@ -74,8 +76,10 @@ def consensus(
 
     Average linkage joins the samples with the largest mean co-association until ``n_clusters`` groups are
     left. Then every sample moves to the group with which its mean co-association is largest, until no sample
-    moves. The first step finds groups of unequal sizes and hardly depends on chance when there are many
-    votes; the second corrects single samples, and reaches those that are no representatives.
+    moves. In ties no group loses its last samples, so that ``n_clusters`` of them come out even where the
+    votes do not tell so many apart. The first step finds groups of unequal sizes and hardly depends on chance
+    when there are many votes; the second corrects single samples, and reaches those that are no
+    representatives.
 
     Args:
         votes: ``(n, m)`` memberships.
@@ -92,10 +96,13 @@ def consensus(
     distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
     np.fill_diagonal(distances, 0)
     tree = linkage(squareform(distances, checks=False), "average")
+    tree[:, 2] = np.arange(len(tree))  # merges of one height would be cut together, to fewer groups than K
     groups = fcluster(tree, n_clusters, "maxclust").astype(np.int64) - 1
     partition: Partition = groups
     if len(seen) < votes.shape[0]:
-        partition = affinities(votes, groups, n_clusters, seen).argmax(1)
+        found = affinities(votes, groups, n_clusters, seen)
+        partition = found.argmax(1)
+        partition[seen] = _move(found[seen], groups)
     return refine(votes, partition, n_clusters, refinements)
 
 
@@ -114,12 +121,27 @@ def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: in
     changed = np.arange(n_clusters)
     for _ in range(rounds):
         found[:, changed] = _affinities(votes, votes, partition, changed)
-        moved = found.argmax(1)
+        moved = _move(found, partition)
         left = moved != partition
         if not left.any():
             break
         changed, partition = np.union1d(partition[left], moved[left]), moved
     return partition
+
+
+def _move(found: FloatArray, partition: Partition) -> Partition:
+    """Move every sample to its best cluster, but not the last ones out of a cluster that is as good for them.
+
+    Args:
+        found: ``(n, K)`` mean co-association of every sample with the members of every cluster.
+        partition: ``(n,)`` cluster of each sample now.
+    """
+    moved: Partition = found.argmax(1)
+    sizes, before = (np.bincount(clusters, minlength=found.shape[1]) for clusters in (moved, partition))
+    for cluster in np.flatnonzero((sizes == 0) & (before > 0)):
+        rows = np.flatnonzero(partition == cluster)
+        moved[rows[found[rows, cluster] >= found[rows].max(1) - _ROUNDING]] = cluster
+    return moved
 
 
 def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int) -> float:

@@ -46,8 +46,11 @@ def rho_of(epsilon: float, delta: float) -> float:
     """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-differential privacy.
 
     Args:
-        epsilon: positive number.
+        epsilon: positive number; for any delta that is not below 1e-300 it may be 0.001 to 1,000.
         delta: probability between 0 and 1, both excluded.
+
+    Raises:
+        ValueError: no rho between 1e-12 and 1e4 gives this epsilon.
     """
     root = brentq(lambda rho: epsilon_of(math.exp(rho), delta) - epsilon, *_RHOS, xtol=1e-13)
     rho = math.exp(root)

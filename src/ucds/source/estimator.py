@@ -88,6 +88,9 @@ class SourceClustering(ClusteringEstimator):
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
         """Label a client's samples: one integer a sample, and nothing else.
 
+        The labels are those of :func:`ucds.label`, which takes the samples as one domain and sees them from
+        their own mean; those of :meth:`predict` are about each sample by itself.
+
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
             provider: name that signs the labels.
@@ -97,8 +100,8 @@ class SourceClustering(ClusteringEstimator):
         """
         check_is_fitted(self)
         data = self._open_fitted(X, "target")
-        contents = marks_of(data.samples.keys)
-        return ClusterLabels(data.samples.ids, self._decide(data), self.n_clusters_, provider, contents)
+        labels, contents = self._decide(data, recentred=True), marks_of(data.samples.keys)
+        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, contents)
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.source.fit import fit_source

@@ -48,12 +48,11 @@ from ucds.training.fitting import (
     tell_what_drawing_costs,
 )
 from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 STAGE = "agree"
-TRANSFER_FILE = "transfer.json"
-STABILITY_FILE = "stability.json"
 
 DOUBTFUL = 0.7
 """Agreement of resampled consensuses below which the client is told to doubt the clusters."""

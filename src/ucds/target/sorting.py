@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from ucds.choices import Sorting
@@ -14,6 +16,8 @@ from ucds.target.predictions import UNSORTED, Predictions
 
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
+
+_LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for the number of :func:`_unused`
 
 
 def check_unused(folder: Path) -> None:
@@ -44,10 +48,15 @@ def check_sortable(files: Scan | None, how: Sorting) -> Scan:
 def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -> None:
     """Sort images into one folder a cluster, under names that differ.
 
-    The folder of a named cluster has this name; clusters of one name share a folder. Images without a
-    cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes ``a__b.jpg``. Everything
-    is sorted into a temporary folder first, so that a crash leaves no half-sorted result; images to be moved
+    The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
+    Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
+    ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. Everything is
+    sorted into a temporary folder first, which is removed if an image cannot be sorted; images to be moved
     are removed from their places last of all.
+
+    Where a symbolic link is moved, the result is a link to the same file, by its absolute path, and that file
+    stays where it is unless it is moved, too. Images in a folder that is reached by a symbolic link also stay
+    and are linked to, because the folder may belong to somebody else.
 
     Args:
         folder: folder to make; it must not exist, or be empty.
@@ -56,38 +65,79 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
 
     Raises:
         InputError: ``folder`` is in use, or the samples cannot be sorted in this way.
+        OSError: an image cannot be read or written; none has been moved then.
     """
     check_unused(folder)
     files = check_sortable(found.files, how)
+    linked_folders = _linked_folders(files) if how == "move" else set()
+    links = _find_links(files, linked_folders) if how == "move" else {}
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    places = {cluster: _folder_name(found, cluster) for cluster in range(found.n_clusters)}
-    if found.unsorted:
-        places[UNSORTED] = UNSORTED_FOLDER + "_" * (UNSORTED_FOLDER in places.values())
+    try:
+        _fill(partial, found, files, how, links)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if how == "move":
+        for path in files.paths:
+            if _folder_of(path) not in linked_folders:
+                (files.root / path).unlink()
+
+
+def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting, links: Mapping[int, Path]) -> None:
+    """Put every image into the folder of its cluster, and remove none from its place."""
+    places = _folder_names(found)
     for place in places.values():
         (partial / place).mkdir(parents=True, exist_ok=True)
+    moved = set()
+    if links:  # where one leads to an image that is moved, a link to its former place would lead nowhere
+        moved = {(files.root / path).resolve() for i, path in enumerate(files.paths) if i not in links}
     for position, cluster in enumerate(found.clusters.tolist()):
-        parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
-        _put(files, position, _unused(partial / places[cluster] / "__".join(parts)), how)
-    if folder.exists():
-        folder.rmdir()
-    partial.rename(folder)
-    if how == "move":
-        for position in range(len(files)):
-            _own(files, position).unlink()
+        path = files.paths[position]
+        parts = [part for part in Path(path).parts if part not in (os.sep, os.pardir)]
+        destination = _unused(partial / places[cluster] / _fitting("__".join(parts), path))
+        file, real = files.file(position), links.get(position)
+        if file is None:
+            destination.write_bytes(files.read(position))
+        elif how == "link":
+            destination.symlink_to(file.absolute())
+        elif real is not None and real not in moved:
+            destination.symlink_to(real)
+        elif how == "copy" or not _has_second_name(real or file, destination):
+            shutil.copyfile(file, destination)
 
 
-def _put(files: Scan, position: int, destination: Path, how: Sorting) -> None:
-    file = files.file(position)
-    if file is None:
-        destination.write_bytes(files.read(position))
-    elif how == "link":
-        destination.symlink_to(file.absolute())
-    elif how == "copy" or not _linked(file, destination):
-        shutil.copyfile(file, destination)
+def _folder_of(path: str) -> str:
+    return os.path.dirname(path)  # noqa: PTH120  (strings: much faster than paths for many images)
 
 
-def _linked(file: Path, destination: Path) -> bool:
+def _linked_folders(files: Scan) -> set[str]:
+    """Find the folders of images, as their paths name them, that a symbolic link below the root leads to.
+
+    Folders outside the root are none of these: the user named them in a list of files.
+    """
+    root, found = files.root.resolve(), set()
+    for folder in {_folder_of(path) for path in files.paths}:
+        plain = os.path.normpath(folder)
+        inside = not Path(plain).is_absolute() and not plain.startswith(os.pardir)
+        if inside and (root / folder).resolve() != root / plain:
+            found.add(folder)
+    return found
+
+
+def _find_links(files: Scan, linked_folders: set[str]) -> dict[int, Path]:
+    """Find the images that are symbolic links or lie in linked folders: their real paths by position."""
+    return {
+        position: (files.root / path).resolve()
+        for position, path in enumerate(files.paths)
+        if _folder_of(path) in linked_folders or (files.root / path).is_symlink()
+    }
+
+
+def _has_second_name(file: Path, destination: Path) -> bool:
     """Give a file a second name, which needs no room; return whether the file system can."""
     try:
         os.link(file, destination)
@@ -96,16 +146,36 @@ def _linked(file: Path, destination: Path) -> bool:
     return True
 
 
-def _own(files: Scan, position: int) -> Path:
-    file = files.file(position)
-    assert file is not None
-    return file
+def _folder_names(found: Predictions) -> dict[int, str]:
+    """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    owners: dict[str, tuple[bool, str]] = {}
+    places = {}
+    # Those without a name come first, and keep their numbers.
+    for cluster in sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster))):
+        name = found.names.get(cluster, "")
+        # Without what a file system or a shell may take for something else.
+        usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or found.number_of(cluster)
+        owner = (bool(name), found.name_of(cluster))
+        place = _fitting(usable, name)
+        while owners.setdefault(place, owner) != owner:
+            place += "_"
+        places[cluster] = place
+    if found.unsorted:
+        place = UNSORTED_FOLDER
+        while place in owners:
+            place += "_"
+        places[UNSORTED] = place
+    return places
 
 
-def _folder_name(found: Predictions, cluster: int) -> str:
-    """Return the name of a cluster without what a file system or a shell may take for something else."""
-    usable = re.sub(r"[^\w ().,+-]", "_", found.names.get(cluster, "")).strip(" .")
-    return usable or found.number_of(cluster)
+def _fitting(name: str, whole: str) -> str:
+    """Return a file name that file systems take: if it is too long its end, behind a digest of ``whole``."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(whole)).hexdigest()[:12]
+    end = encoded[len(digest) + 2 - _LONGEST_NAME :].decode("utf-8", "ignore")  # whole characters
+    return f"{digest}__{end}"
 
 
 def _unused(path: Path) -> Path:

@@ -236,10 +236,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         found = cluster_probabilities(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
-    def _decide(self, data: Dataset) -> NDArray[np.int64]:
+    def _decide(self, data: Dataset, *, recentred: bool = False) -> NDArray[np.int64]:
         from ucds.training.inference import decisions
 
-        found = decisions(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
+        runtime, cache = self._runtime(), self._feature_cache(data)
+        found = decisions(self.stored_, data, runtime, cache=cache, recentred=recentred)
         return np.asarray(found.clusters.cpu().numpy(), dtype=np.int64)
 
 

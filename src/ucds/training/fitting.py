@@ -17,7 +17,7 @@ from ucds.backbones.joined import split_names
 from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import IntArray, draw_samples, subset
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, Interrupted, UcdsWarning, UserError
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import FloatArray, unit_rows
 from ucds.math.watch import Watch, unwatched
@@ -28,6 +28,7 @@ from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
 from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
+from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 from ucds.training.stage import Stage, StageState, make_sampler
@@ -108,7 +109,8 @@ def start_from_clusters(
 ) -> tuple[Training, Tensor]:
     """Cluster the frozen features of samples, and build the model whose head predicts the clusters.
 
-    A resumed run that has clustered before takes clusters and weights from its checkpoint.
+    With several processes the first one clusters, and the others receive its clusters. A resumed run that has
+    clustered before takes clusters and weights from its checkpoint.
 
     Args:
         session: the run.
@@ -124,6 +126,8 @@ def start_from_clusters(
 
     Raises:
         InputError: there are fewer samples than clusters or than a batch needs, or a feature is not finite.
+        UserError: ``cluster`` raised it, in the first process.
+        Interrupted: the run was asked to stop while ``cluster`` was at work.
     """
     if session.settings.tune == "full" or len(data.samples.domain_names) == 1:
         make_sampler(data.samples, session)  # several frozen domains are clustered whole, without batches
@@ -141,7 +145,7 @@ def start_from_clusters(
             training.trained.load_state_dict(session.checkpoint.model)
         return training, known.assignments
     vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
-    found = runtime.broadcast(cluster(vectors))
+    found = _cluster_once(runtime, cluster, vectors)
     variances = found.variances
     if variances is None:
         variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
@@ -159,6 +163,24 @@ def start_from_clusters(
     result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments, single)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
+
+
+def _cluster_once(
+    runtime: Runtime, cluster: Callable[[FloatArray], FeatureClusters], vectors: FloatArray
+) -> FeatureClusters:
+    """Find clusters in the first process alone, which has all cores then, and draws private noise once."""
+    found: FeatureClusters | UserError | Interrupted | None = None
+    if runtime.rank == 0:
+        try:
+            found = cluster(vectors)
+        except (UserError, Interrupted) as error:
+            found = error
+    # All processes receive it, so that none waits for one that has stopped.
+    found = runtime.broadcast(found)
+    assert found is not None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _build(

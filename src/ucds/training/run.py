@@ -16,7 +16,7 @@ from typing import Any
 from ucds.backbones import Backbone
 from ucds.choices import Accelerator, EncoderRuntime, Precision, Role
 from ucds.config import MethodSettings, for_side, method_of
-from ucds.errors import UserError
+from ucds.errors import Interrupted, UserError
 from ucds.files import refuse_inside, require_space
 from ucds.training.devices import require_runtime
 from ucds.training.encoding import describe_runtime
@@ -200,7 +200,11 @@ def open_run(
             try:
                 with _stopping_on_signals(runtime), _needing_others(runtime):
                     yield session
-            except UserError:
+            except Interrupted:
+                raise  # a number of clusters that was chosen is kept for --resume
+            except Exception:
+                # A folder without a checkpoint has nothing to go on with, and would be refused as not empty.
+                # A fault is reported by its traceback, which lies elsewhere; the log has nothing but losses.
                 session.close()
                 folder.abandon()
                 raise

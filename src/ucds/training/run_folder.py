@@ -5,6 +5,8 @@
 | `run.json` | what was run: role, settings, data and where it lay, versions |
 | `labels.json` | the provider's labels, if a target was given any |
 | `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
+| `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
+| `transfer.json` | what became of the provider's labels there, and why |
 | `log.jsonl` | one line a logged step or evaluation |
 | `tensorboard/<stage>/` | the same for TensorBoard |
 | `checkpoint.pt` | an unfinished run's state |
@@ -29,6 +31,8 @@ from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read
 
 LABELS_FILE = "labels.json"
 CLUSTERS_FILE = "clusters.json"
+STABILITY_FILE = "stability.json"
+TRANSFER_FILE = "transfer.json"
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -128,10 +132,11 @@ class RunFolder:
         )
 
     def abandon(self) -> None:
-        """Remove everything of a run that was refused before its first checkpoint."""
+        """Remove everything of a run that failed before its first checkpoint."""
         if not self._fresh or has_checkpoint(self.path):
             return
-        for name in ("run.json", LABELS_FILE, CLUSTERS_FILE, "log.jsonl", ".lock"):
+        results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE)
+        for name in ("run.json", *results, "log.jsonl", ".lock"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
         with suppress(OSError):

@@ -191,7 +191,7 @@ def test_embeddings_have_a_report_without_pictures(
     tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "x.npy", blobs({"t": 60})["t"])
-    brief = ["--set", "fitting_epochs=2", "--set", "starts=2", "--accelerator", "cpu"]
+    brief = ["--set", "starts=2", "--accelerator", "cpu"]
     assert run("train-target", tmp_path / "x.npy", "--clusters", 4, "--out", tmp_path / "run", *brief) == 0
     assert f"open {tmp_path}/run/report.html in a browser" in capsys.readouterr().err
     page = (tmp_path / "run" / "report.html").read_text()

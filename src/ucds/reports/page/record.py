@@ -11,9 +11,8 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.files import parse_json
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.cluster_number import ClusterNumber
-from ucds.target.consensus import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.cluster_choice import read_choice
-from ucds.training.run_folder import LABELS_FILE
+from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
 
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
 """Steps and values of each figure, by stage and then by name of the figure."""
