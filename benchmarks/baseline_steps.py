@@ -31,8 +31,8 @@ from ucds.baselines.sobel import sobel_backbone
 from ucds.baselines.sub_heads import prepare_networks
 from ucds.choices import Precision
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
+from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session

@@ -37,10 +37,11 @@ from ucds.config import ConsensusSettings
 from ucds.data.ground_truth import GroundTruth
 from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.demo.digits import write_digits
+from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.partitions import Partition, blend, consensus
-from ucds.math.spaces import FloatArray, Spaces, centre, make_spaces, unit_rows
+from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.math.vote import Vote, vote
 from ucds.target.consensus import average_labels
 from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels

@@ -31,8 +31,9 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.files import append_line, write_text_atomically
 from ucds.labels.noise import Noise
+from ucds.math.arrays import FloatArray
 from ucds.math.metrics import score
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import unit_rows
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source
 from ucds.training.runtime import Runtime

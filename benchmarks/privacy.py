@@ -41,12 +41,13 @@ from ucds.data.ground_truth import read_ground_truth
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.files import append_line
+from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
 from ucds.math.partitions import blend, consensus
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.spaces import FloatArray, Spaces, centre, make_spaces, unit_rows
+from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.math.vote import Vote, vote
 from ucds.source.fit import fit_source
 from ucds.source.public_directions import public_directions

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
+from ucds.math.arrays import FloatArray
 from ucds.math.privacy import noise_scale
 from ucds.math.private_space import AddNoise, Array, Release, bounded, find_private_space, releases
-from ucds.math.spaces import FloatArray, centre, principal_axes, unit_rows
+from ucds.math.spaces import centre, principal_axes, unit_rows
 
 Labels = NDArray[np.int64]
 Vectors = NDArray[np.floating[Any]]

@@ -23,8 +23,9 @@ from ucds.backbones import build_backbone
 from ucds.choices import Precision
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray, subset
+from ucds.data.samples import subset
 from ucds.data.views import ImageView
+from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.training.optimiser import build_optimiser

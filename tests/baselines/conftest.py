@@ -13,9 +13,9 @@ from ucds.baselines.settings import PairSettings
 from ucds.choices import Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import ImageView, VectorView
+from ucds.math.arrays import IntArray
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 

@@ -7,7 +7,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, ward
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.arrays import FloatArray
+from ucds.math.spaces import unit_rows
 
 K = 4
 PLAIN = {f.__name__: f for f in (spherical_kmeans, gaussian_mixture, ward, spectral)}

@@ -13,9 +13,9 @@ from ucds.backbones import Backbone, module_backbone
 from ucds.config import PCDSettings
 from ucds.data.content import content_key
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray
 from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import IntArray
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target, refine_target
 from ucds.training.prepare import prepare

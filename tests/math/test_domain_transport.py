@@ -10,11 +10,12 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
+from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
 from ucds.math.ot import semi_relaxed_transport, sinkhorn
 from ucds.math.partitions import match
 from ucds.math.semi_dual import TransportPlan
-from ucds.math.spaces import FloatArray, centre, unit_rows
+from ucds.math.spaces import centre, unit_rows
 
 N, K = 50, 4
 EPSILON = 0.05

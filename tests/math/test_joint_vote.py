@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+from ucds.math.arrays import FloatArray
 from ucds.math.joint_vote import JointVote, column_scales, join_votes, split_columns, weigh_encoders
 from ucds.math.partitions import memberships
-from ucds.math.spaces import FloatArray, centre, make_spaces
+from ucds.math.spaces import centre, make_spaces
 from ucds.math.vote import vote
 
 N, K = 80, 4

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ucds.choices import SPACES
+from ucds.math.arrays import FloatArray
 from ucds.math.spaces import (
-    FloatArray,
     centre,
     diffuse,
     make_spaces,

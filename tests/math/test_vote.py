@@ -9,9 +9,10 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+from ucds.math.arrays import FloatArray
 from ucds.math.kmeans import KMeansRun
 from ucds.math.partitions import Partition, memberships
-from ucds.math.spaces import FloatArray, make_spaces
+from ucds.math.spaces import make_spaces
 from ucds.math.vote import (
     FINENESS,
     Stability,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.samples import IntArray
 from ucds.errors import UserError
+from ucds.math.arrays import IntArray
 from ucds.training.reader import Reader
 
 DOMAIN = np.repeat([0, 1], [7, 5])

@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ucds.auditing.subject import Labels
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.arrays import FloatArray
+from ucds.math.spaces import unit_rows
 
 _SIZES = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 WANTED = 0.9

@@ -20,8 +20,9 @@ from torch import Tensor
 from ucds.auditing.subject import NO_ANSWER, Labels, Subject
 from ucds.auditing.variants import Variant, to_pixels
 from ucds.data.samples import Samples
+from ucds.math.arrays import FloatArray
 from ucds.math.partitions import match
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import unit_rows
 
 Scores = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -18,7 +18,8 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.math.spaces import FloatArray, neighbours_within, unit_rows
+from ucds.math.arrays import FloatArray
+from ucds.math.spaces import neighbours_within, unit_rows
 from ucds.training.session import Session
 from ucds.training.steps import Batch
 

@@ -14,7 +14,8 @@ from sklearn.cluster import AgglomerativeClustering, SpectralClustering, kmeans_
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from ucds.math.spaces import FloatArray, centre, principal_axes, unit_rows
+from ucds.math.arrays import FloatArray
+from ucds.math.spaces import centre, principal_axes, unit_rows
 
 Partition = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from ucds.baselines.clustering import Clustering
 from ucds.baselines.frozen_heads import HeadTraining, Neighbours, read_vectors
 from ucds.baselines.settings import TEMISettings
 from ucds.data.samples import Samples
-from ucds.math.spaces import FloatArray
+from ucds.math.arrays import FloatArray
 from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
 

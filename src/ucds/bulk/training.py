@@ -21,12 +21,12 @@ from ucds.data.columns import Keys, Texts
 from ucds.data.content import fingerprint
 from ucds.data.dataset import Dataset
 from ucds.data.features import FeatureSamples
-from ucds.data.samples import IntArray
 from ucds.data.shards import SHARD_SUFFIX
 from ucds.data.sources import Source, place_of
 from ucds.data.table_columns import DOMAIN_NAME
 from ucds.data.views import VectorView
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 from ucds.training.features import feature_store
 from ucds.training.inputs import Inputs
 from ucds.training.options import CacheOptions, EncoderOptions

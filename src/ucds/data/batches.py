@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from ucds.data.content import IntArray
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 
 Positions = npt.NDArray[np.uint32]
 """Positions of samples in half the room of int64."""

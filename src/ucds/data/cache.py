@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import platformdirs
 
-from ucds.data.content import KEY_BYTES, IntArray
+from ucds.data.content import KEY_BYTES
 from ucds.data.key_index import KeyIndex
 from ucds.data.row_files import explained, read_rows, write_all
 from ucds.errors import DamagedFileError, UcdsWarning
+from ucds.math.arrays import IntArray
 
 _LAYOUT = 2
 _DIGEST_BYTES = 16

@@ -15,7 +15,8 @@ from typing import SupportsIndex, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ucds.data.content import KEY_BYTES, IntArray
+from ucds.data.content import KEY_BYTES
+from ucds.math.arrays import IntArray
 
 Entry = TypeVar("Entry", str, bytes)
 ByteRows = npt.NDArray[np.uint8]

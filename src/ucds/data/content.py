@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float32]
+from ucds.math.arrays import IntArray
 
 KEY_BYTES = 16
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ucds.data.cache import RowStore
-from ucds.data.samples import IntArray, Inventory
+from ucds.data.samples import Inventory
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 
 
 class FeatureSamples:

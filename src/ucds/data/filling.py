@@ -13,13 +13,14 @@ import numpy as np
 from ucds.data.ahead import map_ahead
 from ucds.data.cache import RowStore
 from ucds.data.columns import Keys
-from ucds.data.content import KEY_BYTES, IntArray, content_key
+from ucds.data.content import KEY_BYTES, content_key
 from ucds.data.decode import ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp
 from ucds.errors import NoSpaceError
 from ucds.files import require_space
+from ucds.math.arrays import IntArray
 
 Progress = Callable[[int, int], None]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from ucds.data.columns import Chosen, Column, Texts, domains_of
-from ucds.data.content import IntArray
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
 from ucds.data.manifest import Stamp, stamp
 from ucds.data.shards import SHARD_SUFFIX, Span, Spans, list_shard
 from ucds.errors import InputError, UcdsWarning
+from ucds.math.arrays import IntArray
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")

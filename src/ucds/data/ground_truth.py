@@ -10,10 +10,10 @@ from itertools import takewhile
 import numpy as np
 
 from ucds.data.columns import RowIds
-from ucds.data.content import IntArray
 from ucds.data.samples import Listing
 from ucds.data.shards import SHARD_SUFFIX
 from ucds.errors import UcdsWarning
+from ucds.math.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,14 @@ from torch import Tensor
 from ucds.data.ahead import processors
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.columns import Keys, first_of_each
-from ucds.data.content import IntArray, content_key, fingerprint
+from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
 from ucds.data.decoders import own_decoders
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest
 from ucds.errors import InputError, UcdsWarning
+from ucds.math.arrays import IntArray
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ucds.data.columns import ByteRows, Keys
-from ucds.data.content import KEY_BYTES, IntArray
+from ucds.data.content import KEY_BYTES
+from ucds.math.arrays import IntArray
 
 _MOST_FRESH = 4096  # keys that wait in a dictionary until they are sorted in
 

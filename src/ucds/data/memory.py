@@ -10,12 +10,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ucds.data.content import IntArray, content_key, fingerprint
+from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import ByteArray, to_square
 from ucds.data.decoders import own_decoders
 from ucds.data.samples import Listing
 from ucds.data.table_columns import Pictures
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 
 
 class MemoryImages:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ucds.data.content import IntArray
 from ucds.errors import NoSpaceError, UserError
+from ucds.math.arrays import IntArray
 
 
 def read_rows(descriptor: int, rows: IntArray, out: npt.NDArray[np.uint8]) -> None:

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ucds.data.columns import Chosen, domains_of
-from ucds.data.content import FloatArray as FloatArray
-from ucds.data.content import IntArray as IntArray
 from ucds.data.content import fingerprint
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 
 
 class Listing(Protocol):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ucds.data.content import IntArray
 from ucds.errors import InputError, one_line
+from ucds.math.arrays import IntArray
 
 SHARD_SUFFIX = ".tar"
 

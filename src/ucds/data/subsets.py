@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ucds.data.content import IntArray
 from ucds.data.ground_truth import GroundTruth
+from ucds.math.arrays import IntArray
 
 _RARE_SHARE = 0.3  # of the samples of a rare class is kept
 

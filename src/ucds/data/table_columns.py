@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ucds.data.content import IntArray
 from ucds.data.folders import Scan, scan_files
 from ucds.data.tables import Column, Columns
 from ucds.errors import InputError, UcdsWarning, UserError
+from ucds.math.arrays import IntArray
 
 if TYPE_CHECKING:
     from ucds.data.vectors import VectorSamples

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ucds.data.array_files import read_arrays
 from ucds.data.columns import Keys, RowIds, domains_of, first_repeated, pack
-from ucds.data.content import KEY_BYTES, FloatArray, IntArray, content_key, fingerprint
+from ucds.data.content import KEY_BYTES, content_key, fingerprint
 from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.math.arrays import FloatArray, IntArray
 
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15

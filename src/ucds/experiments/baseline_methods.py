@@ -20,7 +20,8 @@ from ucds.baselines.sub_heads import with_best_rate
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.experiments.pipeline import Outcome, Pipeline
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.arrays import FloatArray
+from ucds.math.spaces import unit_rows
 
 S = TypeVar("S", bound=ModelSettings)
 

@@ -35,9 +35,8 @@ from ucds.experiments.points import save_points
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance, source_scores
+from ucds.math.arrays import IntArray
 from ucds.training.progress import Quiet
-
-IntArray = NDArray[np.int64]
 
 POINTS = "points"
 """Name of the folder of the points of figures, beside the records."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
@@ -19,19 +18,17 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.constraints import Constraints, Pair, carry_shares
 from ucds.math.exemplars import find_exemplars
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.questions import choose_questions
-from ucds.math.spaces import FloatArray
 from ucds.target.consensus import STAGE, agree, correct, describe_clusters
 from ucds.training.fitting import fit_assignments, start_from_clusters
 from ucds.training.prediction import outputs
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
-
-IntArray = NDArray[np.int64]
 
 _TYPICAL = 3  # typical samples of a cluster: a question shows no more
 

@@ -22,6 +22,7 @@ from ucds.choices import Accelerator, Precision
 from ucds.config import Settings
 from ucds.data.samples import Samples, split_validation
 from ucds.experiments.pipeline import Outcome
+from ucds.math.arrays import IntArray
 from ucds.math.metrics import (
     clustering_accuracy,
     match_clusters,
@@ -30,8 +31,6 @@ from ucds.math.metrics import (
     score,
 )
 from ucds.training.checkpoint import StageResult
-
-IntArray = NDArray[np.int64]
 
 SOURCE_STAGE = "learn-source"
 SOURCE_STAGES = (SOURCE_STAGE, "cluster-domains", "fit-domains")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ucds.data.content import FloatArray
 from ucds.errors import InputError
+from ucds.math.arrays import FloatArray
 
 
 @dataclass(frozen=True)

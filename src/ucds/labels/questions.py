@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 import httpx
 import numpy as np
 
-from ucds.data.content import FloatArray, content_key
+from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples
 from ucds.errors import InputError
 from ucds.labels.noise import Noise
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
+from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
     from ucds.data.samples import Listing

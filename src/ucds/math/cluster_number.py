@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+from ucds.math.arrays import FloatArray
 from ucds.math.partitions import Partition, consensus, memberships
-from ucds.math.spaces import FloatArray, make_spaces
+from ucds.math.spaces import make_spaces
 from ucds.math.vote import FINENESS
 
 Scores = NDArray[np.float64]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.math.exemplars import IntArray
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.partitions import Partition
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import unit_rows
 
 Pair = tuple[IntArray, IntArray]
 """Positions of two groups of samples."""

@@ -19,10 +19,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from ucds.math.arrays import FloatArray
 from ucds.math.joint_vote import column_scales, join_votes, split_columns
 from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import Partition
-from ucds.math.spaces import FloatArray, centre, make_spaces, principal_axes, unit_rows
+from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
 from ucds.math.vote import vote
 from ucds.math.watch import Watch, count_parts, unwatched
 

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from ucds.math.spaces import FloatArray, unit_rows
-
-IntArray = NDArray[np.int64]
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.spaces import unit_rows
 
 OUTLIER_DEVIATIONS = 5.0
 """Robust standard deviations above the median distance from which a sample is called an outlier."""

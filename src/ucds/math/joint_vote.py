@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ucds.math.arrays import FloatArray
 from ucds.math.partitions import (
     Memberships,
     Partition,
@@ -20,7 +21,7 @@ from ucds.math.partitions import (
     memberships,
     refine,
 )
-from ucds.math.spaces import FloatArray, Spaces
+from ucds.math.spaces import Spaces
 from ucds.math.vote import Vote, choose_consensus
 
 POWER = 60.0

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
+from ucds.math.arrays import FloatArray
 from ucds.math.partitions import Partition, draw_representatives
-from ucds.math.spaces import FloatArray
 from ucds.math.watch import Watch, count_parts, unwatched
 
 

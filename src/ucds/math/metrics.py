@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.partitions import match
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
     return float(np.abs(found - np.pad(truth, (0, len(found) - len(truth)))).sum())
 
 
-def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> FloatArray:
+def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> DoubleArray:
     """Bring proportions of clusters to the order of classes.
 
     Clusters without a class come after the classes, so that no share is lost; classes without a cluster
@@ -154,7 +152,7 @@ def _integers(values: ArrayLike, name: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def _proportions(values: ArrayLike) -> FloatArray:
+def _proportions(values: ArrayLike) -> DoubleArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"proportions must be a vector, not of shape {array.shape}")

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from ucds.math.exemplars import IntArray, Nearest, find_close_pairs
+from ucds.math.arrays import IntArray
+from ucds.math.exemplars import Nearest, find_close_pairs
 
 CLOSE_FEATURES = 0.9
 """Cosine of features from which two images are compared pixel by pixel."""

@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 from sklearn.metrics.cluster import contingency_matrix
 
-from ucds.math.spaces import FloatArray
+from ucds.math.arrays import FloatArray
 
 Partition = NDArray[np.int64]
 """``(n,)`` cluster of each sample; the numbers themselves mean nothing."""

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import match_domains
 from ucds.math.privacy import noise_scale
 from ucds.math.private_space import AddNoise, Array, bounded, find_private_space, releases
-from ucds.math.spaces import FloatArray
 
 STEPS, SIZES = 0.55, 0.05
 """Parts of the budget rho for the steps of Lloyd's algorithm, and for the sizes of the clusters."""

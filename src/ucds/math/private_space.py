@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.math.arrays import FloatArray
 from ucds.math.privacy import noise_scale
-from ucds.math.spaces import FloatArray
 
 Array = NDArray[np.float64]
 AddNoise = Callable[[Array, float], Array]

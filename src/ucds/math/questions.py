@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.constraints import Pair, split_in_two
-from ucds.math.exemplars import Exemplars, IntArray
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.exemplars import Exemplars
+from ucds.math.spaces import unit_rows
 
 MOST_JOINED, MOST_DIVIDED = 7, 3
 """Questions whether two clusters are one, and whether one cluster is two.

@@ -13,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.choices import SPACES, Space
+from ucds.math.arrays import FloatArray
 from ucds.math.watch import Watch, count_parts, unwatched
-
-FloatArray = NDArray[np.float32]
 
 _BLOCK = 4096  # samples whose neighbours are searched at a time
 

@@ -9,6 +9,7 @@ from math import ceil
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
+from ucds.math.arrays import FloatArray
 from ucds.math.kmeans import KMeansRun, run_kmeans
 from ucds.math.partitions import (
     Memberships,
@@ -21,7 +22,7 @@ from ucds.math.partitions import (
     memberships,
     refine,
 )
-from ucds.math.spaces import FloatArray, Spaces
+from ucds.math.spaces import Spaces
 from ucds.math.watch import Watch, count_parts, unwatched
 
 FINENESS = (1.0, 1.25, 1.5, 2.0)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-FloatArray = NDArray[np.float64]
+from ucds.math.arrays import DoubleArray
+
 Runs = Mapping[Any, Mapping[int, float]]
 """A number by task, and within the task by seed."""
 
@@ -66,7 +66,7 @@ def compare(
     Returns:
         The comparison; ``None`` if the methods have no run in common.
     """
-    by_group: dict[Hashable, list[FloatArray]] = defaultdict(list)
+    by_group: dict[Hashable, list[DoubleArray]] = defaultdict(list)
     for task, mine in ours.items():
         common = sorted(mine.keys() & theirs.get(task, {}).keys())
         if common:
@@ -97,7 +97,7 @@ def best_of(options: Sequence[Runs]) -> dict[Any, dict[int, float]]:
     }
 
 
-def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interval:
+def over_seeds(differences: Sequence[DoubleArray], level: float = 0.95) -> Interval:
     """Compute the interval of the mean difference for the same tasks with other seeds.
 
     Each task has a variance of its own; the degrees of freedom are Satterthwaite's. With one task this is
@@ -122,7 +122,7 @@ def over_seeds(differences: Sequence[FloatArray], level: float = 0.95) -> Interv
     return Interval(mean - half, mean + half)
 
 
-def over_tasks(groups: Sequence[Sequence[FloatArray]], level: float = 0.95) -> Interval:
+def over_tasks(groups: Sequence[Sequence[DoubleArray]], level: float = 0.95) -> Interval:
     """Compute the percentile interval of a bootstrap: groups of tasks are drawn, then seeds within each task.
 
     A group is drawn with all its tasks, and every task that is drawn counts alike in the mean. With few

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.plane import PlanePoints, to_plane
 from ucds.reports.canvas import PAGE_WIDTH, FigureFiles, blank_figure, colour_and_marker, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_LEGEND = 40
 
@@ -84,7 +82,7 @@ def tsne_before_after(
     return draw_panels(dict(zip(titles, (before, after), strict=True)), path, names=names)
 
 
-def _scatter(ax: Axes, points: FloatArray, extent: FloatArray, classes: IntArray, title: str) -> None:
+def _scatter(ax: Axes, points: DoubleArray, extent: DoubleArray, classes: IntArray, title: str) -> None:
     """Draw samples in a square that holds all points of ``extent``."""
     size = float(np.clip(6000 / len(points), 5, 20))
     for klass in np.unique(classes):
@@ -100,7 +98,7 @@ def _scatter(ax: Axes, points: FloatArray, extent: FloatArray, classes: IntArray
     ax.spines[:].set_color("#BBBBBB")
 
 
-def _stars(ax: Axes, points: FloatArray) -> None:
+def _stars(ax: Axes, points: DoubleArray) -> None:
     size = float(np.clip(1500 / len(points), 35, 130))  # many stars must not hide the samples
     x, y = points.T
     ax.scatter(x, y, size, marker="*", color="black", edgecolors="white", linewidths=0.7, zorder=3)

@@ -13,8 +13,8 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
+from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
-from ucds.math.spaces import FloatArray
 from ucds.training.fitting import (
     FeatureClusters,
     draw_dataset,

@@ -20,22 +20,14 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray
 from ucds.errors import UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.constraints import Constraints, carry_shares, constrain, unmet
 from ucds.math.joint_vote import column_scales, join_votes, split_columns
 from ucds.math.partitions import Memberships, Partition, blend, consensus, share_unmatched
-from ucds.math.spaces import (
-    FloatArray,
-    Spaces,
-    centre,
-    make_spaces,
-    principal_axes,
-    principal_space,
-    unit_rows,
-)
+from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, principal_space, unit_rows
 from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
 from ucds.math.watch import Watch, unwatched
 from ucds.target.guard import Evidence, weigh_labels

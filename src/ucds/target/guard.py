@@ -27,7 +27,7 @@ from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
-from ucds.data.samples import IntArray
+from ucds.math.arrays import IntArray
 from ucds.math.partitions import Partition
 from ucds.math.vote import Vote, agreement_of_spaces, compared
 

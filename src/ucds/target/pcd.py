@@ -10,9 +10,10 @@ import torch
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray, Samples, subset
+from ucds.data.samples import Samples, subset
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import IntArray
 from ucds.math.losses import distillation_loss, mutual_information_loss
 from ucds.math.proportions import cosine_momentum
 from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble

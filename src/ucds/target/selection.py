@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ucds.data.content import FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.spaces import unit_rows
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ucds.backbones import Backbone
 from ucds.choices import EncoderRuntime
-from ucds.data.samples import FloatArray
 from ucds.errors import InputError, one_line
+from ucds.math.arrays import FloatArray
 from ucds.models import state_digest
 from ucds.training.onnx_graph import open_onnx, write_onnx
 from ucds.training.prediction import evaluation_mode

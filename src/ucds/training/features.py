@@ -22,9 +22,9 @@ from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
-from ucds.data.samples import FloatArray, IntArray
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.models import state_digest
 from ucds.training.devices import refuse_embeddings
 from ucds.training.encoding import FrozenEncoder, describe_runtime

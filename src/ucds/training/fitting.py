@@ -16,10 +16,11 @@ from ucds.backbones import Backbone
 from ucds.backbones.joined import split_names
 from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import IntArray, draw_samples, subset
+from ucds.data.samples import draw_samples, subset
 from ucds.errors import InputError, Interrupted, UcdsWarning, UserError
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.losses import soft_cross_entropy
-from ucds.math.spaces import FloatArray, unit_rows
+from ucds.math.spaces import unit_rows
 from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageResult

@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from torch import Tensor
 
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.samples import IntArray, Samples
+from ucds.data.samples import Samples
+from ucds.math.arrays import IntArray
 
 
 class Reader:

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from ucds.data.columns import find_places
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.images import ImageSamples
-from ucds.data.samples import IntArray, Samples
+from ucds.data.samples import Samples
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.constraints import Pair
 from ucds.math.exemplars import Exemplars, find_exemplars, find_nearest, find_outliers
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.questions import choose_questions
-from ucds.math.spaces import FloatArray
 from ucds.reports.page.thumbnails import Pictures, resize, shrink
 from ucds.training.loaded import Outputs
 

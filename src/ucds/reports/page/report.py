@@ -11,9 +11,10 @@ import numpy as np
 from ucds.choices import Accelerator, EncoderRuntime
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
-from ucds.data.samples import IntArray, subset
+from ucds.data.samples import subset
 from ucds.data.sources import Source
 from ucds.files import write_text_atomically
+from ucds.math.arrays import IntArray
 from ucds.reports.page.findings import choose_shown, find_facts
 from ucds.reports.page.record import read_record
 from ucds.reports.page.render import render

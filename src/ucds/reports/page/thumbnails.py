@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.data.images import ImageSamples
-from ucds.data.samples import IntArray
+from ucds.math.arrays import IntArray
 
 Pictures = NDArray[np.uint8]
 
