@@ -52,7 +52,7 @@ def write_old(place: str | Path, **types: str) -> None:
         ("key-revoked", {"name": "carl"}),
     ]
     last = Head(0, tables.GENESIS)
-    engine = database.connect(database.parse_place(place), create=True)
+    engine = database.connect(database.ledger_url(place), create=True)
     with engine.execution_options(**{database.WRITES: True}).begin() as connection:
         for statement in SCHEMA.format(**types).split(";\n"):
             connection.exec_driver_sql(statement)

@@ -54,7 +54,7 @@ class Book:
     """
 
     def __init__(self, place: str | Path, *, create: bool = True) -> None:
-        self.url = database.parse_place(place)
+        self.url = database.ledger_url(place)
         self._engine = database.connect(self.url, create=create)
         self._guard: database.FileGuard | None = None
         self._seen = 0

@@ -25,7 +25,7 @@ _POSTGRESQL: dict[str, Any] = {
 }
 
 
-def parse_place(place: str | Path) -> URL:
+def ledger_url(place: str | Path) -> URL:
     """Return the address of the database that a run folder, a file or an address means.
 
     Raises:

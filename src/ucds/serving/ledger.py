@@ -297,7 +297,7 @@ def migrate(place: str | Path) -> None:
         DamagedFileError: the ledger does not agree with its own log; nothing was changed.
         UserError: the database cannot be used; `Ledger` names the kinds.
     """
-    url = database.parse_place(place)
+    url = database.ledger_url(place)
     engine = database.connect(url, create=False)
     try:
         with (
