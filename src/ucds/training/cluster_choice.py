@@ -57,8 +57,9 @@ def settle_clusters(
     if isinstance(asked, int):
         return asked
     runtime = session.runtime
-    known = None if runtime.folder is None else read_choice(runtime.folder.path)
-    if (known := runtime.broadcast(known)) is not None:
+    folder = runtime.folder
+    known = runtime.once(lambda: None if folder is None else read_choice(folder.path))
+    if known is not None:
         return known.number
     rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
     different = min(len(first_positions(Chosen(data.samples.keys, of_domain))) for of_domain in rows)
@@ -66,12 +67,9 @@ def settle_clusters(
     backbone.module.to(runtime.device)
     batch_size = session.settings.prediction_batch_size
     features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size).samples
-    found = None
-    if runtime.rank == 0:
-        domains = [features.read(of_domain).numpy() for of_domain in rows]
-        found = _choose(session, domains, asked.low, high)
-    found = runtime.broadcast(found)
-    assert found is not None
+    found = runtime.once(
+        lambda: _choose(session, [features.read(own).numpy() for own in rows], asked.low, high)
+    )
     if runtime.rank == 0:
         _report(session, found, n_clusters)
     return found.number

@@ -17,7 +17,7 @@ from ucds.backbones.joined import split_names
 from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
-from ucds.errors import InputError, Interrupted, UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.losses import soft_cross_entropy
 from ucds.math.spaces import unit_rows
@@ -29,7 +29,6 @@ from ucds.training.health import assess
 from ucds.training.objective import mixing_loss
 from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 from ucds.training.stage import Stage, StageState, make_sampler
@@ -146,7 +145,8 @@ def start_from_clusters(
             training.trained.load_state_dict(session.checkpoint.model)
         return training, known.assignments
     vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
-    found = _cluster_once(runtime, cluster, vectors)
+    # The first process alone has all cores then, and draws private noise once.
+    found = runtime.once(lambda: cluster(vectors))
     variances = found.variances
     if variances is None:
         variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
@@ -164,24 +164,6 @@ def start_from_clusters(
     result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments, single)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
-
-
-def _cluster_once(
-    runtime: Runtime, cluster: Callable[[FloatArray], FeatureClusters], vectors: FloatArray
-) -> FeatureClusters:
-    """Find clusters in the first process alone, which has all cores then, and draws private noise once."""
-    found: FeatureClusters | UserError | Interrupted | None = None
-    if runtime.rank == 0:
-        try:
-            found = cluster(vectors)
-        except (UserError, Interrupted) as error:
-            found = error
-    # All processes receive it, so that none waits for one that has stopped.
-    found = runtime.broadcast(found)
-    assert found is not None
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 def _build(
@@ -277,12 +259,16 @@ def _fit_prototypes(
     started, runtime, settings = time.monotonic(), session.runtime, session.settings
     features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
     start, decay = model.prototypes.detach(), settings.prototype_decay
-    found = solve_prototypes(features, state.targets, start, decay, watch=runtime.watch)
-    model.prototypes.data.copy_(runtime.broadcast(found))
+    model.prototypes.data.copy_(
+        runtime.once(lambda: solve_prototypes(features, state.targets, start, decay, watch=runtime.watch))
+    )
     if single is not None and model.vote_prototypes is not None:
         work, votes = "fit the confidence", single.to(features)
-        found = solve_prototypes(features, votes, start, decay, watch=runtime.watch, work=work)
-        model.vote_prototypes.copy_(runtime.broadcast(found))
+        model.vote_prototypes.copy_(
+            runtime.once(
+                lambda: solve_prototypes(features, votes, start, decay, watch=runtime.watch, work=work)
+            )
+        )
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     seconds = time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)

@@ -186,16 +186,7 @@ def open_run(
     runtime = Runtime(**chosen, folder=folder, reporter=reporter)
     runtime.launch()
     with closing(folder):
-        refusal = None
-        if runtime.rank == 0:
-            try:
-                folder.open(dict(described), resume=options.resume)
-            except UserError as error:
-                refusal = error
-        # All processes receive it, so that none waits for one that has stopped.
-        refusal = runtime.broadcast(refusal)
-        if refusal is not None:
-            raise refusal
+        runtime.once(lambda: folder.open(dict(described), resume=options.resume))
         with closing(Session(runtime, settings)) as session:
             try:
                 with _stopping_on_signals(runtime), _needing_others(runtime):

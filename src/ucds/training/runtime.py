@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -15,7 +16,7 @@ from torch.distributed import DistError
 from torch.optim import Optimizer
 
 from ucds.choices import Accelerator, EncoderRuntime, Precision
-from ucds.errors import InputError, Interrupted
+from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.devices import check_devices, require_runtime
 from ucds.training.processes import Processes, started_by_torchrun
@@ -175,6 +176,24 @@ class Runtime:
         """Send the value of the first process to all others, and return it."""
         given: T = self._fabric.broadcast(value)
         return given
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Do something in the first process alone, and return what it returned in all of them.
+
+        Raises:
+            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
+            Interrupted: the run was asked to stop during ``work``.
+        """
+        result: T | UserError | Interrupted | None = None
+        if self.rank == 0:
+            try:
+                result = work()
+            except (UserError, Interrupted) as error:
+                result = error
+        result = self.broadcast(result)
+        if isinstance(result, UserError | Interrupted):
+            raise result
+        return cast("T", result)
 
     def has_lost_others(self, error: RuntimeError) -> bool:
         """Return whether an error says that another process of the run has ended."""
