@@ -246,6 +246,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     assert f"{log} (ZeroDivisionError: nobody foresaw this)" in line
     assert "Traceback" in log.read_text()
     assert "--clusters 4" in log.read_text()
+    assert re.search(r"^ucds [\d.]+, torch \S+, Python 3\.", log.read_text(), re.MULTILINE)
 
     def exhaust(*arguments: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")

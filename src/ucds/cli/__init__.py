@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import tempfile
 import threading
@@ -10,6 +11,7 @@ import time
 import traceback
 import warnings
 from functools import cache
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 import typer
@@ -115,7 +117,8 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
         )
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"{' '.join(sys.argv)}\n\n")
+        versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))
+        file.write(f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n")
         traceback.print_exception(error, file=file)
     what = f"{type(error).__name__}: {one_line(error)}"
     say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
