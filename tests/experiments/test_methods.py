@@ -201,7 +201,7 @@ def test_a_function_of_ones_own_is_a_method_without_settings(task: Task, own_mod
 def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module: str) -> None:
     found = method_named(f"{own_module}:widths")
     assert (found.title, found.settings, found.family) == ("Widths", ConsensusSettings, "consensus")
-    options = replace(OPTIONS, settings=(ConsensusSettings(starts=1, fitting_epochs=2),))
+    options = replace(OPTIONS, settings=(ConsensusSettings(starts=1),))
     (own,) = run_methods(task, options, [f"{own_module}:widths"])
     (ours,) = run_methods(task, options, ["consensus-alone"])
     assert_same(own, ours)

@@ -214,7 +214,7 @@ def test_the_errors_of_a_query_have_classes_of_their_own(
 
 
 def test_training_asks_a_client_for_its_labels(run: Run, embeddings: FakeService, vectors: Path) -> None:
-    settings = ucds.ConsensusSettings(fitting_epochs=1, starts=2, bottleneck_width=8)
+    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
     options = ucds.RunOptions(accelerator="cpu")
     client = ucds.LabelClient(embeddings.url, KEY)
     found = ucds.train_target(vectors, "run", labels=client, settings=settings, options=options)

@@ -18,7 +18,7 @@ from ucds.training.model_file import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-BRIEF = ucds.ConsensusSettings(fitting_epochs=2, starts=2, bottleneck_width=8)
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 CPU = ucds.RunOptions(accelerator="cpu")
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 

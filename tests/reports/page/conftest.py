@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))  # for `cli_kit`
 from cli_kit import SHAPES, draw_domain
 
 CPU = ucds.RunOptions(accelerator="cpu")
-BRIEF = ucds.ConsensusSettings(fitting_epochs=4, starts=2, bottleneck_width=8)
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
