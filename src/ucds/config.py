@@ -232,40 +232,40 @@ class ConsensusSettings(TrainingSettings):
         fields = type(self).model_fields
         changed = [name for name in fields if getattr(self, name) != fields[name].default]
         if self.dp_epsilon is None:
-            without = [name for name in changed if name in _PRIVATE]
+            without = [name for name in changed if name in _ONLY_PRIVATE]
             if without:
                 raise ValueError(f"{', '.join(without)}: there is no differential privacy without dp_epsilon")
             return self
-        unused = [name for name in changed if name in _NOT_PRIVATE]
+        unused = [name for name in changed if name in _NEVER_PRIVATE]
         if unused:
             raise ValueError(f"{', '.join(unused)}: not used with dp_epsilon")
         return self
 
     def unused(self, side: Role) -> dict[str, str]:
         """Return the settings that have no effect on one side beside the others, each with the reason."""
-        found = dict.fromkeys(_TRAINED, "tune is 'head'") if self.tune == "head" else {}
+        found = dict.fromkeys(_ONLY_TUNED, "tune is 'head'") if self.tune == "head" else {}
         if self.tune == "full":
             found["prototype_decay"] = "tune is 'full'"
         if side == "source" and self.dp_epsilon is not None:
-            found |= dict.fromkeys(_NOT_PRIVATE_ALONE, "dp_epsilon is set")
+            found |= dict.fromkeys(_NEVER_PRIVATE_BUT_SHARED, "dp_epsilon is set")
         return found
 
 
-_PRIVATE = ("dp_delta", "dp_axes", "dp_steps")
-"""Settings of the provider that have a meaning with differential privacy only."""
+_ONLY_PRIVATE = ("dp_delta", "dp_axes", "dp_steps")
+"""Settings that the provider uses with differential privacy only."""
 
-_NOT_PRIVATE = ("domain_centring", "proportion_relaxation", "transport_rounds")
-"""Settings of the provider that have none with differential privacy."""
+_NEVER_PRIVATE = ("domain_centring", "proportion_relaxation", "transport_rounds")
+"""Settings that the provider uses without differential privacy only, and that the client never uses."""
 
-_NOT_PRIVATE_ALONE = ("most_samples", "space_width", "starts")
-"""Settings that the provider does not use with differential privacy, and that the client does use: one file
-or object may hold the settings of both."""
+_NEVER_PRIVATE_BUT_SHARED = ("most_samples", "space_width", "starts")
+"""Settings that the provider uses without differential privacy only, and that the client uses: one file or
+object may hold the settings of both sides."""
 
-_TRAINED = (
+_ONLY_TUNED = (
     *("learning_rate", "new_layer_learning_rate", "momentum", "nesterov", "weight_decay", "decay_rate"),
     *("decay_power", "mixing_weight", "mixing_alpha", "evaluations_per_stage", "fitting_epochs"),
 )
-"""Settings of gradient training, which the method ``consensus`` does with ``tune = "full"`` only."""
+"""Settings that the method ``consensus`` uses with ``tune = "full"`` only: those of gradient training."""
 
 
 SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
