@@ -328,6 +328,14 @@ def test_settings_of_gradient_training_are_refused_where_there_is_none(setting: 
         given("prototype_decay=0.1", "tune=full", method="consensus", side="target")
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_the_rate_of_pre_trained_layers_is_refused_where_they_are_frozen(side: Role) -> None:
+    with pytest.raises(InputError, match="'learning_rate' has no effect where tune is 'head': leave it out$"):
+        given("learning_rate=0.1", "tune=head", method="pcd", side=side)
+    assert given("learning_rate=0.1", method="pcd", side=side).learning_rate == 0.1
+    assert given("new_layer_learning_rate=0.1", "tune=head", method="pcd", side=side).tune == "head"
+
+
 def test_a_dump_of_all_settings_is_read() -> None:
     for settings in (ConsensusSettings(), ConsensusSettings(dp_epsilon=1.0), ConsensusSettings(tune="full")):
         dumped = settings.model_dump(mode="json")

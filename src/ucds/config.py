@@ -151,6 +151,10 @@ class PCDSettings(TrainingSettings):
         "source", 0.1, ge=0, lt=1, description="share of the source samples kept to choose the model with"
     )
 
+    def unused(self, side: Role) -> dict[str, str]:
+        """Return the settings that have no effect on one side beside the others, each with the reason."""
+        return {"learning_rate": "tune is 'head'"} if self.tune == "head" else {}
+
 
 class ConsensusSettings(TrainingSettings):
     """Settings of the consensus method (``docs/consensus.md``)."""
