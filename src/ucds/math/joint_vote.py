@@ -25,7 +25,7 @@ from ucds.math.spaces import Spaces
 from ucds.math.vote import Vote, choose_consensus
 
 POWER = 60.0
-"""Power of an encoder's strength that is its weight. ``docs/consensus.md`` says on which tasks it was
+"""Power of an encoder's strength that is its weight. ``docs/consensus-results.md`` says on which tasks it was
 chosen, and on which it was confirmed."""
 
 

@@ -55,8 +55,8 @@ the least of the photographs and digits tried was 0.41 (100 paintings in 7 class
 
 SETTLED = 0.7
 """Agreement of the spaces below which the client is told that the confidence is too high. The three of the
-eleven domains in ``docs/confidence.md`` that are below have a confidence that is 7 to 22 points too high on
-average; that of the others is at most 2 points too high."""
+eleven domains in ``docs/confidence.md`` that are below have a confidence that is 3 to 22 points too high on
+average; that of the others is at most 2.4 points too high."""
 
 
 @dataclass(frozen=True)
