@@ -33,7 +33,7 @@ CHOSEN_ON = ("dslr", "photo", "art_painting")
 
 BINS = 10
 KINDS = {
-    "probability": "the model's probability of the cluster (the confidence before)",
+    "probability": "the model's own probability of the cluster",
     "resampled": "share of the resampled consensuses that put the sample into the cluster",
     "confidence": "the confidence",
 }

@@ -28,9 +28,10 @@ INTRODUCTION = """# How far chance and rounding change the accuracy
 
 Made by `python benchmarks/stability.py` from `stability.jsonl`; not edited by hand. Each domain is clustered
 alone, on frozen features, with the right number of clusters. Accuracy in percent: mean +- standard deviation,
-and the least. "Rounding" is one seed with draws of relative noise of 1e-7 on the features.
+and the least. *Seeds*: so many seeds. *Noise*: seed 0, with so many draws of relative noise of 1e-7 on the
+features, which is about what another processor or library version changes.
 
-| domain | samples | draws | seeds | least | rounding | least |
+| domain | samples | runs of each | seeds | worst seed | noise | worst noise |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 

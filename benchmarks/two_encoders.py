@@ -88,7 +88,8 @@ INTRODUCTION = """# What a second encoder gains
 
 Made by `python benchmarks/two_encoders.py` from `two_encoders.jsonl`; not edited by hand. Frozen features of
 MobileNetV2 (first) and SqueezeNet (second), no provider. Accuracy in percent; each row is the mean over its
-seeds.
+seeds. Accuracies are those of the consensus, before a model is fitted to it; pages in `results/` score the
+fitted model, and differ by up to two points.
 
 - *weight*: weight of the second encoder, without ground truth; *misjudged*: seeds in which the encoder with
   the smaller weight is the better one by more than two points.
@@ -146,7 +147,7 @@ def page(runs: Iterable[Run]) -> str:
     """Write the tables of all records."""
     runs = sorted(runs, key=lambda one: (one.target, guard.PARTS.index(one.part), one.seed))
     parts = [INTRODUCTION]
-    for title, held_out in (("Targets of the choice", False), ("Other targets", True)):
+    for title, held_out in (("Targets on which the choices were made", False), ("Other targets", True)):
         some = [one for one in runs if (one.target in guard.HELD_OUT) is held_out]
         if some:
             parts += [f"\n## {title}\n", table(some)]
