@@ -182,10 +182,10 @@ class ConsensusSettings(TrainingSettings):
     # Source
     domain_centring: bool = _only("source", True, description="each source domain's own mean is subtracted")
     query_centring: bool = _only(
-        "source", True, description="a folder that is labelled offline is seen from its own mean"
+        "source", True, description="a folder that is labelled offline has its own mean subtracted"
     )
     proportion_relaxation: float = _only(
-        "source", 0.1, gt=0, description="cost of leaving equal cluster sizes"
+        "source", 0.1, gt=0, description="weight of the penalty for unequal cluster sizes"
     )
     transport_rounds: int = _only(
         "source",
@@ -204,7 +204,11 @@ class ConsensusSettings(TrainingSettings):
         description="epsilon of a model with differential privacy; none if unset",
     )
     dp_delta: float | None = _only(
-        "source", None, gt=0, lt=1, description="its delta; 1e-5, or one over the number of images, if unset"
+        "source",
+        None,
+        gt=0,
+        lt=1,
+        description="delta of that guarantee; 1e-5, or one over the images, if unset",
     )
     dp_axes: int = _only("source", 32, ge=1, description="principal axes that are found in noisy sums")
     dp_steps: int = _only("source", 5, ge=1, description="noisy steps of Lloyd's algorithm")
@@ -215,7 +219,9 @@ class ConsensusSettings(TrainingSettings):
     )
     neighbours: int = _only("target", 10, ge=1, description="neighbours to average a sample with, at most")
     diffusion_rounds: int = _only("target", 3, ge=0, description="rounds of averaging over neighbours")
-    transfer: Transfer = _only("target", "guarded", description="use of the provider's labels")
+    transfer: Transfer = _only(
+        "target", "guarded", description="use of the labels: guarded, or own, hint, opinion, equal, adopted"
+    )
     prototype_decay: float = _only(
         "target", 1e-4, ge=0, description="weight decay of the prototypes fitted on a frozen backbone"
     )

@@ -41,7 +41,7 @@ def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     succeed("keys", "set-budget", "anna", "9", "--ledger", tmp_path)
     succeed("keys", "set-rate", "anna", "2.5", "--ledger", tmp_path)
     succeed("keys", "expire", "anna", "never", "--ledger", tmp_path)
-    (record,) = json.loads(succeed("ledger", "show", "--json", "--ledger", tmp_path))
+    (record,) = json.loads(succeed("keys", "list", "--json", "--ledger", tmp_path))
     expected = {"name": "anna", "budget": 9, "rate": 2.5, "expires": None, "revoked": None}
     assert record | expected == record
     assert record["tails"] == [first[-4:], second[-4:]]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ucds.serving.keys import KeyRecord
     from ucds.serving.ledger import Ledger
 
-keys = typer.Typer(help="Who may ask the label service, and how much.", no_args_is_help=True)
-ledger = typer.Typer(help="What the label service answered, and to whom.", no_args_is_help=True)
+keys = typer.Typer(help="Create, change, revoke and list the keys of clients.", no_args_is_help=True)
+ledger = typer.Typer(help="Check, sign and move the record of keys and answers.", no_args_is_help=True)
 app.add_typer(keys, name="keys", rich_help_panel=options.PROVIDER)
 app.add_typer(ledger, name="ledger", rich_help_panel=options.PROVIDER)
 
@@ -121,8 +121,7 @@ def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
 
 
 @keys.command("list")
-@ledger.command("show")
-def show_ledger(
+def list_keys(
     ledger: LedgerOption,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -50,7 +50,7 @@ LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 to have it chosen."
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 PrecisionOption = Annotated[
-    Precision, typer.Option(help="Precision of forward passes; the transport stays in fp32.")
+    Precision, typer.Option(help="Precision of forward passes; the transport has double precision.")
 ]
 
 
@@ -91,7 +91,10 @@ class TrainingGroup(EncoderGroup):
 
     method: Annotated[
         Method,
-        typer.Option(help="'pcd' is the paper's method, 'consensus' the better one (docs/consensus.md)."),
+        typer.Option(
+            help="'consensus': a vote of many clusterings, in seconds. 'pcd': prototypes and distillation, "
+            "Tanwisuth et al., ICLR 2023."
+        ),
     ] = "consensus"
     tune: Annotated[
         Tune | None,
@@ -116,9 +119,7 @@ class TrainingGroup(EncoderGroup):
         ),
     ] = 1
     precision: PrecisionOption = "32-true"
-    checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds of work that a crash may cost.")
-    ] = 60.0
+    checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 60.0
 
     def method_settings(self, side: Role, **named: Any) -> MethodSettings:
         """Read the method's settings for one side from the file, ``--set`` and options of their own names."""
@@ -186,10 +187,10 @@ class BulkGroup:
     engine: Annotated[
         Engine | None,
         typer.Option(
-            help="Work in bulk, shard by shard: --out is a folder, which gets parquet shards; training takes "
-            "its features from shards in RUN.features. 'plain' is a loop in this process, 'ray' starts "
-            "workers of Ray; see docs/bulk.md.",
-            show_default="no bulk work",
+            help="Work shard by shard (docs/bulk.md), by a loop in this process ('plain') or by Ray "
+            "('ray'). Labels and predictions are written to a folder --out as parquet shards; training "
+            "computes its features in shards first, in the folder RUN.features.",
+            show_default="`features`: plain; others: not in shards",
         ),
     ] = None
     address: Annotated[

@@ -93,10 +93,11 @@ def serve_command(
         float, typer.Option(min=1, help="Time for accepted requests when the service is asked to stop.")
     ] = 10.0,
     waste_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds a minute that a client's unusable images may cost.")
+        float, typer.Option(min=0.1, help="Seconds a minute spent on one client's unusable images.")
     ] = 10.0,
     client_share: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of the service that one client may hold.")
+        float,
+        typer.Option(min=0.01, max=1, help="Largest share of connections, requests and queue of one client."),
     ] = 0.5,
     allow_host: Annotated[
         list[str] | None,

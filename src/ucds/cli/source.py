@@ -35,7 +35,8 @@ def train_source_command(
         float | None, typer.Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
     dp_delta: Annotated[
-        float | None, typer.Option(help="Its delta.", show_default="1e-5, or 1 / images if smaller")
+        float | None,
+        typer.Option(help="Delta of differential privacy.", show_default="1e-5, or 1 / images if smaller"),
     ] = None,
     dp_group: Annotated[
         Path | None,

@@ -32,8 +32,8 @@ CalibrateOption = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Before the first question of the key, send some of the samples: the service then sees all "
-        "samples of the key from their mean.",
+        help="Before the first question of the key, send a random sample of the images: the service then "
+        "subtracts their mean from the features of all images of the key.",
     ),
 ]
 NamesOption = Annotated[
@@ -174,8 +174,8 @@ def train_target_command(
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
-    Labels come from a file, or from a label service; those are kept beside the
-    run folder. With neither, but with --clusters, the samples are clustered alone.
+    Labels come from a file (--labels), or from a label service (--url), whose labels are
+    kept beside the run folder. Without either, give --clusters: no provider takes part.
     The run folder gets a report to open in a browser; with --engine, `ucds report` makes it.
     """
     if labels is not None and url is not None:

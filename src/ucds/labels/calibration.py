@@ -1,4 +1,4 @@
-"""Calibrates a key: the service sees all samples of the key from the mean of some, which are sent once."""
+"""Calibrates a key: samples are sent once, and the service subtracts their mean from all of the key."""
 
 from __future__ import annotations
 

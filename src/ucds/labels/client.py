@@ -163,7 +163,7 @@ class LabelClient:
         return answer
 
     def calibrate(self, body: Body, count: int) -> Calibration:
-        """Fix the mean of ``count`` samples as the one from which the service sees all samples of the key.
+        """Let the service subtract the mean of ``count`` samples from all samples of the key, from now on.
 
         The arguments and the errors are those of :meth:`ask`; nothing is charged.
         """

@@ -39,7 +39,7 @@ class RunOptions:
         accelerator: device to compute on.
         devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
             the processes, on one machine or several.
-        precision: precision of forward passes; the transport stays in fp32 or better.
+        precision: precision of forward passes; the transport has double precision.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
         encoder_runtime: library that computes the features of a frozen encoder.
     """

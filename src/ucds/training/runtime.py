@@ -58,7 +58,7 @@ class Runtime:
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         devices: number of processes, one a device. Where torchrun has started the processes, their number is
             known, and 1 stands for it.
-        precision: ``"32-true"`` or ``"bf16-mixed"``; the transport stays in fp32 in both.
+        precision: ``"32-true"`` or ``"bf16-mixed"``, of forward passes; the transport has double precision.
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
         reporter: receives progress messages; nothing is said if ``None``.

@@ -76,7 +76,7 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
         warnings.append(
             f"Single clusterings of the {what} agree with each other to only "
             f"{stability['own_agreement']:.2f} (1 is full agreement): fewer {what} are in the right cluster "
-            "than the model's certainty says. Look at the clusters before you rely on it."
+            "than the confidence says. Look at the clusters before you rely on it."
         )
     if record.choice is not None and not record.choice.clear:
         warnings.append(
