@@ -175,9 +175,47 @@ def test_classes_are_no_measurements() -> None:
         vectors_of(frame[["x"]])
 
 
+def test_names_of_columns_have_any_case_and_spaces_around_them(tmp_path: Path) -> None:
+    lines = [f"{name}, {name}, {x}, 2" for name, x in zip(IDS, VECTORS[:, 0], strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["ID, Domain, x, label", *lines]))
+    with pytest.warns(UcdsWarning, match=r"may be classes are left out: +label"):
+        found = find_samples(tmp_path / "x.csv", by_domain=True)
+    assert isinstance(found, VectorSamples)
+    assert (found.ids, found.rows.shape, len(found.domain_names)) == (tuple(IDS), (4, 1), 4)
+
+
+def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
+    frame = pandas.DataFrame(VECTORS[:, :2], index=[7, 3, 5, 9], columns=["a", "b"])
+    frame.to_csv(tmp_path / "x.csv")
+    frame.to_parquet(tmp_path / "x.parquet")
+    again = pandas.read_csv(tmp_path / "x.csv")
+    for source in (tmp_path / "x.csv", tmp_path / "x.parquet", again):
+        with pytest.warns(UcdsWarning, match="that number the rows are left out: "):
+            found = vectors_of(source)
+        np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
+
+
+def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
+    ids = ("007", "7", "10000000000000000001", "10000000000000000002")
+    lines = [f"{name},{x}" for name, x in zip(ids, VECTORS[:, 0], strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["id,x", *lines]))
+    assert vectors_of(tmp_path / "x.csv").ids == ids
+
+
+def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
+    names = [str(folder / name) for name in ("b/2.png", "a/0.png")]
+    for source in (pandas.Series(names, index=[5, 8]), np.array(names)):
+        found = find_samples(source, by_domain=False)
+        assert isinstance(found, Scan)
+        assert found.ids == tuple(names)
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
+        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
+        (VECTORS * 1j, "must hold real numbers, not complex64"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
@@ -199,6 +237,13 @@ def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -
     with pytest.raises(InputError, match=words) as error:
         find_samples(source, by_domain=False)
     assert "\n" not in str(error.value)
+
+
+def test_a_row_without_its_picture_is_refused_when_it_is_read() -> None:
+    found = find_samples([{"image": PIXELS[0]}, {"picture": PIXELS[1]}], by_domain=False)
+    assert isinstance(found, Pictures)
+    with pytest.raises(InputError, match="^row 1 of the data set has no 'image', which row 0 has$"):
+        list(found.pictures)
 
 
 def test_what_lies_at_a_path_and_cannot_be_read_is_refused(tmp_path: Path) -> None:
