@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import platform
 import subprocess
@@ -25,18 +24,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from records import Records
 
 import ucds
 from ucds.choices import Engine
 from ucds.data.folders import scan_domains
-from ucds.files import append_line, write_text_atomically
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 TRAINED, CLUSTERS = 400, 12  # images that the models are trained on
 
 
@@ -212,13 +210,6 @@ def processor_name() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def read_records() -> list[Run]:
-    """Read all runs; of two of the same task and way the later one counts."""
-    lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
-    found = [Run(**json.loads(line)) for line in lines]
-    return list({(one.task, one.way): one for one in found}.values())
-
-
 PAGE = """# Bulk work by Ray against the plain loop
 
 Made by `python benchmarks/bulk.py` from `bulk.jsonl`; not edited by hand. What bulk work is:
@@ -235,9 +226,9 @@ of its own, which has as many processors as the way says; its start, and that of
 """
 
 
-def page(done: Sequence[Run]) -> str:
-    """Write a table for each size of the images."""
-    parts = []
+def page(recorded: Sequence[Run]) -> str:
+    """Write a table for each size of the images; of two runs of one task and way the later one counts."""
+    done, parts = list({(one.task, one.way): one for one in recorded}.values()), []
     for size in sorted({one.image_size for one in done}):
         some = [one for one in done if one.image_size == size]
         facts = "; ".join(dict.fromkeys(one.machine for one in some))
@@ -276,12 +267,13 @@ def main() -> None:
     parser.add_argument("--commands", default="label,predict")
     parser.add_argument("--shard-size", type=int, default=512)
     options = parser.parse_args()
+    records = Records(__file__, Run)
     if options.data:
-        measure(options)
-    write_text_atomically(RECORDS.with_suffix(".md"), page(read_records()))
+        measure(options, records)
+    records.write_page(page(records.runs))
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace, records: Records[Run]) -> None:
     """Train the models, and record a run of each command in each way."""
     photographs = draw(options.data, options.images)
     encoder = ucds.EncoderOptions(options.backbone, options.weights, options.image_size)
@@ -290,9 +282,7 @@ def measure(options: argparse.Namespace) -> None:
         images = folder / "images.txt"
         images.write_text("\n".join(photographs.paths))
         for one in runs(train(photographs, encoder, folder), images, folder, options):
-            line = json.dumps(asdict(one))
-            append_line(RECORDS, line)
-            print(line, flush=True)
+            records.add(one)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,6 @@ def main() -> None:
                         continue
                     for run in measure(domains, client, seed):
                         records.add(run)
-                        print(run, flush=True)
     names = dict.fromkeys(run.domain for run in records.runs)
     rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
     records.write_page(INTRODUCTION + "".join(rows))

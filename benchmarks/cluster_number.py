@@ -176,7 +176,6 @@ def main() -> None:
                 if (task, seed) in known:
                     continue
                 records.add(measure(task, vectors, classes, seed))
-                print(records.runs[-1], flush=True)
     records.write_page(page(records.runs))
 
 

@@ -180,7 +180,6 @@ def main() -> None:
                     continue
                 for run in measure(domain, seed, options.new):
                     records.add(run)
-                    print(run, flush=True)
     records.write_page(page(records.runs))
 
 

@@ -42,7 +42,6 @@ def main() -> None:
             trial = try_answers(one.vectors, one.classes, int(one.classes.max()) + 1, seed)
             run = Run(**asdict(trial), domain=domain, seed=seed)
             records.add(run)
-            print(domain, seed, f"{run.gain:+.2f}", flush=True)
     records.write_page(describe(records.runs))
 
 

@@ -442,7 +442,6 @@ def record(
         for task in tasks_of(target, encoders):
             if task not in known:
                 records.add(bench.run(task))
-        print(f"{target}, seed {seed}: done", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,31 +7,33 @@
 `hashes` asks in the order of a shuffle about all images of a domain, as an honest client does, and counts
 those that the rule would refuse; and it hashes changed copies of images. `attack` trains a source that is
 over-fitted on purpose, on 200 images with 100 prototypes, serves it over HTTP on loopback, and audits the
-service with and without the rule. Every line of near_copies.jsonl is one measurement.
+service with and without the rule. Every line of near_copies.jsonl is one measurement, and each command writes
+the page anew from all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
+from records import Records, table
 
 from ucds.auditing.audit import Effort, audit
 from ucds.config import ConsensusSettings
-from ucds.files import append_line, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.perceptual_hash import Hashes, count_different_bits, hash_images
 from ucds.serving.ledger import Ledger
@@ -45,7 +47,6 @@ SIDE = 256
 BITS = (48, 64, 80)
 ALLOWED = (0, 1, 2, 4, 8, 16)
 COPIED = 30  # images of each domain of which copies are made
-RECORDS = Path(__file__).with_suffix(".jsonl")
 EFFORT = Effort(samples=60, variants=6, boundary=8, steps=2, shadows=8)
 
 Picture = Image.Image
@@ -76,6 +77,39 @@ curve, in brackets its 95 % interval. "Paid": distinct images that the key was c
 
 {attacks}
 """
+
+
+@dataclass(frozen=True)
+class Honest:
+    """Number of a domain's images that would be refused, by "bits/allowed near-copies"."""
+
+    what: Literal["honest"]
+    dataset: str
+    domain: str
+    images: int
+    refused: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Bits in which the hashes of some images differ from those of copies with one change."""
+
+    what: Literal["copies"]
+    dataset: str
+    domain: str
+    change: str
+    bits: list[int]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Audit of a service that allows some near-copies, or any number, and the images that were paid for."""
+
+    what: Literal["attack"]
+    encoder: str
+    allowed: int | None
+    paid: int
+    found: dict[str, Any]
 
 
 def read_pictures(data: Path, names: str | None, most: int) -> Iterator[tuple[str, list[Picture]]]:
@@ -152,17 +186,9 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def keep(**entries: Any) -> None:
-    """Add a line to the records, and show it."""
-    line = json.dumps(entries)
-    append_line(RECORDS, line)
-    print(line[:160], flush=True)
-
-
-def measure_hashes(options: argparse.Namespace) -> None:
+def measure_hashes(options: argparse.Namespace) -> Iterator[Honest | Copies]:
     for data in options.data:
         for domain, pictures in read_pictures(data, options.domains, options.most):
-            what = {"dataset": data.name, "domain": domain}
             hashes, rng = hash_pictures(pictures), np.random.default_rng(1)
             different = count_different_bits(hashes, hashes)
             refused = {
@@ -170,14 +196,14 @@ def measure_hashes(options: argparse.Namespace) -> None:
                 for bits in BITS
                 for allowed in ALLOWED
             }
-            keep(what="honest", **what, images=len(pictures), refused=refused)
+            yield Honest("honest", data.name, domain, len(pictures), refused)
             for name, change in CHANGES.items():
                 copied = hash_pictures([change(picture, rng) for picture in pictures[:COPIED]])
                 found = count_different_bits(hashes[:COPIED], copied).diagonal()
-                keep(what="copies", **what, change=name, bits=found.tolist())
+                yield Copies("copies", data.name, domain, name, found.tolist())
 
 
-def measure_attack(options: argparse.Namespace) -> None:
+def measure_attack(options: argparse.Namespace) -> Iterator[Attack]:
     encoder = EncoderOptions(options.backbone, options.weights, options.image_size)
     cache = CacheOptions(options.cache)
     files = sorted(path for path in options.data[0].rglob("*") if path.is_file())
@@ -208,7 +234,7 @@ def measure_attack(options: argparse.Namespace) -> None:
             )
         paid = ledger.list_keys()[0].used
         ledger.close()
-    keep(what="attack", encoder=options.backbone, allowed=options.allowed, paid=paid, found=found.to_dict())
+    yield Attack("attack", options.backbone, options.allowed, paid, found.to_dict())
 
 
 @contextmanager
@@ -224,82 +250,51 @@ def running(run: Path, rule: NearCopies | None) -> Iterator[str]:
             serving.result()
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def honest_table(records: Sequence[dict[str, Any]]) -> str:
+def honest_table(runs: Sequence[Honest]) -> str:
     """Refused images in a thousand, by domain, bits and allowed near-copies."""
-    chosen = [record for record in records if record["what"] == "honest"]
-    rows = [
-        [
-            f"{record['dataset']}, {record['domain']}",
-            str(bits),
-            *(
-                f"{1000 * record['refused'][f'{bits}/{allowed}'] / record['images']:.0f}"
-                for allowed in ALLOWED
-            ),
-        ]
-        for record in chosen
-        for bits in BITS
-    ]
+    rows = []
+    for run, bits in product(runs, BITS):
+        shares = (1000 * run.refused[f"{bits}/{allowed}"] / run.images for allowed in ALLOWED)
+        rows.append([f"{run.dataset}, {run.domain}", str(bits), *(f"{share:.0f}" for share in shares)])
     return table(["domain", "bits", *(f"{allowed} allowed" for allowed in ALLOWED)], rows)
 
 
-def copies_table(records: Sequence[dict[str, Any]]) -> str:
+def copies_table(runs: Sequence[Copies]) -> str:
     """Percent of copies that are recognised, by change, data set and bits."""
-    chosen = [record for record in records if record["what"] == "copies"]
-    datasets = list(dict.fromkeys(record["dataset"] for record in chosen))
+    datasets = list(dict.fromkeys(run.dataset for run in runs))
     rows = []
     for change in CHANGES:
         cells = []
         for dataset in datasets:
-            found = np.concatenate(
-                [
-                    record["bits"]
-                    for record in chosen
-                    if (record["dataset"], record["change"]) == (dataset, change)
-                ]
-            )
-            cells += [f"{100 * (found <= bits).mean():.0f}" for bits in BITS]
+            same = [run.bits for run in runs if (run.dataset, run.change) == (dataset, change)]
+            cells += [f"{100 * (np.concatenate(same) <= bits).mean():.0f}" for bits in BITS]
         rows.append([change, *cells])
     return table(["change", *(f"{dataset}, {bits} bits" for dataset in datasets for bits in BITS)], rows)
 
 
-def attack_table(records: Sequence[dict[str, Any]]) -> str:
+def attack_table(runs: Sequence[Attack]) -> str:
     """Success of the attacks, by the rule of the service."""
     rows = []
-    for record in records:
-        if record["what"] == "attack":
-            found, rule = record["found"], record["allowed"]
-            areas = [attack["success"] for attack in found["membership"][:2]]
-            shown = [f"{one['auc']:.2f} ({one['auc_low']:.2f} to {one['auc_high']:.2f})" for one in areas]
-            name = "all are answered" if rule is None else f"{rule} near-copies are allowed"
-            rows.append(
-                [
-                    record["encoder"],
-                    name,
-                    *shown,
-                    f"{found['queries']:,}",
-                    f"{found['refused']:,}",
-                    f"{record['paid']:,}",
-                ]
-            )
+    for run in runs:
+        areas = [attack["success"] for attack in run.found["membership"][:2]]
+        name = "all are answered" if run.allowed is None else f"{run.allowed} near-copies are allowed"
+        shown = [f"{one['auc']:.2f} ({one['auc_low']:.2f} to {one['auc_high']:.2f})" for one in areas]
+        counts = (run.found["queries"], run.found["refused"], run.paid)
+        rows.append([run.encoder, name, *shown, *(f"{count:,}" for count in counts)])
     return table(["encoder", "rule", "agreement", "boundary", "queries", "refused", "paid"], rows)
 
 
-def write_page(options: argparse.Namespace) -> None:
-    records = [json.loads(line) for line in RECORDS.read_text().splitlines()]
-    text = PAGE.format(
-        most=f"{max(record.get('images', 0) for record in records):,}",
+def page(runs: Sequence[Honest | Copies | Attack]) -> str:
+    """Write the tables of all records."""
+    honest = [run for run in runs if isinstance(run, Honest)]
+    return PAGE.format(
+        most=f"{max((run.images for run in honest), default=0):,}",
         copied=COPIED,
         members=EFFORT.samples,
-        honest=honest_table(records),
-        copies=copies_table(records),
-        attacks=attack_table(records),
+        honest=honest_table(honest),
+        copies=copies_table([run for run in runs if isinstance(run, Copies)]),
+        attacks=attack_table([run for run in runs if isinstance(run, Attack)]),
     )
-    write_text_atomically(RECORDS.with_suffix(".md"), text)
 
 
 def main() -> None:
@@ -307,7 +302,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for name, work in (("hashes", measure_hashes), ("attack", measure_attack)):
+    for name, measure in (("hashes", measure_hashes), ("attack", measure_attack)):
         command = commands.add_parser(name)
         command.add_argument("data", type=Path, nargs="+")
         command.add_argument("--backbone", default="mobilenetv2_100")
@@ -319,10 +314,13 @@ def main() -> None:
         command.add_argument(
             "--allowed", type=int, help="near-copies that are allowed; none are refused without"
         )
-        command.set_defaults(run=work)
-    commands.add_parser("page").set_defaults(run=write_page)
+        command.set_defaults(measure=measure)
+    commands.add_parser("page").set_defaults(measure=lambda _: ())
     options = parser.parse_args()
-    options.run(options)
+    records = Records(__file__, Honest | Copies | Attack)
+    for run in options.measure(options):
+        records.add(run)
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

@@ -7,29 +7,31 @@
 The files are those of `benchmarks/privacy.py prepare`. Of each data set a domain is the client's and all
 others are the provider's, who trains with the method `consensus` and answers as its service does: each
 embedding by itself, from the mean of its own domains. To see what it can find out it looks an embedding up in
-a pool of images that everybody has, which is the whole data set, with the client's image or without it.
+a pool of images that everybody has, which is the whole data set, with the client's image or without it. Both
+commands write the page anew from all runs in noisy_embeddings.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from privacy import Features, clusters_in, load
-from privacy_page import spread, table
+from privacy_page import spread
+from pydantic import Field
+from records import Records, table
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.files import append_line, write_text_atomically
 from ucds.labels.noise import Noise
 from ucds.math.arrays import FloatArray
 from ucds.math.metrics import score
@@ -40,11 +42,10 @@ from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
 SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-RECORDS = Path(__file__).with_suffix(".jsonl")
 SHOWN = {
     "labels": "labels that are right",
     "image": "image found in the pool",
-    "class": "class of the nearest other image",
+    "class_": "class of the nearest other image",
     "domain": "domain of the nearest other image",
 }
 
@@ -60,6 +61,20 @@ that image.
 """
 
 
+@dataclass(frozen=True)
+class Run:
+    """What one noise left in a client's embeddings, in percent; see :data:`SHOWN`."""
+
+    dataset: str
+    target: str
+    seed: int
+    noise: float
+    labels: float
+    image: float
+    class_: Annotated[float, Field(alias="class")]
+    domain: float
+
+
 def train(source: Features, seed: int) -> ClusteringModel:
     """Train a provider's model as `ucds train-source` does."""
     samples = VectorSamples(source.vectors, source.domain, source.names)
@@ -73,21 +88,18 @@ def answer(model: ClusteringModel, rows: FloatArray) -> NDArray[np.int64]:
         return np.asarray(model(torch.from_numpy(rows)).logits.argmax(1).numpy(), dtype=np.int64)
 
 
-def look_up(sent: FloatArray, features: Features, client: NDArray[np.int64]) -> dict[str, float]:
-    """Compute what the nearest images of a pool tell, in percent."""
+def look_up(sent: FloatArray, features: Features, client: NDArray[np.int64]) -> tuple[float, ...]:
+    """Compute what the nearest images of a pool tell of image, class and domain, in percent."""
     cosines = unit_rows(sent) @ unit_rows(features.vectors).T
     found = cosines.argmax(1) == client
     cosines[np.arange(len(sent)), client] = -np.inf
     nearest = cosines.argmax(1)
-    told = {
-        "image": found,
-        "class": features.classes[nearest] == features.classes[client],
-        "domain": features.domain[nearest] == features.domain[client],
-    }
-    return {name: round(100 * float(right.mean()), 2) for name, right in told.items()}
+    same = (numbers[nearest] == numbers[client] for numbers in (features.classes, features.domain))
+    return tuple(round(100 * float(right.mean()), 2) for right in (found, *same))
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> Iterator[Run]:
+    """Send the embeddings of each target with each noise to the provider of each seed."""
     features = load(options.features)
     for target in options.targets.split(","):
         source, client = features.split(target)
@@ -97,27 +109,20 @@ def measure(options: argparse.Namespace) -> None:
             for scale in SCALES:
                 sent = np.stack([Noise(scale, seed).add_to(row) for row in client.vectors])
                 right = 100 * score(client.classes, answer(model, sent)).accuracy
-                what = {"dataset": options.features.stem, "target": target, "seed": seed, "noise": scale}
-                line = json.dumps({**what, "labels": round(right, 2), **look_up(sent, features, position)})
-                append_line(RECORDS, line)
-                print(line, flush=True)
+                told = look_up(sent, features, position)
+                yield Run(options.features.stem, target, seed, scale, round(right, 2), *told)
 
 
-def target_table(records: Sequence[dict[str, Any]], target: str) -> str:
-    rows = []
-    for scale in SCALES:
-        chosen = [record for record in records if (record["target"], record["noise"]) == (target, scale)]
-        rows.append([f"{scale:g}", *(spread([record[name] for record in chosen]) for name in SHOWN)])
-    return table(rows, ["noise", *SHOWN.values()])
-
-
-def write_page(options: argparse.Namespace) -> None:
-    records = [json.loads(line) for line in RECORDS.read_text().splitlines()]
-    targets = {record["target"]: record["dataset"] for record in records}
-    parts = [
-        f"## {target} ({dataset})\n\n{target_table(records, target)}" for target, dataset in targets.items()
-    ]
-    write_text_atomically(RECORDS.with_suffix(".md"), PAGE.format(tables="\n\n".join(parts)))
+def page(runs: Sequence[Run]) -> str:
+    """Write a table for each target."""
+    parts = []
+    for target, dataset in {run.target: run.dataset for run in runs}.items():
+        rows = []
+        for scale in SCALES:
+            chosen = [run for run in runs if (run.target, run.noise) == (target, scale)]
+            rows.append([f"{scale:g}", *(spread([getattr(run, name) for run in chosen]) for name in SHOWN)])
+        parts.append(f"## {target} ({dataset})\n\n{table(['noise', *SHOWN.values()], rows)}")
+    return PAGE.format(tables="\n\n".join(parts))
 
 
 def main() -> None:
@@ -130,10 +135,13 @@ def main() -> None:
     measuring.add_argument("--targets", required=True)
     measuring.add_argument("--seeds", type=int, default=3)
     measuring.add_argument("--first-seed", type=int, default=0)
-    measuring.set_defaults(run=measure)
-    commands.add_parser("page").set_defaults(run=write_page)
+    measuring.set_defaults(measure=measure)
+    commands.add_parser("page").set_defaults(measure=lambda _: ())
     options = parser.parse_args()
-    options.run(options)
+    records = Records(__file__, Run)
+    for run in options.measure(options):
+        records.add(run)
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

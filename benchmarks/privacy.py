@@ -12,16 +12,15 @@ it comes from OpenDP.
     python benchmarks/privacy.py audits office31.npz --kinds "consensus;over-fitted"
     python benchmarks/privacy.py page
 
-Every cell is a line of privacy.jsonl, and the last command writes privacy.md from these lines.
+Every cell is a line of privacy.jsonl. All commands but the first write privacy.md anew from all lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -30,8 +29,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from privacy_page import DELTA, EPSILONS, KINDS, RECORDS, write_page
+from privacy_page import DELTA, EPSILONS, KINDS, Audit, Cell, Rival, page
 from private_rivals import RIVALS, Task, seen_from_domains
+from records import Records
 
 from ucds.auditing.audit import Effort, audit
 from ucds.backbones import identity_backbone
@@ -40,7 +40,6 @@ from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.files import append_line
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
@@ -275,51 +274,32 @@ def train(features: Features, kind: str, seed: int, run: Path) -> None:
     save_model(run, StoredModel(card, found.model, found.proportions))
 
 
-def keep(**entries: Any) -> None:
-    """Add a line to the records, and show it."""
-    line = json.dumps(entries)
-    append_line(RECORDS, line)
-    print(line[:160], flush=True)
+def cells_of(options: argparse.Namespace) -> Iterator[tuple[int, str, str]]:
+    """List seed, target and kind of each cell, kind after kind of the same target and seed."""
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    return product(seeds, options.targets.split(","), options.kinds.split(";"))
 
 
-def run_cells(options: argparse.Namespace) -> None:
-    """Measure labels or clients, kind after kind of the same target and seed."""
+def run_cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """Measure labels or clients."""
     measure = measure_labels if options.command == "labels" else measure_client
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    for seed, target, kind in product(seeds, options.targets.split(","), options.kinds.split(";")):
-        value = measure(options.features, target, seed, kind)
-        keep(
-            what=options.command,
-            dataset=options.features.stem,
-            kind=kind,
-            seed=seed,
-            target=target,
-            accuracy=round(value, 2),
-        )
+    for seed, target, kind in cells_of(options):
+        value = round(measure(options.features, target, seed, kind), 2)
+        yield Cell(options.command, options.features.stem, kind, seed, target, value)
 
 
-def run_rivals(options: argparse.Namespace) -> None:
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    for seed, target, kind in product(seeds, options.targets.split(","), options.kinds.split(";")):
+def run_rivals(options: argparse.Namespace) -> Iterator[Rival]:
+    dataset = options.features.stem
+    for seed, target, kind in cells_of(options):
         for epsilon in (0.0,) if kind == "public alone" else EPSILONS[1:]:
             value = measure_rival(options.features, options.public, target, seed, kind, epsilon)
-            keep(
-                what="rivals",
-                dataset=options.features.stem,
-                kind=kind,
-                epsilon=f"{epsilon:g}",
-                seed=seed,
-                target=target,
-                accuracy=round(value, 2),
-            )
+            yield Rival("rivals", dataset, kind, f"{epsilon:g}", seed, target, round(value, 2))
 
 
-def run_audits(options: argparse.Namespace) -> None:
-    features, dataset = load(options.features), options.features.stem
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    for seed, kind in product(seeds, options.kinds.split(";")):
-        found = run_audit(features, kind, seed)
-        keep(what="audits", dataset=dataset, kind=kind, seed=seed, found=found)
+def run_audits(options: argparse.Namespace) -> Iterator[Audit]:
+    features = load(options.features)
+    for seed, _, kind in cells_of(options):
+        yield Audit("audits", options.features.stem, kind, seed, run_audit(features, kind, seed))
 
 
 def main() -> None:
@@ -333,8 +313,7 @@ def main() -> None:
     making.add_argument("--weights", required=True)
     making.add_argument("--cache", type=Path)
     making.add_argument("--out", type=Path, required=True)
-    making.set_defaults(run=prepare)
-    for name, run, kinds in (
+    for name, measure, kinds in (
         ("labels", run_cells, KINDS[1:]),
         ("clients", run_cells, KINDS),
         ("rivals", run_rivals, tuple(RIVALS)),
@@ -347,10 +326,16 @@ def main() -> None:
         cells.add_argument("--kinds", default=";".join(kinds))
         cells.add_argument("--seeds", type=int, default=5)
         cells.add_argument("--first-seed", type=int, default=0)
-        cells.set_defaults(run=run)
-    commands.add_parser("page").set_defaults(run=lambda _: write_page())
+        cells.set_defaults(measure=measure)
+    commands.add_parser("page").set_defaults(measure=lambda _: ())
     options = parser.parse_args()
-    options.run(options)
+    if options.command == "prepare":
+        prepare(options)
+        return
+    records = Records(__file__, Cell | Rival | Audit)
+    for one in options.measure(options):
+        records.add(one)
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
-"""Writes the page of what labels give away, and of what privacy costs, from the records of privacy.py."""
+"""Defines the records of privacy.py, and writes their page: what labels give away, and what privacy costs."""
 
 from __future__ import annotations
 
-import json
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from private_rivals import RIVALS
-
-from ucds.files import write_text_atomically
+from records import table
 
 DELTA = 1e-5
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 KINDS = ("none", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "consensus")
-RECORDS = Path(__file__).with_name("privacy.jsonl")
 
 PAGE = """# What labels give away, and what privacy costs
 
@@ -62,76 +60,92 @@ deviation (seeds). "all" are 667 labels, two thirds of the samples that the atta
 """
 
 
-def read_records() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RECORDS.read_text().splitlines()]
+@dataclass(frozen=True)
+class Cell:
+    """Accuracy in percent of a provider's labels, or of a client's own clustering with them."""
+
+    what: Literal["labels", "clients"]
+    dataset: str
+    kind: str
+    seed: int
+    target: str
+    accuracy: float
 
 
-def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+@dataclass(frozen=True)
+class Rival:
+    """Accuracy in percent of the labels of another private method."""
+
+    what: Literal["rivals"]
+    dataset: str
+    kind: str
+    epsilon: str
+    seed: int
+    target: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What attacks found in the labels of one model, as `ucds audit` writes it."""
+
+    what: Literal["audits"]
+    dataset: str
+    kind: str
+    seed: int
+    found: dict[str, Any]
 
 
 def spread(values: Sequence[float]) -> str:
     return "-" if not values else f"{np.mean(values):.1f} +- {np.std(values):.1f} ({len(values)})"
 
 
-def accuracy_table(records: Sequence[dict[str, Any]], what: str) -> str:
+def accuracy_table(cells: Sequence[Cell]) -> str:
     """Accuracy by kind of provider and by target, mean +- deviation (seeds)."""
-    chosen = [record for record in records if record["what"] == what]
-    targets = list(dict.fromkeys(record["target"] for record in chosen))
-    kinds = [kind for kind in KINDS if any(record["kind"] == kind for record in chosen)]
-    rows = [
-        [
-            kind,
-            *(
-                spread([r["accuracy"] for r in chosen if (r["kind"], r["target"]) == (kind, t)])
-                for t in targets
-            ),
-        ]
-        for kind in kinds
-    ]
-    return table(rows, ["provider", *targets])
+    targets = list(dict.fromkeys(cell.target for cell in cells))
+    found = defaultdict(list)
+    for cell in cells:
+        found[cell.kind, cell.target].append(cell.accuracy)
+    kinds = [kind for kind in KINDS if any(cell.kind == kind for cell in cells)]
+    rows = [[kind, *(spread(found[kind, target]) for target in targets)] for kind in kinds]
+    return table(["provider", *targets], rows)
 
 
-def rival_tables(records: Sequence[dict[str, Any]]) -> str:
+def rival_tables(labels: Sequence[Cell], rivals: Sequence[Rival]) -> str:
     """A table for each target: accuracy by method and epsilon."""
-    cells: dict[tuple[str, str, str], list[float]] = {}
-    for record in records:
-        if record["what"] == "rivals":
-            key = (record["target"], record["kind"], record["epsilon"])
-        elif record["what"] == "labels" and record["kind"].startswith("epsilon"):
-            key = (record["target"], "ours", record["kind"].split()[1])
-        else:
-            continue
-        cells.setdefault(key, []).append(record["accuracy"])
+    found = defaultdict(list)
+    for rival in rivals:
+        found[rival.target, rival.kind, rival.epsilon].append(rival.accuracy)
+    for cell in labels:
+        if cell.kind.startswith("epsilon"):
+            found[cell.target, "ours", cell.kind.split()[1]].append(cell.accuracy)
     columns = [f"{epsilon:g}" for epsilon in EPSILONS]
     return "\n\n".join(
         table(
+            [target, *columns],
             [
-                [method, *(spread(cells.get((target, method, epsilon), [])) for epsilon in columns)]
+                [method, *(spread(found[target, method, epsilon]) for epsilon in columns)]
                 for method in ("ours", *RIVALS)
             ],
-            [target, *columns],
         )
-        for target in dict.fromkeys(target for target, method, _ in cells if method != "ours")
+        for target in dict.fromkeys(rival.target for rival in rivals)
     )
 
 
-def audit_table(records: Sequence[dict[str, Any]]) -> str:
+def audit_table(audits: Sequence[Audit]) -> str:
     """Area under the curve by kind of model and by attack: mean over seeds, and the widest interval."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in records:
-        if record["what"] == "audits":
-            groups.setdefault((record["dataset"], record["kind"]), []).append(record["found"])
+    groups = defaultdict(list)
+    for audit in audits:
+        groups[audit.dataset, audit.kind].append(audit.found)
     rows = []
-    for (dataset, kind), found in groups.items():
+    for key, found in groups.items():
         attacks = [[one["membership"][i] for one in found] for i in range(3)]
         attacks.append([one["domains"] for one in found])
         cells = [_area([one["success"] for one in attack]) for attack in attacks]
         at_1 = max(np.mean([one["success"]["tpr_at_1"] for one in attack]) for attack in attacks[:3])
-        rows.append([dataset, kind, str(len(found)), *cells, f"{100 * at_1:.1f}"])
+        rows.append([*key, str(len(found)), *cells, f"{100 * at_1:.1f}"])
     names = ["agreement", "boundary", "shadow clusterers", "domain (25 images)", "most found at 1 % (%)"]
-    return table(rows, ["data", "model", "seeds", *names])
+    return table(["data", "model", "seeds", *names], rows)
 
 
 def _area(found: Sequence[dict[str, Any]]) -> str:
@@ -139,30 +153,32 @@ def _area(found: Sequence[dict[str, Any]]) -> str:
     return f"{np.mean([one['auc'] for one in found]):.2f} ({low:.2f} to {high:.2f})"
 
 
-def price_table(records: Sequence[dict[str, Any]]) -> str:
+def price_table(audits: Sequence[Audit]) -> str:
     """Agreement of students with the provider by number of bought labels, in percent."""
     rows: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for record in records:
-        if record["what"] == "audits" and record["kind"] in ("consensus", "PCD"):
-            curve = rows.setdefault((record["dataset"], record["kind"]), {})
-            most = max(point["labels"] for point in record["found"]["prices"])
-            for point in record["found"]["prices"]:
+    for audit in audits:
+        if audit.kind in ("consensus", "PCD"):
+            curve = rows.setdefault((audit.dataset, audit.kind), defaultdict(list))
+            most = max(point["labels"] for point in audit.found["prices"])
+            for point in audit.found["prices"]:
                 column = "all" if point["labels"] == most else str(point["labels"])
-                curve.setdefault(column, []).append(100 * point["agreement"])
+                curve[column].append(100 * point["agreement"])
     columns = ("50", "100", "200", "500", "all")
-    lines = [[*key, *(spread(curve.get(column, [])) for column in columns)] for key, curve in rows.items()]
-    return table(lines, ["data", "model", *columns])
+    lines = [[*key, *(spread(curve[column]) for column in columns)] for key, curve in rows.items()]
+    return table(["data", "model", *columns], lines)
 
 
-def write_page() -> None:
-    """Write the page of all records."""
-    records = read_records()
-    text = PAGE.format(
-        delta=f"{DELTA:g}",
-        labels=accuracy_table(records, "labels"),
-        rivals=rival_tables(records),
-        clients=accuracy_table(records, "clients"),
-        audits=audit_table(records),
-        prices=price_table(records),
+def page(runs: Sequence[Cell | Rival | Audit]) -> str:
+    """Write the tables of all records."""
+    labels, clients = (
+        [run for run in runs if isinstance(run, Cell) and run.what == what] for what in ("labels", "clients")
     )
-    write_text_atomically(RECORDS.with_suffix(".md"), text)
+    audits = [run for run in runs if isinstance(run, Audit)]
+    return PAGE.format(
+        delta=f"{DELTA:g}",
+        labels=accuracy_table(labels),
+        rivals=rival_tables(labels, [run for run in runs if isinstance(run, Rival)]),
+        clients=accuracy_table(clients),
+        audits=audit_table(audits),
+        prices=price_table(audits),
+    )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import joblib  # type: ignore[import-untyped]
 from pydantic import TypeAdapter
 
-from ucds.experiments.scoring import code_revision
+from ucds.experiments.revision import code_revision
 from ucds.files import append_line, write_text_atomically
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from typing_extensions import TypeForm
 
 Run = TypeVar("Run", bound="DataclassInstance")
 UNKNOWN = "not recorded"
@@ -25,30 +26,39 @@ class Records(Generic[Run]):
 
     Args:
         script: the script's `__file__`.
-        kind: dataclass of a run.
+        kind: dataclass of a run, or a union of dataclasses, which `what: Literal[...]` tells apart.
 
     Attributes:
         runs: all runs that are recorded, in the order in which they were made.
     """
 
-    def __init__(self, script: str, kind: type[Run]) -> None:
+    def __init__(self, script: str, kind: TypeForm[Run]) -> None:
         self._revision = code_revision()
+        self._kind = TypeAdapter(kind)
         self._path = Path(script).with_suffix(".jsonl")
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
         rows = [json.loads(line) for line in lines]
         self._revisions = {row.pop("revision", UNKNOWN) for row in rows}
-        self.runs = [TypeAdapter(kind).validate_python(row) for row in rows]
+        self.runs = [self._kind.validate_python(row) for row in rows]
 
     def add(self, run: Run) -> None:
-        """Record a run; it is on the disk when this returns."""
-        append_line(self._path, json.dumps(asdict(run) | {"revision": self._revision}))
+        """Record a run, and print it; it is on the disk when this returns."""
+        row = self._kind.dump_python(run, by_alias=True)
+        append_line(self._path, json.dumps(row | {"revision": self._revision}))
         self.runs.append(run)
         self._revisions.add(self._revision)
+        print(f"{run!s:.200}", flush=True)
 
     def write_page(self, text: str) -> None:
         """Write `NAME.md`: a text, and the revisions of the runs that it was made from."""
         revisions = ", ".join(sorted(self._revisions))
         write_text_atomically(self._path.with_suffix(".md"), f"{text}\nRevisions of the code: {revisions}.\n")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write rows of cells as a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def kept_results(folder: Path | None) -> joblib.Memory:

@@ -18,7 +18,6 @@ of 2 GB.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -35,12 +34,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from records import Records
 
 from ucds.data.tables import read_table
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 
-RECORDS = Path(__file__).with_suffix(".jsonl")
 OURS = ("train-source", "label", "train-target", "predict", "train-source (pcd)", "train-target (pcd)")
 OTHERS = ("MiniBatchKMeans", "faiss")
 NOISE = 1.2
@@ -381,22 +380,14 @@ def run_row(one: Record) -> str:
     )
 
 
-def read_records() -> list[Record]:
-    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
-    return [Record(**json.loads(line)) for line in lines]
-
-
 def run(options: argparse.Namespace, folder: Path) -> None:
     """Measure what has no record yet, and write the page."""
-    records = read_records()
+    records = Records(__file__, Record)
     kinds = [(width, clusters) for width in options.widths for clusters in options.clusters]
     for task in [Task(samples, *kind) for kind in kinds for samples in options.samples]:
-        for record in measure(task, folder, {one.place for one in records}, options):
-            records.append(record)
-            print(run_row(record), flush=True)
-            with RECORDS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(record)) + "\n")
-    RECORDS.with_suffix(".md").write_text(page(records), encoding="utf-8")
+        for record in measure(task, folder, {one.place for one in records.runs}, options):
+            records.add(record)
+    records.write_page(page(records.runs))
 
 
 def numbers(text: str) -> list[int]:

@@ -91,7 +91,6 @@ def main() -> None:
                     found = cluster(domain, len(np.unique(domain.classes)), draw)
                     accuracy = score(found, domain.classes).accuracy
                     records.add(Run(domain.name, kind, draw, len(found), round(accuracy, 4)))
-                    print(records.runs[-1], flush=True)
     names = dict.fromkeys(run.domain for run in records.runs)
     rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
     records.write_page(INTRODUCTION + "".join(rows))

@@ -177,7 +177,6 @@ def main() -> None:
                     for part in guard.PARTS:
                         if (target, part, seed) not in known:
                             records.add(run(domains, target, part, seed, cluster))
-                print(f"{path.name}, seed {seed}: done", flush=True)
     records.write_page(page(records.runs))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import records
@@ -19,6 +20,29 @@ class Task:
 class Run:
     task: Task
     accuracy: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    what: Literal["cost"]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    what: Literal["gain"]
+    seconds: float
+
+
+def test_runs_of_several_kinds_are_told_apart_when_they_are_read_back(tmp_path: Path) -> None:
+    script, runs = str(tmp_path / "trial.py"), [Gain("gain", 1.0), Cost("cost", 2.0), Gain("gain", 2.0)]
+    for run in runs:
+        records.Records(script, Cost | Gain).add(run)
+    assert records.Records(script, Cost | Gain).runs == runs
+    with (tmp_path / "trial.jsonl").open("a") as file:
+        file.write('{"what": "loss", "seconds": 1.0}\n')
+    with pytest.raises(ValueError, match="cost"):
+        records.Records(script, Cost | Gain)
 
 
 def test_runs_are_read_back_and_the_page_names_every_revision(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime
 import platform
 import resource
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from ucds.choices import Accelerator, Precision
 from ucds.config import Settings
 from ucds.data.samples import Samples, split_validation
 from ucds.experiments.pipeline import Outcome
+from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import (
     clustering_accuracy,
@@ -159,22 +158,3 @@ def peak_memory_mib() -> int:
         return int(peak.split()[1]) // 1024
     scale = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale
-
-
-@cache
-def code_revision() -> str:
-    """Return the commit of this package, with "-dirty" if a file of the package has changed since.
-
-    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git.
-    """
-    package = Path(__file__).parents[1]
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(package), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", ".")
-        return git("describe", "--always", "--abbrev=12") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

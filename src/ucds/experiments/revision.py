@@ -1,0 +1,26 @@
+"""Names the revision of the code. No PyTorch is loaded here: scripts that measure memory import it."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def code_revision() -> str:
+    """Return the commit of this package, with "-dirty" if a file of the package has changed since.
+
+    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git.
+    """
+    package = Path(__file__).parents[1]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", ".")
+        return git("describe", "--always", "--abbrev=12") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
