@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 import records
+from pydantic import Field
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Cost:
 class Gain:
     what: Literal["gain"]
     seconds: float
+    class_: Annotated[str, Field(alias="class")] = "a"  # a name that Python does not allow
 
 
 def test_runs_of_several_kinds_are_told_apart_when_they_are_read_back(tmp_path: Path) -> None:
@@ -39,6 +43,7 @@ def test_runs_of_several_kinds_are_told_apart_when_they_are_read_back(tmp_path: 
     for run in runs:
         records.Records(script, Cost | Gain).add(run)
     assert records.Records(script, Cost | Gain).runs == runs
+    assert json.loads((tmp_path / "trial.jsonl").read_text().splitlines()[0])["class"] == "a"
     with (tmp_path / "trial.jsonl").open("a") as file:
         file.write('{"what": "loss", "seconds": 1.0}\n')
     with pytest.raises(ValueError, match="cost"):
@@ -59,6 +64,13 @@ def test_runs_are_read_back_and_the_page_names_every_revision(
     assert again.runs == [first, second]
     again.write_page("# Trial\n")
     assert (tmp_path / "trial.md").read_text() == "# Trial\n\nRevisions of the code: abc, not recorded.\n"
+
+
+def test_a_script_that_measures_memory_loads_no_pytorch() -> None:
+    # It would count in the memory of every program that the script starts.
+    program = f"import sys; sys.path.insert(0, {str(Path(records.__file__).parent)!r})"
+    program += "; import scale; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(("revision", "kept"), [("abc", "abc"), ("abc-dirty", None), ("unknown", None)])
