@@ -207,32 +207,37 @@ def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
-    load, begin, own = os.getloadavg()[0], time.perf_counter(), 0.0
+    load, begin, peak, own = os.getloadavg()[0], time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen(command, env=environment)
     while True:
         ended, status, usage = os.wait4(process.pid, os.WNOHANG)
         if ended:
             break
-        own = max(own, own_memory(process.pid))
+        now = read_memory(process.pid)
+        peak = max(peak, now.get("VmHWM", 0.0))
+        own = max(own, now.get("RssAnon", 0.0) + now.get("RssShmem", 0.0))
         time.sleep(_LOOK)
     if status:
         raise SystemExit(f"{' '.join(command)} failed")
     return {
         "seconds": round(time.perf_counter() - begin, 2),
         "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
-        "peak_mib": round(usage.ru_maxrss / 1024, 1),
+        "peak_mib": round(peak, 1),
         "own_mib": round(own, 1),
         "load": round(load, 2),
     }
 
 
-def own_memory(process: int) -> float:
-    """Return the memory of a process that no file backs, in MiB; 0 once it has ended."""
+def read_memory(process: int) -> dict[str, float]:
+    """Return the system's entries on the memory of a process, in MiB; none once it has ended.
+
+    The peak that the system tells at the end (`ru_maxrss`) would be that of this script for lighter programs.
+    """
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
     except OSError:
-        return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
+        return {}
+    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.endswith(" kB")}
 
 
 def measure(
@@ -301,7 +306,8 @@ Embeddings of a mixture of classes, in a file; each program in a process of its 
 {machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only
 ratios within one size mean much. The method is `consensus` where none is named; of `pcd` two epochs of each
 stage were run, with `--tune head`. `predict` writes its report too. "Memory" is the largest resident memory;
-"own" leaves out what is backed by files: pages of the mapped embeddings, and libraries.
+"own" leaves out what is backed by files: pages of the mapped embeddings, and libraries. In runs without a
+recorded revision, the "memory" of a program that is lighter than the measuring script is that of the script.
 """
 
 GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to
