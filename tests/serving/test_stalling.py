@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -178,6 +179,25 @@ def test_idle_connections_make_room_for_new_ones() -> None:
             except ConnectionError:
                 closed += 1
         assert closed >= 30 - 6  # half of all is the most for one address
+
+
+def test_clients_that_do_not_read_make_room_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientProtocol, "unread_seconds", 0.5)
+    limits, question = Limits(max_connections=8, max_requests=4), b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    with running(FakeLabeller(), limits=limits) as service, ExitStack() as stack:
+        for number in range(8):  # of two addresses, each with half of all connections
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.bind((f"127.0.0.{2 + number % 2}", 0))
+            connection.connect(("127.0.0.1", int(service.url.rpartition(":")[2])))
+            connection.sendall(400 * question)
+
+        def is_answered() -> bool:
+            with suppress(httpx.TransportError):
+                return httpx.get(f"{service.url}/healthz").status_code == 200
+            return False
+
+        wait_until(is_answered, 20)
 
 
 def test_closed_connections_are_no_work_for_the_collector() -> None:

@@ -70,12 +70,14 @@ class PatientProtocol(H11Protocol):
         places: places for the connections of all instances.
         header_seconds: time from the opening of a connection, or from the first byte of a further request,
             until the headers are complete.
+        unread_seconds: time for a client to read on, once what it was sent fills all buffers.
         linger_seconds: time for a client that is still sending to notice that it was refused.
         linger_bytes: bytes that it may still send on a connection that is to be closed.
     """
 
     places: Places[PatientProtocol]
     header_seconds = 10.0
+    unread_seconds = 10.0
     linger_seconds = 5.0
     linger_bytes = 64 * 2**20
 
@@ -120,13 +122,23 @@ class PatientProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Receive the rest of a body that was refused, for a short time only."""
         unread = self.conn.their_state is h11.SEND_BODY
-        self._stop_timers()
+        self._stop_timers("headers", "body")
         self.places.rest(self)
         super().on_response_complete()  # it may begin with the next request
         if not self.idle:
             self.places.work(self)
         if unread and not self.transport.is_closing():
             self._timers["body"] = self.loop.call_later(self.linger_seconds, self._give_up_body)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever: meanwhile the connection makes room for nobody."""
+        super().pause_writing()
+        self._timers["unread"] = self.loop.call_later(self.unread_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop to wait: the client has read."""
+        self._stop_timers("unread")
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP, or has headers that are not taken, with a problem document."""
