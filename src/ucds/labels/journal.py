@@ -146,6 +146,11 @@ class Journal:
         ours = self._header
         if header == ours:
             return
+        if header.model_copy(update={"url": ours.url}) == ours:
+            raise RefusedError(
+                f"{self.path} holds labels from {header.url}, and not from {ours.url}: ask at the first "
+                "address, choose another --out, or delete that file to begin anew"
+            )
         other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
         if header.model_digest == ours.model_digest and header.calibration != ours.calibration:
             other = "the same model with another calibration"
