@@ -142,6 +142,7 @@ def test_it_says_which_samples_were_refused(service: FakeService) -> None:
         {"scores": [0.1]},
         {"n_clusters": 7.0},
         {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
+        {"budget": {"limit": 1, "used": 0, "remaining": None}},
         {"model": None},
     ],
 )

@@ -63,6 +63,12 @@ class Budget(Message):
     used: Count
     remaining: Count | None
 
+    @model_validator(mode="after")
+    def _bounded_or_not(self) -> Budget:
+        if (self.limit is None) != (self.remaining is None):
+            raise ValueError("limit and remaining are both numbers, or both null")
+        return self
+
 
 class Signed(Message):
     """A statement with an Ed25519 signature.
