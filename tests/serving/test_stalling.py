@@ -183,7 +183,10 @@ def test_idle_connections_make_room_for_new_ones() -> None:
 
 def test_clients_that_do_not_read_make_room_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PatientProtocol, "unread_seconds", 0.5)
-    limits, question = Limits(max_connections=8, max_requests=4), b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    limits, question = (
+        Limits(max_connections=8, max_requests=4),
+        b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+    )
     with running(FakeLabeller(), limits=limits) as service, ExitStack() as stack:
         for number in range(8):  # of two addresses, each with half of all connections
             connection = stack.enter_context(socket.socket())
