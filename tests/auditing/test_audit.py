@@ -92,6 +92,11 @@ def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path
     assert "Guarantee: the model has none" in page
 
 
+def test_the_page_cannot_have_the_name_of_the_figures(samples: Path) -> None:
+    with pytest.raises(InputError, match=r"report\.json is the name of the figures"):
+        run_audit(samples, "run", out="report.json")
+
+
 def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
     members = samples / "members.npz"

@@ -118,6 +118,12 @@ def test_a_429_without_a_date_means_that_the_budget_is_used_up(service: FakeServ
     assert service.requests == 1
 
 
+def test_a_429_of_a_proxy_says_nothing_of_the_budget(service: FakeService) -> None:
+    service.faults.append((429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"))
+    assert _ask(service) == [label_of(IMAGE)]
+    assert service.requests == 2
+
+
 def test_it_says_which_samples_were_refused(service: FakeService) -> None:
     service.unusable = {b"b"}
     with _client(service) as client, pytest.raises(InvalidSamplesError) as caught:
@@ -142,6 +148,7 @@ def test_it_says_which_samples_were_refused(service: FakeService) -> None:
         {"scores": [0.1]},
         {"n_clusters": 7.0},
         {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
+        {"budget": {"limit": 1, "used": 0, "remaining": None}},
         {"model": None},
     ],
 )

@@ -77,7 +77,6 @@ def test_even_its_first_line_may_be_cut_short(written: Path) -> None:
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
-    ({"url": "https://b.example"}, "https://b.example answers as"),
     ({"model": "beta"}, "answers as model 'beta'"),
     ({"n_clusters": 4}, "with 4"),
     ({"model_digest": "b" * 32}, "answers as another version of the model with 3"),
@@ -90,6 +89,13 @@ def test_labels_of_two_models_do_not_mix(written: Path, change: dict[str, Any], 
     with pytest.raises(RefusedError, match=f"{words}.*labels of two models do not mix"):
         _open(written, **change)
     assert written.read_bytes() == before
+
+
+def test_labels_of_another_address_are_not_called_those_of_another_model(written: Path) -> None:
+    with pytest.raises(
+        RefusedError, match=r"labels from https://a\.example, and not from https://b\.example"
+    ):
+        _open(written, url="https://b.example")
 
 
 def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import journal_path
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import answers_digest, is_authentic, read_receipts, receipts_path
+from ucds.labels.receipts import KeptReceipt, answers_digest, is_authentic, read_receipts, receipts_path
 from ucds.labels.wire import Receipt
 
 MakeImages = Callable[..., Path]
@@ -97,6 +98,23 @@ def test_a_receipt_for_other_labels_is_refused(
         _query(service, make_images(3), tmp_path / "labels.json")
 
 
+def test_a_receipt_that_is_refused_keeps_no_other_answer_out(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
+    service.give_receipts()
+    images, out = make_images(48), tmp_path / "labels.json"
+
+    def spoil(answer: dict[str, Any]) -> None:
+        if len(service.answered) in (2, 3, 4):
+            answer["receipt"] = None
+
+    service.change, service.delay = spoil, 0.3  # all six requests are under way at a time
+    with LabelClient(service.url, KEY, parallel=6) as client, pytest.raises(RefusedError, match="missing"):
+        query_labels(client, open_questions(images), out)
+    assert sum(len(kept.labels) for kept in read_receipts(receipts_path(out))) == 24
+    assert journal_path(out).read_bytes().count(b"\n") == 1 + 3
+
+
 def test_a_receipt_for_another_model_is_refused(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
@@ -149,5 +167,8 @@ def test_what_is_no_file_of_receipts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_receipts(tmp_path / "nothing")
     (tmp_path / "other").write_text('{"labels": {}}\n')
-    with pytest.raises(DamagedFileError, match="line 1 of .* is not a receipt"):
-        read_receipts(tmp_path / "other")
+    kept = KeptReceipt(receipt=_receipt(), labels={"00": 1}).model_dump_json()
+    (tmp_path / "no key").write_text(kept.replace('"00"', '"zz"') + "\n")
+    for name in ("other", "no key"):
+        with pytest.raises(DamagedFileError, match="line 1 of .* is not a receipt"):
+            read_receipts(tmp_path / name)

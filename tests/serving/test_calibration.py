@@ -107,6 +107,13 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
         with again.client() as client:
             assert labels_of(client, others) != offline(others, recentred=False)
             assert client.get("/v1/info").json()["calibration"] == first.json()
+    few = Limits(max_batch=FEWEST_TO_CENTRE - 1)  # no further key can be calibrated
+    with running(ModelLabeller(recentring()), ledger, few) as again:
+        again.key = service.key
+        with again.client() as client:
+            assert labels_of(client, others[:8]) == labels_of(client, others[:8])
+            info = client.get("/v1/info").json()
+    assert (info["calibration"], info["fewest_to_calibrate"]) == (first.json(), None)
 
 
 def test_after_the_first_label_and_with_few_samples_it_is_too_late(service: Service) -> None:

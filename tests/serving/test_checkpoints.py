@@ -98,6 +98,18 @@ def test_an_address_takes_each_under_its_own_name(ledger: Ledger, signer: Signer
     assert all(is_authentic(Checkpoint.model_validate_json(content)) for content in taken.values())
 
 
+def test_the_query_of_an_address_stays_at_its_end_and_is_not_shown(ledger: Ledger, signer: Signer) -> None:
+    with http_place() as (url, taken):
+        CheckpointWriter(ledger, signer, parse_place(f"{url}/?signature=s%2Fecret")).close()
+    assert list(taken) == ["/bucket/000000000001.json?signature=s%2Fecret"]
+    with http_place(403) as (url, _):
+        place = parse_place(f"{url.replace('://', '://user:password@')}?signature=secret")
+        with pytest.raises(ServiceUnavailableError, match=f"^{url} answers 403"):
+            CheckpointWriter(ledger, signer, place)
+    with pytest.raises(ServiceUnavailableError, match=f"^{url} cannot be reached"):  # it is closed now
+        CheckpointWriter(ledger, signer, place)
+
+
 def test_a_place_that_fails_later_is_tried_again_and_costs_no_answer(
     ledger: Ledger, signer: Signer, tmp_path: Path
 ) -> None:

@@ -94,3 +94,24 @@ def test_the_access_log_has_a_line_a_request_and_no_secret(ledger: Ledger, tmp_p
 def test_a_log_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(NoSpaceError, match="access log"), writing_access_log(tmp_path / "no" / "log"):
         pass
+
+
+def test_a_log_that_fails_for_a_while_loses_its_lines_and_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    with writing_access_log(folder / "access.log"), running(FakeLabeller()) as service:
+        folder.rename(tmp_path / "moved")
+        for _ in range(3):
+            httpx.get(f"{service.url}/healthz")
+        wait_until(lambda: "access log" in caplog.text)
+        folder.mkdir()
+
+        def is_written() -> bool:
+            httpx.get(f"{service.url}/healthz")
+            return (folder / "access.log").exists()
+
+        wait_until(is_written)
+    assert '"path": "/healthz"' in (folder / "access.log").read_text()
+    assert caplog.text.count("its lines are lost") == 1

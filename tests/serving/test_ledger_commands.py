@@ -63,6 +63,13 @@ def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     assert "fault: key 'anna' has budget 8, but the log says 9" in faulty.stderr
 
 
+@pytest.mark.parametrize("wrong", [("bad name",), ("anna", "--expires", "soon")])
+def test_a_key_that_cannot_be_leaves_no_ledger(tmp_path: Path, wrong: tuple[str, ...]) -> None:
+    refused = run("keys", "add", *wrong, "--budget", "7", "--ledger", tmp_path)
+    assert isinstance(refused.exception, InputError)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_rate_that_is_none_of_both_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     ledger.add_key("anna", 1)
     assert isinstance(run("keys", "set-rate", "anna", "fast", "--ledger", tmp_path).exception, InputError)

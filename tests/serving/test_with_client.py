@@ -16,6 +16,7 @@ from ucds.errors import UcdsWarning, UserError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
+from ucds.labels.marks import marks_of
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.receipts import is_authentic, read_receipts, receipts_path
@@ -56,6 +57,20 @@ def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_pat
     labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
     assert len(labels.ids) == 100
     assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]
+
+
+def test_minus_zero_is_the_same_sample_for_both_sides(ledger: Ledger, tmp_path: Path) -> None:
+    rows = np.array([vector(3), vector(5)], np.float32)
+    rows[0, 1] = -0.0
+    np.save(tmp_path / "x.npy", rows)
+    signer, key = Signer.open(tmp_path / "signing.pem"), ledger.add_key("anna", 10)
+    with running(FakeLabeller(), ledger, signer=signer) as service:
+        service.key = key
+        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    assert labels.labels.tolist() == [3, 5]
+    own = marks_of(load_vectors(tmp_path / "x.npy").keys)
+    assert labels.contents is not None
+    assert list(labels.contents) == list(own)  # training compares these
 
 
 def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:

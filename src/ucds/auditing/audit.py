@@ -96,6 +96,8 @@ def audit(
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
     require_writable(out)
+    if out.suffix == ".json":
+        raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
     if (run is None) == (client is None):
         raise InputError("an audit attacks either a run or a service: give one of them")
     if client is not None:

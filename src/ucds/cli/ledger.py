@@ -49,10 +49,12 @@ def add_key(
 ) -> None:
     """Make a key. It is printed once; the ledger keeps only its hash."""
     options.start()
-    from ucds.serving.keys import parse_end
+    from ucds.serving.keys import check_terms, parse_end
 
+    end = parse_end(expires)
+    check_terms(name, budget, rate)  # before a ledger is made for a key that cannot be
     with _open_ledger(ledger, create=True) as book:
-        print(book.add_key(name, budget, rate, expires=parse_end(expires)), flush=True)
+        print(book.add_key(name, budget, rate, expires=end), flush=True)
     options.say(f"this is the key of {name!r}; it cannot be shown again")
 
 

@@ -195,7 +195,8 @@ class LabelClient:
                     raise ServiceUnavailableError(trouble) from None
             else:
                 asked_wait = _read_retry_after(reply.headers)
-                over_budget = reply.status == 429 and asked_wait is None
+                # A proxy says 429 as well, of its own bounds, and not in the form of a problem.
+                over_budget = reply.status == 429 and asked_wait is None and _read_problem(reply) is not None
                 if reply.status not in _RETRIED or over_budget:
                     return reply
                 trouble = self._explain(reply)

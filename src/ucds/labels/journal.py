@@ -8,13 +8,11 @@ import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Annotated, Literal, TypeVar
-
-from pydantic import Field
+from typing import IO, Literal, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.wire import Clusters, Count, Message, ModelDigest, ServiceInfo
+from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, ServiceInfo
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
@@ -30,7 +28,7 @@ class _Header(Message):
 
 
 class _Entry(Message):
-    labels: dict[Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")], Count]
+    labels: dict[HexBytes, Count]
 
 
 def journal_path(out: Path) -> Path:
@@ -148,6 +146,11 @@ class Journal:
         ours = self._header
         if header == ours:
             return
+        if header.model_copy(update={"url": ours.url}) == ours:
+            raise RefusedError(
+                f"{self.path} holds labels from {header.url}, and not from {ours.url}: ask at the first "
+                "address, choose another --out, or delete that file to begin anew"
+            )
         other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
         if header.model_digest == ours.model_digest and header.calibration != ours.calibration:
             other = "the same model with another calibration"

@@ -14,7 +14,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, NoSpaceError, RefusedError, UcdsWarning, UserError
+from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
 from ucds.labels.balance import describe_balance, refuse_overdraft
 from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
@@ -254,7 +254,8 @@ class _Query:
         for future in wait(running).done:
             if future.exception() is None and self._is_of_the_same_model(future.result()):
                 # Labels that find no room wait in the journal until it is closed; the next ones come to them.
-                with suppress(NoSpaceError):
+                # An answer that is refused keeps none of the others out, nor hides what went wrong first.
+                with suppress(UserError):
                     self._keep(future.result(), running[future])
 
     def _is_of_the_same_model(self, answer: LabelAnswer) -> bool:

@@ -122,13 +122,17 @@ class VectorQuestions:
     noise: Noise | None = None
 
     def read(self, position: int) -> bytes:
-        """Return the bytes of the row, with its noise."""
+        """Return the bytes of the row, with its noise.
+
+        Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
+        """
         row = self._row(position)
-        return (row if self.noise is None else self.noise.add_to(row)).tobytes()
+        sent = row if self.noise is None else self.noise.add_to(row)
+        return (sent + np.float32(0)).tobytes()
 
     def own_key(self, position: int, sent: bytes) -> bytes:
-        """Compute the key of the row without noise."""
-        return sent if self.noise is None else content_key(self._row(position).tobytes())
+        """Compute the key of the row as it is, without noise."""
+        return content_key(self._row(position).tobytes())
 
     def _row(self, position: int) -> FloatArray:
         return np.asarray(self.rows.take(np.array([position]))[0], dtype="<f4")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import append_line
-from ucds.labels.wire import Count, Message, Receipt, Signed
+from ucds.labels.wire import Count, HexBytes, Message, Receipt, Signed
 
 
 class ReceiptError(ValueError):
@@ -26,7 +26,7 @@ class KeptReceipt(Message):
     """
 
     receipt: Receipt
-    labels: dict[str, Count]
+    labels: dict[HexBytes, Count]
 
 
 def receipts_path(out: Path) -> Path:

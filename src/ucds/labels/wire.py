@@ -34,6 +34,7 @@ MOST_CLUSTERS = 100_000
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Positive = Annotated[int, Field(ge=1, lt=2**53)]
 Clusters = Annotated[int, Field(ge=1, le=MOST_CLUSTERS)]
+HexBytes = Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")]
 ModelDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -61,6 +62,12 @@ class Budget(Message):
     limit: Count | None
     used: Count
     remaining: Count | None
+
+    @model_validator(mode="after")
+    def _bounded_or_not(self) -> Budget:
+        if (self.limit is None) != (self.remaining is None):
+            raise ValueError("limit and remaining are both numbers, or both null")
+        return self
 
 
 class Signed(Message):

@@ -97,9 +97,13 @@ class Answering:
 
     @property
     def calibrates(self) -> bool:
-        """Whether a key can be calibrated."""
-        is_seen_apart = self.accounts is not None and self.labeller.mean_width is not None
-        return is_seen_apart and self.limits.max_batch >= FEWEST_TO_CENTRE
+        """Whether a key can be calibrated: one request must hold samples enough."""
+        return self._sees_keys_apart and self.limits.max_batch >= FEWEST_TO_CENTRE
+
+    @property
+    def _sees_keys_apart(self) -> bool:
+        """Whether the samples of a key that was calibrated are seen from their own mean."""
+        return self.accounts is not None and self.labeller.mean_width is not None
 
     async def info(self, key: KeyRecord | None) -> ServiceInfo:
         """Return what a client must know to ask, and the budget and the calibration of its key."""
@@ -265,7 +269,7 @@ class Answering:
         return found.told
 
     async def _find_mean(self, key: KeyRecord | None) -> KeyMean | None:
-        if self.accounts is None or key is None or not self.calibrates:
+        if self.accounts is None or key is None or not self._sees_keys_apart:
             return None
         return await self.accounts.find_mean(key, self.labeller.digest)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from pathlib import Path
 from typing import Literal, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import ValidationError
@@ -93,18 +94,21 @@ class FolderPlace:
 
 
 class HttpPlace:
-    """An address below which each checkpoint is put under a name of its own."""
+    """An address below which each checkpoint is put under a name of its own; its query stays at the end."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+        parts = urlsplit(url)
+        self._parts = parts._replace(path=parts.path.rstrip("/"))
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Send the checkpoint by PUT; any status of success will do."""
-        shown = httpx.URL(self._url).copy_with(userinfo=b"")
+        parts, name = self._parts, _file_name(checkpoint)
+        # A name before an "@" and a query may be secrets.
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
         headers = {"Content-Type": "application/json"}
         try:
             answer = httpx.put(
-                f"{self._url}/{_file_name(checkpoint)}",
+                parts._replace(path=f"{parts.path}/{name}").geturl(),
                 content=checkpoint.model_dump_json(),
                 headers=headers,
                 timeout=_HTTP_SECONDS,

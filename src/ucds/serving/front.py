@@ -126,11 +126,32 @@ def _write_line(scope: Scope, status: int, seconds: float) -> None:
     _access.info(json.dumps(line))
 
 
+class _LogFile(WatchedFileHandler):
+    """Writes lines to the end of a file; those that cannot be written are lost, which is said once."""
+
+    _fails = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.reopenIfNeeded()
+            if self.stream is None:  # it could not be opened again for the last line
+                self.stream = self._open()
+            self.stream.write(f"{self.format(record)}{self.terminator}")
+            self.flush()
+        except OSError as error:
+            if not self._fails:
+                logger.error("the access log cannot be written, its lines are lost: %s", error)
+            self._fails = True
+        else:
+            self._fails = False
+
+
 @contextmanager
 def writing_access_log(place: str | Path | None) -> Iterator[None]:
     """Write one line of JSON for each request while the block runs.
 
-    A thread does the writing: a slow disk holds up nobody. A file that is moved away is begun anew.
+    A thread does the writing: a slow disk holds up nobody. A file that is moved away is begun anew. Lines
+    that cannot be written are lost, and the log of the service says so once.
 
     Args:
         place: file, to whose end is written; the standard error if ``"-"``; no log if ``None``.
@@ -142,7 +163,7 @@ def writing_access_log(place: str | Path | None) -> Iterator[None]:
         yield
         return
     try:
-        file = logging.StreamHandler(sys.stderr) if place == "-" else WatchedFileHandler(place)
+        file = logging.StreamHandler(sys.stderr) if place == "-" else _LogFile(place)
     except OSError as error:
         raise NoSpaceError(f"the access log {place} cannot be written ({error.strerror})") from None
     queue: SimpleQueue[logging.LogRecord] = SimpleQueue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -63,6 +63,16 @@ class _Connection(h11.Connection):
             raise _HeadRefusedError(*("bad-request", _TWO_LENGTHS) if both else ("no-length", _NO_LENGTH))
 
 
+class Connection(Protocol):
+    """What has a place among the connections.
+
+    Attributes:
+        transport: its transport, by which it is closed.
+    """
+
+    transport: asyncio.Transport
+
+
 class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with bounds on the number of connections and on the time that each may be silent.
 
@@ -75,7 +85,7 @@ class PatientProtocol(H11Protocol):
         linger_bytes: bytes that it may still send on a connection that is to be closed.
     """
 
-    places: Places[PatientProtocol]
+    places: Places[Connection]
     header_seconds = 10.0
     unread_seconds = 10.0
     linger_seconds = 5.0

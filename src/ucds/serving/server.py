@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp
 
 from ucds.errors import InputError
 from ucds.serving.answering import Answering
+from ucds.serving.handshakes import Handshake
 from ucds.serving.health import create_health_app
 from ucds.serving.ledger import Ledger
 from ucds.serving.places import Places
@@ -269,4 +271,10 @@ def _config(app: ASGIApp, limits: Limits, address: Address | None = None) -> uvi
         config.load()
     except OSError as error:  # an SSLError is one
         raise InputError(f"the certificate or its key cannot be used: {error.strerror or error}") from None
+    if (context := config.ssl) is not None:
+
+        def begin_handshake(**told: Any) -> Handshake:
+            return Handshake(Protocol(**told), context)
+
+        config.ssl, config.http_protocol_class = None, begin_handshake  # type: ignore[assignment]
     return config

@@ -55,7 +55,7 @@ class Limits:
         client_share: share of requests, bodies, queue and connections that one client may hold. A client is a
             key; for connections and where there are no keys, an address, or of IPv6 a network of 64 bits.
         max_header_bytes: bytes of a request's first line and headers together.
-        header_seconds: time for a client to send a request's headers.
+        header_seconds: time for a client to send a request's headers; before that, as much for TLS.
         body_seconds: time for a client to send a request's body.
         keep_alive_seconds: time after which an idle connection is closed.
         shutdown_seconds: time for requests in work when the service is asked to stop.
