@@ -175,6 +175,33 @@ def test_classes_are_no_measurements() -> None:
         vectors_of(frame[["x"]])
 
 
+def test_names_of_columns_have_any_case_and_spaces_around_them(tmp_path: Path) -> None:
+    lines = [f"{name}, {name}, {x}, 2" for name, x in zip(IDS, VECTORS[:, 0], strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["ID, Domain, x, label", *lines]))
+    with pytest.warns(UcdsWarning, match=r"may be classes are left out: +label"):
+        found = find_samples(tmp_path / "x.csv", by_domain=True)
+    assert isinstance(found, VectorSamples)
+    assert (found.ids, found.rows.shape, len(found.domain_names)) == (tuple(IDS), (4, 1), 4)
+
+
+def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
+    frame = pandas.DataFrame(VECTORS[:, :2], index=[7, 3, 5, 9], columns=["a", "b"])
+    frame.to_csv(tmp_path / "x.csv")
+    frame.to_parquet(tmp_path / "x.parquet")
+    again = pandas.read_csv(tmp_path / "x.csv")
+    for source in (tmp_path / "x.csv", tmp_path / "x.parquet", again):
+        with pytest.warns(UcdsWarning, match="that number the rows are left out: "):
+            found = vectors_of(source)
+        np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
+
+
+def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
+    ids = ("007", "7", "10000000000000000001", "10000000000000000002")
+    lines = [f"{name},{x}" for name, x in zip(ids, VECTORS[:, 0], strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["id,x", *lines]))
+    assert vectors_of(tmp_path / "x.csv").ids == ids
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

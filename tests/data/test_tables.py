@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow.parquet
 import pytest
 
 from ucds.data.columns import RowIds
 from ucds.data.tables import read_table, require_table, write_table
-from ucds.errors import InputError
+from ucds.errors import InputError, UcdsWarning
 
 COLUMNS = {
     "sample": ["=1+1.png", "+a", "-b", "@c", "d=e", 'a,"b'],
@@ -143,3 +144,12 @@ def test_what_is_no_table_is_refused(tmp_path: Path, name: str, content: bytes |
     with pytest.raises(InputError, match=words) as error:
         read_table(tmp_path / name)
     assert "\n" not in str(error.value)
+
+
+def test_numbers_from_0_in_the_first_line_are_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pandas.DataFrame(np.array([[1.5, 2.5], [3.5, 4.5]])).to_csv(path, index=False)
+    with pytest.warns(UcdsWarning, match="counts from 0 and is taken for names"):
+        columns = read_table(path)
+    assert list(columns) == ["0", "1"]
+    np.testing.assert_array_equal(columns["1"], [2.5, 4.5])

@@ -19,7 +19,7 @@ from ucds.data.array_files import read_arrays
 from ucds.data.samples import Samples
 from ucds.data.sources import is_address
 from ucds.data.table_columns import DOMAIN_NAME, VECTOR_NAMES
-from ucds.data.tables import load_pyarrow
+from ucds.data.tables import load_pyarrow, plain_column
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
@@ -127,7 +127,7 @@ class TableShard:
     @property
     def holds_vectors(self) -> bool:
         """Whether the column is one of embeddings."""
-        return self.column in VECTOR_NAMES
+        return plain_column(self.column) in VECTOR_NAMES
 
     def __len__(self) -> int:
         return self.count
@@ -152,7 +152,7 @@ class TableShard:
         return self._samples(columns[self.column], ids) | more
 
     def _samples(self, column: Any, ids: list[str]) -> Rows:
-        if self.column in VECTOR_NAMES:
+        if self.holds_vectors:
             try:
                 array = column.combine_chunks().flatten().to_numpy().reshape(len(ids), -1)
             except (AttributeError, ValueError):

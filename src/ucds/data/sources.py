@@ -16,7 +16,7 @@ from PIL import Image
 
 from ucds.data.folders import Scan, scan_domains, scan_files, scan_folder, scan_shard
 from ucds.data.shards import SHARD_SUFFIX
-from ucds.data.table_columns import PICTURE_NAMES, Pictures, first_present, samples_in_columns
+from ucds.data.table_columns import PICTURE_NAMES, WORD_NAMES, Pictures, first_present, samples_in_columns
 from ucds.data.tables import READ_SUFFIXES, read_table
 from ucds.errors import InputError
 
@@ -101,7 +101,7 @@ def _vectors(path: Path) -> Samples:
 
 
 def _table(path: Path) -> Scan | Samples | Pictures:
-    return samples_in_columns(read_table(path), str(path), path.parent)
+    return samples_in_columns(read_table(path, WORD_NAMES), str(path), path.parent)
 
 
 _READERS: dict[str, Callable[[Path], Scan | Samples | Pictures]] = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ucds.data.folders import Scan, scan_files
-from ucds.data.tables import Column, Columns
+from ucds.data.tables import Column, Columns, plain_column
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.math.arrays import IntArray
 
@@ -25,6 +25,10 @@ ID_NAMES = ("sample", "id")
 DOMAIN_NAME = "domain"
 CLASS_NAMES = frozenset({"label", "labels", "class", "category", "target", "y", "cluster", "split"})
 """Names of columns that are never taken for measurements of a sample."""
+INDEX_NAMES = frozenset({"", "unnamed: 0", "__index_level_0__"})
+"""Names that pandas gives a column of the numbers of the rows, in CSV and parquet files."""
+WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, DOMAIN_NAME})
+"""Names of columns whose values are words even where all are digits, such as the id 007."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +54,14 @@ class Pictures:
 
 
 def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
-    """Return the first of some names that a table has; ``None`` if it has none of them."""
-    present = set(among)
-    return next((name for name in names if name in present), None)
+    """Return the first of some names that a table has, as it is written there; ``None`` if it has none.
+
+    Args:
+        names: names to look for, see :func:`ucds.data.tables.plain_column`.
+        among: names of the table's columns.
+    """
+    present = {plain_column(name): name for name in sorted(among)}  # `id` counts before `ID`
+    return next((present[name] for name in names if name in present), None)
 
 
 def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | VectorSamples | Pictures:
@@ -69,9 +78,10 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
         InputError: the columns hold no samples.
 
     Warns:
-        UcdsWarning: a column of classes is left out.
+        UcdsWarning: a column of classes, or of the numbers of the rows, is left out.
     """
-    domains = _texts(columns[DOMAIN_NAME]) if DOMAIN_NAME in columns else None
+    of_domains = first_present([DOMAIN_NAME], columns)
+    domains = None if of_domains is None else _texts(columns[of_domains])
     try:
         if (name := first_present(PATH_NAMES, columns)) is not None:
             return scan_files(_texts(columns[name]), root, domains)
@@ -122,12 +132,13 @@ def _stacked(name: str, column: Column) -> np.ndarray[Any, Any]:
 
 
 def _numbers(columns: Columns) -> np.ndarray[Any, Any]:
-    """Join all columns of numbers, without ids, domains and classes."""
-    classes = sorted(name for name in columns if name.lower() in CLASS_NAMES)
-    if classes:
-        message = f"columns that may be classes are left out: {', '.join(classes)}"
-        warnings.warn(message, UcdsWarning, stacklevel=6)
-    apart = {*ID_NAMES, DOMAIN_NAME, *classes}
+    """Join all columns of numbers, without ids, domains, classes and numbers of rows."""
+    apart = {name for name in columns if plain_column(name) in (*ID_NAMES, DOMAIN_NAME)}
+    for names, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
+        if found := sorted(name for name in columns if plain_column(name) in names):
+            message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"
+            warnings.warn(message, UcdsWarning, stacklevel=6)
+            apart.update(found)
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub"]
     if words:
@@ -144,6 +155,6 @@ def _ids(columns: Columns, n: int) -> tuple[str, ...]:
 
 
 def _texts(column: Column | Sequence[object]) -> list[str]:
-    """Return values as texts; whole numbers that became fractions, as in a CSV file, lose their point."""
+    """Return values as texts; whole numbers that became fractions where one is missing lose their point."""
     values = np.asarray(column, dtype=object).tolist()
     return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.errors import InputError, one_line
+from ucds.errors import InputError, UcdsWarning, one_line
 from ucds.files import require_writable, write_atomically
 
 WRITTEN_SUFFIXES = (".csv", ".parquet", ".json")
@@ -125,19 +126,32 @@ def _cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
-def read_table(path: Path) -> dict[str, Column]:
+def plain_column(name: str) -> str:
+    """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
+    return name.strip().lower()
+
+
+def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
     """Read the columns of a CSV or parquet file.
 
     A CSV file is in UTF-8, separated by commas, with names in the first line; without that line if it holds
-    numbers only. A column of a CSV file becomes numbers if all its values are.
+    numbers only, unless these are 0, 1, 2 and so on: names that pandas gives. A column of a CSV file becomes
+    numbers if all its values are.
+
+    Args:
+        path: file to read.
+        words: names of columns of a CSV file that stay words, see :func:`plain_column`.
 
     Raises:
         InputError: there is no such file, it is not such a table, or it has no rows; or the package for
             parquet is not installed.
+
+    Warns:
+        UcdsWarning: the first line holds 0, 1, 2 and so on, and is taken for names.
     """
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
-    columns = read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    columns = read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, words)
     if not columns or not len(next(iter(columns.values()))):
         raise InputError(f"{path} is a table without rows")
     return columns
@@ -202,17 +216,21 @@ def _is_plain(arrow: Any, kind: Any) -> bool:
     return bool(arrow.types.is_integer(kind) or arrow.types.is_floating(kind))
 
 
-def _read_csv(path: Path) -> dict[str, Column]:
+def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file, strict=True) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a readable CSV file in UTF-8 ({one_line(error, 120)})") from None
     names = rows[0] if rows else []
-    if _numbers(names) is not None:
-        names = [str(number) for number in range(len(names))]
-    else:
+    numbered = [str(number) for number in range(len(names))]
+    if names and names == numbered:
+        message = f"the first line of {path} counts from 0 and is taken for names of its columns"
+        warnings.warn(message, UcdsWarning, stacklevel=5)
+    if names == numbered or _numbers(names) is None:
         rows = rows[1:]
+    else:
+        names = numbered
     if len(names) == 1 and ";" in names[0]:
         raise InputError(f"{path} is separated by semicolons: save it separated by commas")
     if len(set(names)) < len(names):
@@ -220,10 +238,11 @@ def _read_csv(path: Path) -> dict[str, Column]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
             raise InputError(f"row {number} of {path} has {len(row)} values for {len(names)} columns")
-    return {
-        name: values if (numbers := _numbers(values)) is None else numbers
-        for name, values in ((name, [row[place] for row in rows]) for place, name in enumerate(names))
-    }
+    columns: dict[str, Column] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    for name, values in columns.items():
+        numbers = None if plain_column(name) in words else _numbers(values)
+        columns[name] = values if numbers is None else numbers
+    return columns
 
 
 def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
