@@ -202,9 +202,27 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     assert vectors_of(tmp_path / "x.csv").ids == ids
 
 
+def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
+    names = [str(folder / name) for name in ("b/2.png", "a/0.png")]
+    for source in (pandas.Series(names, index=[5, 8]), np.array(names)):
+        found = find_samples(source, by_domain=False)
+        assert isinstance(found, Scan)
+        assert found.ids == tuple(names)
+
+
+def test_a_row_without_a_picture_is_refused_when_it_is_read() -> None:
+    found = find_samples([{"image": PIXELS[0]}, {"picture": PIXELS[1]}], by_domain=False)
+    assert isinstance(found, Pictures)
+    with pytest.raises(InputError, match="row 1 of the data set has no 'image'"):
+        list(found.pictures)
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
+        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
+        (VECTORS * 1j, "must hold real numbers, not complex64"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),

@@ -6,7 +6,7 @@ three things: image files, vectors, or pictures in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Set, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,8 +132,12 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # a data frame of pandas or polars
         columns = {str(name): source[name].to_numpy() for name in source.columns}
         return samples_in_columns(columns, "the data frame", Path())
-    if isinstance(source, np.ndarray) and source.ndim <= 2:
+    if hasattr(source, "to_numpy"):  # one of their columns, whose index may begin anywhere
+        source = source.to_numpy()
+    if isinstance(source, np.ndarray) and source.ndim == 2:
         return _vectors_of(source)
+    if isinstance(source, Set):
+        raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
         names = ", ".join(map(str, source))
         raise InputError(f"the input holds several data sets ({names}): give one of them")
@@ -154,9 +158,16 @@ def _in_items(source: Any, n: int) -> Scan | Samples | Pictures:
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
     name = first_present(PICTURE_NAMES, first)
     if name is not None and not isinstance(first[name], str):
-        return Pictures.of_one_domain((_item(source, i)[name] for i in range(n)), n)
+        return Pictures.of_one_domain((_entry(_item(source, i), i, name) for i in range(n)), n)
     rows = [_item(source, i) for i in range(n)]
-    return samples_in_columns({key: [row[key] for row in rows] for key in first}, "the data set", Path())
+    columns = {str(key): [_entry(row, i, key) for i, row in enumerate(rows)] for key in first}
+    return samples_in_columns(columns, "the data set", Path())
+
+
+def _entry(row: Any, number: int, name: Any) -> Any:
+    if not isinstance(row, Mapping) or name not in row:
+        raise InputError(f"row {number} of the data set has no {name!r}, which row 0 has")
+    return row[name]
 
 
 def _item(source: Any, position: int) -> Any:
@@ -170,7 +181,7 @@ def _item(source: Any, position: int) -> Any:
 def _vectors_of(items: Any) -> Samples:
     from ucds.data.vectors import VectorSamples
 
-    if isinstance(items, np.ndarray) and items.dtype.kind in "fiu":
+    if isinstance(items, np.ndarray) and items.dtype.kind in "fiuc":
         return VectorSamples(items)  # which converts rows when they are read
     try:
         array = np.asarray(items, dtype=np.float32)
