@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import PredictionFormat
+from ucds.choices import PredictionFormat, require_choice
 from ucds.data.folders import Scan
 from ucds.data.tables import require_suffix, require_table, write_table
 from ucds.errors import InputError
@@ -95,8 +95,9 @@ def require_form(path: Path, form: PredictionFormat) -> None:
     """Make sure, before any work, that predictions can be written under a name.
 
     Raises:
-        InputError: the suffix does not fit the form, or the file cannot be written.
+        InputError: there is no such form, the suffix does not fit it, or the file cannot be written.
     """
+    require_choice("out_format", form, PredictionFormat)
     if form == "table":
         require_table(path)
     else:
