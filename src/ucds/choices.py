@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ucds.errors import InputError
 
@@ -36,6 +36,21 @@ Engine = Literal["plain", "ray"]
 
 AUTO = "auto"
 """Word that asks for a number of clusters to be chosen among all that the samples allow."""
+
+
+def require_choice(name: str, given: object, choices: Any) -> None:
+    """Make sure that a word is one of those that a user chooses between; Python takes any.
+
+    Args:
+        name: name of the argument, for the message.
+        given: word to look at.
+        choices: one of the ``Literal`` types of this module.
+
+    Raises:
+        InputError: it is another word.
+    """
+    if given not in get_args(choices):
+        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, not {given!r}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune
+from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
 from ucds.errors import InputError
 from ucds.files import parse_toml, read_toml
 
@@ -375,8 +375,9 @@ def make_settings(
         InputError: the method is unknown; or a setting is unknown, impossible, given twice with different
             values, or not used by this method or side, or beside the other settings.
     """
-    if method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
+    require_choice("method", method, Method)
+    if not isinstance(own, Mapping):
+        raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
     values = dict(own)
     for name, value in named.items():
         if value is not None:

@@ -195,6 +195,12 @@ def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
 
 
+def test_only_line_feeds_and_carriage_returns_separate_the_paths_of_a_list(tmp_path: Path) -> None:
+    names = ("a\u2028b.png", "c\x85.png", "d.png")
+    (tmp_path / "list.txt").write_bytes("\r\n".join(names).encode())
+    assert find_samples(tmp_path / "list.txt", by_domain=False).ids == names
+
+
 def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     ids = ("007", "7", "10000000000000000001", "10000000000000000002")
     lines = [f"{name},{x}" for name, x in zip(ids, VECTORS[:, 0], strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
@@ -25,6 +27,13 @@ def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
     assert {partition.dtype for partition in found} == {np.dtype(np.int64)}
     assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:3]) == 1
     assert max(adjusted_rand_score(TRUTH, partition) for partition in found[6:9]) < 1
+
+
+def test_copies_make_no_noise() -> None:
+    copies = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    with warnings.catch_warnings(action="error"):
+        (found,) = run_kmeans([copies], [5], 1, rng())
+    assert len(np.unique(found.partition)) == 3
 
 
 def test_the_starts_are_the_generators() -> None:

@@ -349,7 +349,9 @@ def test_folders_and_arrays_are_not_mixed_up(pictures: Path, blobs: Blobs) -> No
 def test_a_domain_that_is_not_a_number_is_refused(wrong: Any, blobs: Blobs) -> None:
     x = np.concatenate(list(blobs({"a": 40, "b": 24}).values()))
     domain = [0.0] * 40 + [np.nan] * 24
-    with pytest.raises(InputError, match="sample_domain holds NaN"):
+    with pytest.raises(InputError, match="sample_domain holds NaN or None"):
+        brief().fit(x, sample_domain=["a"] * 40 + [None] * 24)
+    with pytest.raises(InputError, match="sample_domain holds NaN or None"):
         brief().fit(x, sample_domain=domain if wrong is not None else np.array(["a", *domain[1:]], object))
 
 

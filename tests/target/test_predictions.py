@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_label_studio_gets_tasks_and_the_interface_that_they_need(tmp_path: Path
     found(root, absolute).save(tmp_path / "far.json", "label-studio")
     far = json.loads((tmp_path / "far.json").read_text())
     assert far[0]["data"]["image"] == "/data/local-files/?d=elsewhere/a"
+
+
+def test_label_studio_gets_names_that_are_not_utf_8_as_their_bytes(tmp_path: Path) -> None:
+    files = scan_files([os.fsdecode(b"bad\xff.png")], tmp_path)
+    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1, np.float32), n_clusters=1, files=files)
+    (task,) = label_studio_tasks(found)
+    assert task["data"]["image"].endswith("/bad%FF.png")
+    assert task["data"]["sample"] == "bad\\xff.png"
 
 
 def test_samples_without_a_cluster_have_no_label(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ucds.bulk.shards import Rows
-from ucds.choices import Accelerator, EncoderRuntime, Engine
+from ucds.choices import Accelerator, EncoderRuntime, Engine, require_choice
 from ucds.errors import InputError
 
 Task = Callable[[Rows], Rows]
@@ -28,7 +28,7 @@ class BulkOptions:
         encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
-        InputError: an option of Ray is given to the loop, or a number is below 1.
+        InputError: there is no such engine, an option of Ray is given to the loop, or a number is below 1.
     """
 
     engine: Engine = "plain"
@@ -39,7 +39,8 @@ class BulkOptions:
     encoder_runtime: EncoderRuntime = "torch"
 
     def __post_init__(self) -> None:
-        """Refuse options that nothing would use."""
+        """Refuse options that nothing would use, and an engine that does not exist."""
+        require_choice("engine", self.engine, Engine)
         if self.engine == "plain" and (self.address is not None or self.workers is not None):
             raise InputError("--address and --workers are for --engine ray")
         if self.shard_size < 1 or (self.workers is not None and self.workers < 1):

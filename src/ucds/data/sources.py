@@ -88,7 +88,7 @@ def _in_path(path: Path) -> Scan | Samples | Pictures:
 
 def _listed_files(path: Path) -> Scan:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # names may hold other separators of lines
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a list of paths in UTF-8 ({error})") from None
     return scan_files([line.strip() for line in lines if line.strip()], path.parent)

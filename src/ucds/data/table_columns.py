@@ -155,6 +155,6 @@ def _ids(columns: Columns, n: int) -> tuple[str, ...]:
 
 
 def _texts(column: Column | Sequence[object]) -> list[str]:
-    """Return values as texts; whole numbers that became fractions, where one is missing, lose their point."""
+    """Return values as texts; whole numbers that became fractions where one is missing lose their point."""
     values = np.asarray(column, dtype=object).tolist()
     return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]

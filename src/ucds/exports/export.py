@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ucds.backbones.spec import BackboneSpec
-from ucds.choices import ExportFormat
+from ucds.choices import ExportFormat, require_choice
 from ucds.data.sources import Source
 from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
@@ -78,6 +78,7 @@ def export(
     Warns:
         UcdsWarning: the model is a provider's.
     """
+    require_choice("form", form, ExportFormat)
     if out is None and isinstance(run, Model):
         raise InputError("name the file to write: a model that is open already has no folder")
     model = run if isinstance(run, Model) else load(run, accelerator="cpu")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from ucds.math.arrays import FloatArray
 from ucds.math.partitions import Partition, draw_representatives
@@ -59,7 +61,10 @@ def run_kmeans(
             for _ in range(starts):
                 draws = np.random.RandomState(int(rng.integers(2**31)))
                 centres = seen[spread_samples(distances, size, draws)]
-                kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
+                with warnings.catch_warnings():
+                    # Copies give fewer clusters than asked for, which is no matter for a vote.
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
                 found.append(KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_)))
                 advance()
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import PredictionFormat
+from ucds.choices import PredictionFormat, require_choice
 from ucds.data.folders import Scan
 from ucds.data.tables import require_suffix, require_table, write_table
 from ucds.errors import InputError
@@ -95,8 +96,9 @@ def require_form(path: Path, form: PredictionFormat) -> None:
     """Make sure, before any work, that predictions can be written under a name.
 
     Raises:
-        InputError: the suffix does not fit the form, or the file cannot be written.
+        InputError: there is no such form, the suffix does not fit it, or the file cannot be written.
     """
+    require_choice("out_format", form, PredictionFormat)
     if form == "table":
         require_table(path)
     else:
@@ -145,7 +147,10 @@ def label_studio_tasks(found: Predictions) -> list[dict[str, Any]]:
     rows = zip(files, found.ids, found.clusters.tolist(), found.confidence.tolist(), strict=True)
     return [
         {
-            "data": {"image": f"/data/local-files/?d={quote(_below(path, above))}", "sample": name},
+            "data": {
+                "image": f"/data/local-files/?d={quote(_below(path, above))}",
+                "sample": name,
+            },
             "predictions": [] if cluster == UNSORTED else [_prediction(found, number, cluster, confidence)],
         }
         for number, (path, name, cluster, confidence) in enumerate(rows)
@@ -163,9 +168,9 @@ def _prediction(found: Predictions, number: int, cluster: int, confidence: float
     return {"model_version": found.model, "score": confidence, "result": [result]}
 
 
-def _below(path: Path, folder: Path) -> str:
+def _below(path: Path, folder: Path) -> bytes:
     absolute = path.absolute()
-    return absolute.relative_to(folder if absolute.is_relative_to(folder) else "/").as_posix()
+    return os.fsencode(absolute.relative_to(folder if absolute.is_relative_to(folder) else "/").as_posix())
 
 
 def label_studio_interface(found: Predictions) -> str:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ucds.choices import Sorting
+from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.target.predictions import UNSORTED, Predictions
@@ -36,8 +36,10 @@ def check_sortable(files: Scan | None, how: Sorting) -> Scan:
     """Return the image files of samples, if these can be sorted.
 
     Raises:
-        InputError: the samples are not image files, or lie in tar files and are not to be copied.
+        InputError: there is no such way of sorting, the samples are not image files, or they lie in tar files
+            and are not to be copied.
     """
+    require_choice("sort_how", how, Sorting)
     if files is None:
         raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
     if files.spans is not None and how != "copy":

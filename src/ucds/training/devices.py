@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from ucds.backbones.spec import IDENTITY, BackboneSpec
-from ucds.choices import Accelerator, EncoderRuntime, Tune
+from ucds.choices import Accelerator, EncoderRuntime, Tune, require_choice
 from ucds.errors import InputError
 from ucds.training.onnx_graph import require_onnx
 
@@ -23,6 +23,7 @@ def check_devices(accelerator: Accelerator, devices: int) -> None:
     Raises:
         InputError: there is no such accelerator, or there are fewer devices.
     """
+    require_choice("accelerator", accelerator, Accelerator)
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     available = torch.cuda.device_count()
@@ -58,9 +59,10 @@ def require_runtime(runtime: EncoderRuntime, accelerator: Accelerator, tune: Tun
         tune: part of the model that is trained.
 
     Raises:
-        InputError: ONNX Runtime is asked for, and the encoder is trained, the device is not the processor, or
-            a package is not installed.
+        InputError: there is no such library; or ONNX Runtime is asked for, and the encoder is trained, the
+            device is not the processor, or a package is not installed.
     """
+    require_choice("encoder_runtime", runtime, EncoderRuntime)
     if runtime == "torch":
         return
     if tune == "full":

@@ -268,8 +268,8 @@ def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None)
     given = np.asarray(sample_domain)
     if given.shape != (len(vectors),):
         raise InputError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
-    if any(name != name for name in given.tolist()):  # only NaN differs from itself
-        raise InputError("sample_domain holds NaN: name the domain of every sample")
+    if any(name is None or name != name for name in given.tolist()):  # only NaN differs from itself
+        raise InputError("sample_domain holds NaN or None: name the domain of every sample")
     try:
         names, domain = np.unique(given, return_inverse=True)
     except TypeError:  # values of several kinds

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Accelerator, EncoderRuntime, Precision
+from ucds.choices import Accelerator, EncoderRuntime, Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.devices import check_devices, require_runtime
@@ -67,7 +67,7 @@ class Runtime:
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
-            of processes; or the encoder runtime cannot be used.
+            of processes; there is no such precision; or the encoder runtime cannot be used.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Runtime:
                 f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
                 "leave the option out"
             )
+        require_choice("precision", precision, Precision)
         check_devices(accelerator, started.on_machine)
         require_runtime(encoder_runtime, accelerator)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)

@@ -1,0 +1,54 @@
+"""Tests of the words that users choose between: Python takes any word, and a wrong one is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.bulk.engines import BulkOptions
+from ucds.choices import Sorting
+from ucds.data.folders import scan_folder
+from ucds.errors import InputError
+from ucds.target.predictions import Predictions, require_form
+from ucds.target.sorting import sort_into_folders
+from ucds.training.runtime import Runtime
+
+WRONG: Any = "other"
+VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda place: Runtime(accelerator=WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
+        (lambda place: Runtime(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
+        (lambda place: Runtime(encoder_runtime=WRONG), "encoder_runtime must be one of torch, onnx"),
+        (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
+        (lambda place: require_form(place / "x.json", WRONG), "out_format must be one of table, fiftyone"),
+        (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, torchscript"),
+        (
+            lambda place: ucds.TargetClustering(2, settings=WRONG).fit(VECTORS),
+            "settings are given by name, as a mapping, not as str",
+        ),
+    ],
+)
+def test_another_word_is_refused(use: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        use(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_way_of_sorting_touches_no_image(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"a")
+    files = scan_folder(tmp_path / "images")
+    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1, np.float32), n_clusters=1, files=files)
+    how: Sorting = WRONG
+    with pytest.raises(InputError, match="sort_how must be one of copy, link, move, not 'other'"):
+        sort_into_folders(tmp_path / "sorted", found, how)
+    assert not (tmp_path / "sorted").exists()
