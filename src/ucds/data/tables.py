@@ -238,8 +238,9 @@ def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
             raise InputError(f"row {number} of {path} has {len(row)} values for {len(names)} columns")
-    columns: dict[str, Column] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    for name, values in columns.items():
+    columns: dict[str, Column] = {}
+    for place, name in enumerate(names):
+        values = [row[place] for row in rows]
         numbers = None if plain_column(name) in words else _numbers(values)
         columns[name] = values if numbers is None else numbers
     return columns
