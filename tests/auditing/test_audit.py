@@ -20,6 +20,7 @@ from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
+from ucds.serving.settings import Limits
 
 EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
 
@@ -117,7 +118,8 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     rich, poor = book.add_key("rich", 100_000), book.add_key("poor", 70)
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
     paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
-    with running(ModelLabeller.load(samples / "run", accelerator="cpu"), book) as service:
+    limits = Limits(max_request_bytes=1000)  # fewer bytes than a batch of the audit has
+    with running(ModelLabeller.load(samples / "run", accelerator="cpu"), book, limits) as service:
         with LabelClient(service.url, rich) as client:
             remote = audit(None, *paths, client=client, effort=effort)
         with (

@@ -11,8 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from serving_kit import NPY, WIDTH, K, in_thread, make_run, npy, vector, wait_until
+from typer.testing import CliRunner
 
 import ucds
+from ucds.cli.app import app
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving.ledger import Ledger
 from ucds.serving.serve import serve
@@ -68,6 +70,8 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         (InputError, "there is no ledger", {"run": run}),
         (InputError, "leave out --open, or the ledger", {"run": run, "ledger": "x", "open_to_all": True}),
         (InputError, "no address", {"run": run, "address": nowhere, "open_to_all": True}),
+        (InputError, "leave out scheme and port", {"run": run, "hosts": ["labels.example.org:443"]}),
+        (InputError, "leave out scheme and port", {"run": run, "hosts": ["https://labels.example.org"]}),
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
         (InputError, "no network", {"run": run, "metrics_from": ("everywhere",), "open_to_all": True}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
@@ -76,6 +80,14 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     for kind, words, arguments in refusals:
         with pytest.raises(kind, match=words):
             serve(**({"address": Address(port=0)} | arguments), accelerator="cpu")
+
+
+def test_a_queue_that_was_asked_for_is_not_made_longer(tmp_path: Path) -> None:
+    import ucds.cli  # noqa: F401  (it adds the commands)
+
+    refused = CliRunner().invoke(app, ["serve", str(tmp_path), "--open", "--max-queue", "100"])
+    assert isinstance(refused.exception, InputError)
+    assert "a queue of 100 has no room for a request of 256" in str(refused.exception)
 
 
 def test_a_refusal_leaves_no_thread_behind(tmp_path: Path) -> None:

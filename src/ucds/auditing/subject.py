@@ -83,6 +83,7 @@ class ServiceSubject:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
         self.refused = 0
         self._client, self._batch = client, min(_BATCH, info.max_batch)
+        self._most_bytes = info.max_request_bytes
 
     def ask(self, rows: Tensor) -> Labels:
         """Label rows; see :class:`Subject`.
@@ -102,16 +103,22 @@ class ServiceSubject:
             ) from None
 
     def _ask(self, rows: Tensor) -> Labels:
-        """Label the rows of one request; those that the service refuses are left out of a second one."""
-        labels, left = np.full(len(rows), NO_ANSWER, dtype=np.int64), np.arange(len(rows))
-        while len(left):
-            try:
-                labels[left] = self._client.ask(_body(rows[left]), len(left)).labels
-                break
-            except InvalidSamplesError as error:
-                self.refused += len(error.reasons)
-                left = np.delete(left, list(error.reasons))
-        return labels
+        """Label the rows by one request, or by several where they are too long for one.
+
+        Rows that the service refuses are left out of a further request.
+        """
+        body = _body(rows)
+        if len(rows) > 1 and len(body.content) > self._most_bytes:
+            return np.concatenate([self._ask(half) for half in rows.tensor_split(2)])
+        try:
+            return np.array(self._client.ask(body, len(rows)).labels, dtype=np.int64)
+        except InvalidSamplesError as error:
+            self.refused += len(error.reasons)
+            labels = np.full(len(rows), NO_ANSWER, dtype=np.int64)
+            left = np.delete(np.arange(len(rows)), list(error.reasons))
+            if len(left):
+                labels[left] = self._ask(rows[left])
+            return labels
 
 
 def _body(rows: Tensor) -> Body:

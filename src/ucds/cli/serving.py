@@ -71,7 +71,14 @@ def serve_command(
     max_image_mb: Annotated[float, typer.Option(min=0.001, help="Largest image file.")] = 16,
     max_megapixels: Annotated[float, typer.Option(min=0.001, help="Largest image.")] = 33.5,
     max_request_mb: Annotated[float, typer.Option(min=0.001, help="Largest request.")] = 64,
-    max_queue: Annotated[int, typer.Option(min=1, help="Most samples accepted and not yet answered.")] = 1024,
+    max_queue: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Most samples accepted and not yet answered.",
+            show_default="1024, or one request if that is more",
+        ),
+    ] = None,
     max_connections: Annotated[int, typer.Option(min=2, help="Most open connections.")] = 512,
     body_seconds: Annotated[float, typer.Option(min=0.1, help="Time for a client to send a request.")] = 60.0,
     formats: Annotated[
@@ -155,7 +162,7 @@ def serve_command(
         max_image_pixels=int(max_megapixels * 1e6),
         max_request_bytes=int(max_request_mb * MIB),
         max_body_bytes=max(Limits.max_body_bytes, int(max_request_mb * MIB)),
-        max_queue=max(max_queue, max_batch),
+        max_queue=max(Limits.max_queue, max_batch) if max_queue is None else max_queue,
         max_connections=max_connections,
         max_requests=min(Limits.max_requests, max_connections - 1),
         body_seconds=body_seconds,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ucds.errors import DamagedFileError
+from ucds.files import parse_json
 from ucds.training.model_file import StoredModel
 
 
@@ -46,10 +47,10 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
 def _described(run: Path) -> dict[str, Any]:
     path = run / "run.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        content = parse_json(path.read_bytes()) if path.exists() else {}
     except (OSError, ValueError):
         content = None
-    if not isinstance(content, dict):
+    if not (isinstance(content, dict) and isinstance(content.get("versions", {}), dict)):
         raise DamagedFileError(f"{path} is damaged: delete it, and the card will do without")
     return content
 

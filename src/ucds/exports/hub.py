@@ -30,13 +30,15 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
 
     Raises:
         InputError: the folder holds other things.
+        DamagedFileError: the description of the run cannot be read; nothing was written.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     _refuse_other_use(folder)
+    card = write_card(stored, run)
     save_model(folder, stored)
     config = {"model_type": "ucds", **asdict(describe(stored)), "card": asdict(stored.card)}
     write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
-    write_text_atomically(folder / CARD_FILE, write_card(stored, run))
+    write_text_atomically(folder / CARD_FILE, card)
 
 
 def _refuse_other_use(folder: Path) -> None:

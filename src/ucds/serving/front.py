@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
@@ -20,12 +20,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ucds.errors import NoSpaceError
+from ucds.errors import InputError, NoSpaceError
 from ucds.serving.problems import Refusal
 
 REQUEST_ID = "X-Request-ID"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
+_HOST = re.compile(r"[^][/:@\s]+|\[[0-9A-Fa-f:.]+\]")
 _GOOD_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 logger = logging.getLogger("ucds.serving")
 _access = logging.getLogger("ucds.serving.access")
@@ -94,6 +95,19 @@ class FrontDoor:
         if encoding != "identity":
             detail = "Send the body as it is, without the header Content-Encoding."
             raise Refusal("wrong-type", detail, headers={"Accept-Encoding": "identity"})
+
+
+def check_hosts(hosts: Iterable[str]) -> None:
+    """Make sure that names can be compared with those in ``Host``, of which the port is left out.
+
+    Raises:
+        InputError: one of them is an address with a scheme or a port.
+    """
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise InputError(
+                f"{host!r} is no name of a service: leave out scheme and port, and write IPv6 as [::1]"
+            )
 
 
 def note_key(request: Request, name: str | None) -> None:

@@ -14,7 +14,7 @@ from ucds.errors import InputError, UserError
 from ucds.serving.app import create_app
 from ucds.serving.checkpoints import EVERY, CheckpointWriter, parse_place
 from ucds.serving.database import LEDGER_FILE
-from ucds.serving.front import LOOPBACK_HOSTS, writing_access_log
+from ucds.serving.front import LOOPBACK_HOSTS, check_hosts, writing_access_log
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
@@ -73,9 +73,9 @@ def serve(
         stop: event that ends the service, set by another thread; signals reach the main thread alone.
 
     Raises:
-        InputError: the run, the address, the ledger or the place of checkpoints cannot be used; there is no
-            ledger, or it was wound back; or it is to be open to all and there is a ledger; or near-copies
-            cannot be watched for.
+        InputError: the run, the address, a host, the ledger or the place of checkpoints cannot be used; there
+            is no ledger, or it was wound back; or it is to be open to all and there is a ledger; or
+            near-copies cannot be watched for.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
@@ -93,6 +93,7 @@ def serve(
         near_copies=near_copies,
         accelerator=accelerator,
     )
+    check_hosts(options.hosts)
     if workers < 1:
         raise InputError("a service has at least one worker")
     if open_to_all:
