@@ -119,12 +119,16 @@ class Run:
     @property
     def gain(self) -> float:
         """Points of accuracy that the guard's choice gains against setting the labels aside."""
-        return round(100 * (self.uses[self.use] - self.uses["own"]), 4)
+        return self.gain_of(self.use)
 
     @property
     def best(self) -> float:
         """Points that the best use of this run gains: an oracle that also profits from chance."""
-        return 100 * (max(self.uses.values()) - self.uses["own"])
+        return max(map(self.gain_of, WEIGHTS))
+
+    def gain_of(self, use: Use) -> float:
+        """Points that a use gains against setting the labels aside, exact to the decimals of accuracies."""
+        return round(100 * (self.uses[use] - self.uses["own"]), 4)
 
 
 @dataclass(frozen=True)
@@ -271,8 +275,8 @@ points of accuracy against setting the labels aside (*without labels*).
 - *best fixed use*: gain of the use that is best on the task's mean; *oracle*: gain of a choice that knows
   the accuracy of every single run, and so also profits from chance; *share*: the guard's gain as a share of
   the oracle's.
-- *always ...*: gain of one use everywhere. A hint has a weight of 0.2 in the vote, an opinion 0.35, equal
-  labels 0.5 and adopted ones 0.7.
+- *always ...*: gain of one use everywhere. Weight of the labels in the vote:
+  {", ".join(f"{use} {weight:g}" for use, weight in WEIGHTS.items())}.
 
 *Weak*: SqueezeNet, where the other encoder is MobileNetV2. *Imbalanced*: half of the classes keep 30 % of
 their images. *Long tail*: the shares of the classes fall geometrically from 1 to a tenth.
@@ -344,8 +348,8 @@ def row(name: str, runs: Sequence[Run]) -> str:
     def means(figure: Callable[[Run], float]) -> list[float]:
         return [mean(map(figure, some)) for some in tasks.values()]
 
-    def of_use(use: str) -> list[float]:
-        return means(lambda run: 100 * (run.uses[use] - run.uses["own"]))
+    def of_use(use: Use) -> list[float]:
+        return means(lambda run: run.gain_of(use))
 
     guard, best = means(lambda run: run.gain), means(lambda run: run.best)
     cells = [name, str(len(tasks)), str(min(map(len, tasks.values())))]
@@ -384,7 +388,7 @@ def learned(runs: Sequence[Run]) -> str:
     """Compare the guard with a choice that is learned from its figures and from ground truth."""
     some = [run for run in runs if run.task.share >= 1 and not run.task.shuffled]
     figures = np.array([run.figures for run in some])
-    gains = 100 * np.array([[run.uses[use] - run.uses["own"] for use in WEIGHTS] for run in some])
+    gains = np.array([[run.gain_of(use) for use in WEIGHTS] for run in some])
     rows = [f"| guard | {mean(run.gain for run in some):+.1f} | {min(run.gain for run in some):+.1f} |\n"]
     groups = {
         "of the other domains": [run.task.target.split(",")[0] for run in some],

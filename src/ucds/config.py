@@ -174,9 +174,7 @@ class ConsensusSettings(TrainingSettings):
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
     )
     starts: int | None = Field(
-        None,
-        ge=1,
-        description="k-means starts a space and number of clusters; by the number of samples if unset",
+        None, ge=1, description="k-means starts a space and number of clusters; by the sample size if unset"
     )
 
     # Source
@@ -188,27 +186,16 @@ class ConsensusSettings(TrainingSettings):
         "source", 0.1, gt=0, description="weight of the penalty for unequal cluster sizes"
     )
     transport_rounds: int = _only(
-        "source",
-        3,
-        ge=0,
-        description="rounds of plans and prototypes; 0 keeps the matched clusters",
+        "source", 3, ge=0, description="rounds of plans and prototypes; 0 keeps the matched clusters"
     )
 
     # Source, with differential privacy (docs/privacy.md). The accounts are computed for these values of
     # epsilon: a smaller one needs more noise than any sum of images bears, and a larger one promises nothing.
     dp_epsilon: float | None = _only(
-        "source",
-        None,
-        ge=1e-3,
-        le=1e3,
-        description="epsilon of a model with differential privacy; none if unset",
+        "source", None, ge=1e-3, le=1e3, description="epsilon of differential privacy; no privacy if unset"
     )
     dp_delta: float | None = _only(
-        "source",
-        None,
-        gt=0,
-        lt=1,
-        description="delta of that guarantee; 1e-5, or one over the images, if unset",
+        "source", None, gt=0, lt=1, description="delta of the guarantee; 1e-5, or 1 / images if smaller"
     )
     dp_axes: int = _only("source", 32, ge=1, description="principal axes that are found in noisy sums")
     dp_steps: int = _only("source", 5, ge=1, description="noisy steps of Lloyd's algorithm")

@@ -146,7 +146,7 @@ class PatientProtocol(H11Protocol):
         self._timers["unread"] = self.loop.call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop to wait: the client has read."""
+        """Stop waiting: the client has read."""
         self._stop_timers("unread")
         super().resume_writing()
 
