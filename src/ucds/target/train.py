@@ -80,8 +80,8 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
-    check_run(out, place, settings, options)
-    check_bulk(settings, options, bulk)
+    check_run(out, place, options)
+    check_bulk(settings, bulk)
     if bulk is not None and isinstance(labels, LabelClient):
         raise InputError("--engine keeps no images to ask about: run `ucds query` first, and give --labels")
     corrected = None if constraints is None else Corrections.load(constraints)
