@@ -110,11 +110,8 @@ class Run:
     @property
     def use(self) -> Use:
         """Use that the guard chooses by these figures."""
-        if self.task.share < 1:
-            return "own"
-        return Evidence(
-            "own", *self.figures, provider_clusters=0, labelled=self.samples, decided="guarded"
-        ).advised
+        clusters = (20, round(20 * self.task.share))  # their ratio alone counts
+        return Evidence("own", *self.figures, *clusters, self.samples, "guarded").advised
 
     @property
     def gain(self) -> float:

@@ -77,7 +77,7 @@ def weigh(
 @pytest.mark.parametrize("error", [-1e-12, 0.0, 1e-12])
 def test_rounding_does_not_decide_where_all_clusterings_are_equal(error):
     """Then trust is 0, the least of an opinion, up to the order in which agreements are summed."""
-    evidence = Evidence("own", 1.0 - error, 1.0, 0.9, 0.9 * (1 + error), K, N, "guarded")
+    evidence = Evidence("own", 1.0 - error, 1.0, 0.9, 0.9 * (1 + error), K, K, N, "guarded")
     assert evidence.trust == LEAST_TRUST["opinion"]
 
 
@@ -104,7 +104,7 @@ def test_the_less_the_labels_fit_the_neighbourhoods_the_less_they_count() -> Non
 
 
 def test_labels_that_agree_too_little_are_set_aside_unless_they_are_consistent() -> None:
-    found = Evidence("own", 0.5, 0.32, 0.9, 0.72, K, N, "guarded")
+    found = Evidence("own", 0.5, 0.32, 0.9, 0.72, K, K, N, "guarded")
     assert (found.agreement, found.consistency) == pytest.approx((0.64, 0.8))
     assert found.trust > LEAST_TRUST["equal"]
     assert found.advised == "own"
@@ -115,7 +115,7 @@ def test_labels_that_agree_too_little_are_set_aside_unless_they_are_consistent()
 def test_labels_of_little_trust_are_set_aside_where_own_clusterings_agree_nearly_fully() -> None:
     def advised(own_agreement: float, trust: float) -> str:
         consistency = own_agreement + trust
-        found = Evidence("own", own_agreement, own_agreement, 1.0, consistency, K, N, "guarded")
+        found = Evidence("own", own_agreement, own_agreement, 1.0, consistency, K, K, N, "guarded")
         assert found.trust == pytest.approx(trust)
         return found.advised
 
@@ -126,9 +126,9 @@ def test_labels_of_little_trust_are_set_aside_where_own_clusterings_agree_nearly
 
 
 def test_the_sentence_names_the_least_trust_that_was_asked() -> None:
-    divided = Evidence("own", 0.5, 0.5, 1.0, 0.4, K, N, "guarded")
+    divided = Evidence("own", 0.5, 0.5, 1.0, 0.4, K, K, N, "guarded")
     assert "used from -0.05" in divided.sentence
-    assert "used from 0.08" in replace(divided, own_agreement=UNDIVIDED).sentence
+    assert "used from 0.08" in replace(divided, own_agreement=UNDIVIDED, provider_agreement=0.9).sentence
 
 
 def test_labels_of_the_own_groups_are_said_to_be_not_needed() -> None:
@@ -233,7 +233,7 @@ def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Pa
 
 
 def test_the_sentence_tells_use_and_reasons() -> None:
-    found = Evidence("hint", 0.8, 0.6, 0.5, 0.45, K, N, "guarded")
+    found = Evidence("hint", 0.8, 0.6, 0.5, 0.45, K, K, N, "guarded")
     assert found.trust == pytest.approx(0.9 - 0.8)
     for words in (
         "equally divided",
@@ -250,6 +250,19 @@ def test_the_sentence_tells_use_and_reasons() -> None:
     assert "decided where your own clusterings were divided," in replace(found, use="opinion").sentence
     assert "(they joined or split 25% of your groups)" in replace(found, regrouped=0.25).sentence
     assert "\n" not in found.sentence
+
+
+def test_the_sentence_names_the_rule_that_set_labels_aside() -> None:
+    trusted = Evidence("own", 0.5, 0.5, 0.9, 0.72, K, K, N, "guarded")
+    fewer = replace(trusted, provider_clusters=3)
+    assert fewer.advised == "own"
+    assert "because they have 3 clusters and yours are 4" in fewer.sentence
+    assert "trust" not in fewer.sentence
+    strangers = replace(trusted, provider_agreement=0.2)
+    assert strangers.advised == "own"
+    assert "0.40 times as well as these agree among themselves (used from 0.65)" in strangers.sentence
+    assert "trust" not in strangers.sentence
+    assert "trust 0.30" in trusted.sentence
 
 
 def test_evidence_is_written_as_json() -> None:

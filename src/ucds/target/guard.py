@@ -84,7 +84,8 @@ class Evidence:
         own_consistency: share of a sample's neighbours that the own consensus puts into its cluster, on
             average.
         provider_consistency: share of a sample's neighbours that have its label, on average.
-        provider_clusters: number of clusters of the provider.
+        n_clusters: number of clusters of the target.
+        provider_clusters: number of clusters of the provider, whether or not all of them occur.
         labelled: number of samples that have a label.
         decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
         regrouped: share of the own consensus' clusters that the labels joined or split; ``None`` if unknown.
@@ -95,6 +96,7 @@ class Evidence:
     provider_agreement: float
     own_consistency: float
     provider_consistency: float
+    n_clusters: int
     provider_clusters: int
     labelled: int
     decided: Transfer
@@ -132,11 +134,19 @@ class Evidence:
     @property
     def advised(self) -> Use:
         """Use that the figures advise."""
-        if self.agreement < LEAST_AGREEMENT and self.consistency < LEAST_CONSISTENCY:
-            return "own"
-        if self.trust < self.least_trust:
+        if self.joins_groups or self.disagrees or self.trust < self.least_trust:
             return "own"
         return next(use for use, least in LEAST_TRUST.items() if self.trust >= least)
+
+    @property
+    def joins_groups(self) -> bool:
+        """Whether the provider has fewer clusters: its labels join groups that the target tells apart."""
+        return self.provider_clusters < self.n_clusters
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the labels agree too little with the own clusterings, and are not consistent either."""
+        return self.agreement < LEAST_AGREEMENT and self.consistency < LEAST_CONSISTENCY
 
     @property
     def sentence(self) -> str:
@@ -147,10 +157,25 @@ class Evidence:
         what = _SENTENCES[self.use]
         if self.regrouped is not None:
             what += f" (they joined or split {self.regrouped:.0%} of your groups)"
+        return f"{what}, because {self._reason}"
+
+    @property
+    def _reason(self) -> str:
+        """Name the rule that decided, with its figures."""
         if self.decided != "guarded":
-            return f"{what}, because the setting 'transfer' says so"
+            return "the setting 'transfer' says so"
+        if self.joins_groups:
+            return (
+                f"they have {self.provider_clusters} clusters and yours are {self.n_clusters}: they join "
+                "groups that your samples tell apart"
+            )
+        if self.disagrees:
+            return (
+                f"they agree with your own clusterings {self.agreement:.2f} times as well as these agree "
+                f"among themselves (used from {LEAST_AGREEMENT:.2f})"
+            )
         return (
-            f"{what}, because neighbours have the same label {self.consistency:.0%} as often as they are in "
+            f"neighbours have the same label {self.consistency:.0%} as often as they are in "
             f"one cluster of your own consensus, and your own clusterings agree among themselves to "
             f"{self.own_agreement:.2f} and with the labels to {self.provider_agreement:.2f} (trust "
             f"{self.trust:.2f}; used from {self.least_trust:.2f}, adopted from "
@@ -193,15 +218,12 @@ def weigh_labels(
         provider_agreement=float(np.mean(agreements)),
         own_consistency=consistency(graph, own.partition[rows], rows),
         provider_consistency=consistency(graph, labels, rows),
+        n_clusters=n_clusters,
         provider_clusters=provider_clusters,
         labelled=len(rows),
         decided=transfer,
     )
-    if transfer != "guarded":
-        return replace(found, use=transfer)
-    if provider_clusters < n_clusters:
-        return found
-    return replace(found, use=found.advised)
+    return replace(found, use=found.advised if transfer == "guarded" else transfer)
 
 
 def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:

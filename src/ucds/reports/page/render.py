@@ -177,6 +177,7 @@ _FIGURES = {
     "weight": "weight of the labels among all clusterings",
     "decided": "decided by",
     "regrouped": "share of your groups that the labels joined or split",
+    "n_clusters": "clusters that your samples were sorted into",
     "provider_clusters": "clusters of the provider",
     "labelled": "samples with a label",
 }
