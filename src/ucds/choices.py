@@ -23,8 +23,6 @@ Transfer = Literal["guarded", "own", "hint", "opinion", "equal", "adopted"]
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
-NearCopyAction = Literal["flag", "refuse"]
-"""What a label service does about near-copies of images that a key asked about: count or refuse them."""
 Sorting = Literal["copy", "link", "move"]
 """Way in which images get into the folders of their clusters."""
 PredictionFormat = Literal["table", "fiftyone", "label-studio"]

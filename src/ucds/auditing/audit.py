@@ -137,7 +137,7 @@ def _require_enough(opened: Opened) -> None:
 
 
 def _buy_labels(opened: Opened) -> tuple[Opened, list[Labels]]:
-    """Ask about members and others; those that a service refuses, as near-copies of others, are left out."""
+    """Ask about members and others; those that a service refuses are left out."""
     both = (opened.members, opened.others)
     labels = [
         np.concatenate([opened.subject.ask(samples.read(part)) for part in _parts(len(samples))])

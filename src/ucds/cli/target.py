@@ -107,18 +107,11 @@ def query_command(
         int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
     ] = None,
     calibrate: CalibrateOption = False,
-    noise: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Length of random noise on each embedding before it is sent, relative to its own."
-        ),
-    ] = 0.0,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
-    Backbone and weights are used with --max-queries only: they choose the samples to ask about. The seed is
-    used for that choice and for --noise.
+    Backbone and weights are used with --max-queries only: they choose the samples to ask about.
     """
     reporter = output.reporter()
     client = service.client(url, parallel=parallel, batch_size=batch_size, calibrate=calibrate)
@@ -132,7 +125,6 @@ def query_command(
                 client,
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
-                noise=noise,
                 seed=seed,
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
@@ -154,18 +146,13 @@ def train_target_command(
     work: options.EncodingGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
-    service: ServiceGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Label file from the provider; or give --url.", show_default=False)
+        Path | None,
+        typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
-    ] = None,
-    max_queries: MaxQueriesOption = None,
-    calibrate: CalibrateOption = False,
     constraints: Annotated[
         Path | None,
         typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
@@ -174,12 +161,9 @@ def train_target_command(
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
-    Labels come from a file (--labels), or from a label service (--url), whose labels are
-    kept beside the run folder. Without either, give --clusters: no provider takes part.
-    The run folder gets a report to open in a browser; with --engine, `ucds report` makes it.
+    Without --labels, give --clusters: no provider takes part. The run folder gets a report
+    to open in a browser; with --engine, `ucds report` makes it.
     """
-    if labels is not None and url is not None:
-        raise InputError("give either --labels, a file, or --url, a service")
     number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = training.method_settings("target"), output.reporter()
     in_bulk = bulk.bulk_options(work)
@@ -188,9 +172,8 @@ def train_target_command(
     run = train_target(
         images,
         out,
-        labels=labels if url is None else service.client(url, calibrate=calibrate),
+        labels=labels,
         n_clusters=number,
-        max_queries=max_queries,
         constraints=constraints,
         encoder=training.encoder(),
         settings=settings,
