@@ -10,8 +10,6 @@ from ucds.errors import InputError
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
-EncoderRuntime = Literal["torch", "onnx"]
-"""Library that computes the features of frozen encoders: PyTorch, or ONNX Runtime on the processor."""
 Role = Literal["source", "target"]
 """Side of a model or of a run: the provider is the source, the client is the target."""
 Tune = Literal["full", "head"]
