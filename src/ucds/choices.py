@@ -25,7 +25,7 @@ Sorting = Literal["copy", "link", "move"]
 """Way in which images get into the folders of their clusters."""
 PredictionFormat = Literal["table", "fiftyone", "label-studio"]
 """Form of a file of predictions: a table, or what one of these programs imports."""
-ExportFormat = Literal["onnx", "torchscript", "sklearn", "hub"]
+ExportFormat = Literal["onnx", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
 Engine = Literal["plain", "ray"]
 """What runs bulk work: a loop in this process, or workers of Ray."""
