@@ -108,7 +108,7 @@ def export(
 
 
 def _refuse_other_use(path: Path) -> None:
-    """Make sure that a description can be written: the file does not exist, or describes an earlier export."""
+    """Make sure that the file of a description does not exist, or describes an earlier export."""
     try:
         known = parse_json(path.read_bytes()) if path.exists() else {"format": FORMAT}
     except (OSError, ValueError):
