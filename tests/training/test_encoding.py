@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 import ucds
 from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone, module_backbone
-from ucds.backbones.joined import JoinedEncoders
-from ucds.backbones.spec import Network
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
@@ -47,13 +45,6 @@ def network(seed: int = 0) -> nn.Module:
         )
 
 
-def joined() -> Backbone:
-    """Two encoders of images of two sizes: the second one sees smaller ones."""
-    statistics = ((0.4, 0.5, 0.6), (0.2, 0.3, 0.2))
-    both = [Network(network(seed), size, *statistics, "given") for seed, size in ((0, 32), (1, 20))]
-    return Backbone(JoinedEncoders(both), BackboneSpec("a,b", 8, 32, *statistics), "given", (4, 4))
-
-
 def linear(seed: int = 0) -> Backbone:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -66,13 +57,13 @@ def pixels(side: int, n: int = 11) -> Tensor:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("edges", marks=pytest.mark.slow), "one", pytest.param("joined", marks=pytest.mark.slow)],
+    [pytest.param("edges", marks=pytest.mark.slow), "one"],
 )
 def test_onnx_runtime_computes_the_features_of_pytorch(kind: str) -> None:
     if kind == "edges":
         backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=32)
     else:
-        backbone = joined() if kind == "joined" else module_backbone(network(), 4, input_size=32)
+        backbone = module_backbone(network(), 4, input_size=32)
     backbone.module.train()
     inputs, encode = pixels(32), FrozenEncoder(backbone, "onnx")
     expected = FrozenEncoder(backbone, "torch")(inputs)
