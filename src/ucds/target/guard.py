@@ -171,8 +171,8 @@ class Evidence:
             )
         if self.disagrees:
             return (
-                f"they agree with your own clusterings {self.agreement:.2f} times as well as these agree "
-                f"among themselves (used from {LEAST_AGREEMENT:.2f})"
+                f"they agree with your own clusterings only {max(self.agreement, 0):.0%} as well as these agree "
+                f"among themselves (used from {LEAST_AGREEMENT:.0%})"
             )
         return (
             f"neighbours have the same label {self.consistency:.0%} as often as they are in "
