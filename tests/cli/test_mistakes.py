@@ -197,11 +197,7 @@ LABELS = {
     ),
     "no labels at all": (
         alone(),
-        "give --labels, a file, or --url, a service; or --clusters, to cluster alone",
-    ),
-    "a file and a service": (
-        target("--url", "https://provider.example"),
-        "give either --labels, a file, or --url, a service",
+        "give --labels, the file of a provider's labels; or --clusters, to cluster alone",
     ),
     "a service that is no web address": (
         ["query", "{v}/target.npy", "--url", "ftp://provider.example", "--out", "{new}"],

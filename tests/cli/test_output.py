@@ -91,12 +91,10 @@ def test_the_training_commands_have_the_same_options() -> None:
 
     shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
     shared |= {"--resume", "--accelerator", "--devices", "--precision", "--checkpoint-seconds"}
-    shared |= {"--cache", "--cache-limit", "--encoder-runtime", "--quiet", "--json", "--clusters", "--out"}
+    shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out"}
     shared |= {"--help", "--engine", "--address", "--workers", "--shard-size"}
     assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-delta", "--dp-group"}
-    own = {"--labels", "--url", "--key", "--max-queries", "--allow-plain-http", "--no-report"}
-    own |= {"--ca-file", "--overdraw", "--constraints", "--calibrate"}
-    assert options("train-target") == shared | own
+    assert options("train-target") == shared | {"--labels", "--constraints", "--no-report"}
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:

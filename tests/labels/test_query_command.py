@@ -1,8 +1,7 @@
-"""Tests of the commands ``ucds query`` and ``ucds train-target --url``, and of their functions in Python."""
+"""Tests of the command ``ucds query`` and of its function in Python."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +10,8 @@ import pytest
 from fake_service import KEY, FakeService, label_of
 
 import ucds
-from ucds.data.vectors import load_vectors
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
-from ucds.target.ask import labels_beside
 
 Run = Callable[..., int]
 QUICK = [
@@ -81,7 +78,6 @@ def test_wrong_use_is_told_in_one_line(
         "--key": ("query", images, *address, "--out", "o", "--key", "wrong"),
         "https": ("query", images, "--url", "http://example.org", "--out", "o"),
         "give --labels": ("train-target", images, "--out", "o"),
-        "or --url": ("train-target", images, "--out", "o", "--labels", "l", *address),
     }
     for word, arguments in cases.items():
         assert run(*arguments) == 2
@@ -134,44 +130,13 @@ def test_a_used_up_budget_can_be_gone_on_with(
     assert embeddings.violations == 0
 
 
-def test_training_asks_for_its_own_labels_and_pays_once(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK)
-    embeddings.limit = 30
-    assert run(*command) == 2
-    assert not Path("run").exists()
-    embeddings.limit, embeddings.forbidden = 60, set(embeddings.charged)
-    assert run(*command) == 0
-    assert Path("run/model.safetensors").exists()
-    (beside,) = Path().glob("run.labels-*.json")
-    labels = ClusterLabels.load(beside)
-    assert len(labels.ids) == 60
-    assert embeddings.violations == 0
-    requests = embeddings.requests
-    shutil.rmtree("run")  # as if it had been killed between the last label and the first step
-    assert run(*command) == 0
-    assert embeddings.requests == requests
-    assert run(*command, "--resume") == 0
-    assert "finished already" in capsys.readouterr().err
-
-
 def test_training_on_a_few_queries_says_how_many(
     run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("train-target", vectors, "--url", embeddings.url, "--out", "run", "--max-queries", 10, *QUICK)
-    assert run(*command) == 0
+    assert run("query", vectors, "--url", embeddings.url, "--out", "l.json", "--max-queries", 10) == 0
+    assert run("train-target", vectors, "--labels", "l.json", "--out", "run", *QUICK) == 0
     assert "warning: 10 of 60 samples have a label of the provider" in capsys.readouterr().err
     assert len(embeddings.charged) == 10
-
-
-def test_labels_of_another_model_are_not_taken_for_this_ones(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    beside = labels_beside(Path("run"), load_vectors(vectors))
-    ClusterLabels(("0",), np.array([0]), 7, "beta").save(beside)
-    assert run("train-target", vectors, "--url", embeddings.url, "--out", "run", *QUICK) == 2
-    assert "holds labels of model 'beta'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [None, 7])
@@ -211,17 +176,6 @@ def test_the_errors_of_a_query_have_classes_of_their_own(
         pytest.raises(ucds.DamagedFileError, match="does not begin as a journal: delete it to ask again"),
     ):
         ucds.query(vectors, "l", client)
-
-
-def test_training_asks_a_client_for_its_labels(run: Run, embeddings: FakeService, vectors: Path) -> None:
-    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
-    options = ucds.RunOptions(accelerator="cpu")
-    client = ucds.LabelClient(embeddings.url, KEY)
-    found = ucds.train_target(vectors, "run", labels=client, settings=settings, options=options)
-    assert found.n_clusters == embeddings.info["n_clusters"]
-    assert len(embeddings.charged) == 60
-    (beside,) = Path().glob("run.labels-*.json")
-    assert len(ucds.ClusterLabels.load(beside).ids) == 60
 
 
 BALANCE = {"limit": 100, "used": 60, "remaining": 40}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.labels.questions import questions_about
-from ucds.target.ask import choose_spread, labels_beside
+from ucds.target.ask import choose_spread
 from ucds.training.runtime import Runtime
 
 
@@ -58,18 +57,6 @@ def test_only_samples_that_can_be_sent_are(data: Dataset) -> None:
     assert questions_about(data.samples).ids == data.samples.ids
     with pytest.raises(InputError, match="only image files and embeddings"):
         questions_about(subset(data.samples, [0, 1]))
-
-
-def test_labels_lie_beside_the_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = VectorSamples(np.ones((2, 3), dtype=np.float32))
-    name = f"labels-{samples.fingerprint[:8]}.json"
-    assert labels_beside(tmp_path / "run", samples) == tmp_path / f"run.{name}"
-    assert labels_beside(tmp_path / "run" / ".", samples).name == f"run.{name}"
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert labels_beside(Path(), samples).resolve() == tmp_path / f"here.{name}"
-    others = VectorSamples(np.zeros((2, 3), dtype=np.float32))  # of the same names
-    assert labels_beside(Path(), others) != labels_beside(Path(), samples)
 
 
 def test_asking_about_all_samples_begins_without_torch() -> None:

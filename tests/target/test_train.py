@@ -111,10 +111,3 @@ def test_useless_files_are_refused_before_any_work(samples: Path, tmp_path: Path
     with pytest.raises(ucds.InputError, match="none of the 48 samples has a label"):
         ucds.train_target(samples, tmp_path / "run", labels=strangers)
     assert not (tmp_path / "run").exists()
-
-
-def test_max_queries_without_a_service_is_ignored_with_a_warning(samples: Path, tmp_path: Path) -> None:
-    with pytest.warns(ucds.UcdsWarning, match="--max-queries is ignored without --url"):
-        ucds.train_target(
-            samples, tmp_path / "run", n_clusters=4, max_queries=3, settings=BRIEF["consensus"], options=CPU
-        )

@@ -98,7 +98,7 @@ def query_command(
     out: options.LabelFileOption,
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     max_queries: MaxQueriesOption = None,
@@ -107,18 +107,11 @@ def query_command(
         int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
     ] = None,
     calibrate: CalibrateOption = False,
-    noise: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Length of random noise on each embedding before it is sent, relative to its own."
-        ),
-    ] = 0.0,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
-    Backbone and weights are used with --max-queries only: they choose the samples to ask about. The seed is
-    used for that choice and for --noise.
+    Backbone and weights are used with --max-queries only: they choose the samples to ask about.
     """
     reporter = output.reporter()
     client = service.client(url, parallel=parallel, batch_size=batch_size, calibrate=calibrate)
@@ -132,12 +125,10 @@ def query_command(
                 client,
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
-                noise=noise,
                 seed=seed,
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
                 reporter=reporter,
-                encoder_runtime=work.encoder_runtime,
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -151,21 +142,16 @@ def train_target_command(
     images: options.SamplesArgument,
     out: options.RunFolderOption,
     training: options.TrainingGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
-    service: ServiceGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Label file from the provider; or give --url.", show_default=False)
+        Path | None,
+        typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Label service of the provider, https://..", show_default=False)
-    ] = None,
-    max_queries: MaxQueriesOption = None,
-    calibrate: CalibrateOption = False,
     constraints: Annotated[
         Path | None,
         typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
@@ -174,12 +160,9 @@ def train_target_command(
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
-    Labels come from a file (--labels), or from a label service (--url), whose labels are
-    kept beside the run folder. Without either, give --clusters: no provider takes part.
-    The run folder gets a report to open in a browser; with --engine, `ucds report` makes it.
+    Without --labels, give --clusters: no provider takes part. The run folder gets a report
+    to open in a browser; with --engine, `ucds report` makes it.
     """
-    if labels is not None and url is not None:
-        raise InputError("give either --labels, a file, or --url, a service")
     number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = training.method_settings("target"), output.reporter()
     in_bulk = bulk.bulk_options(work)
@@ -188,9 +171,8 @@ def train_target_command(
     run = train_target(
         images,
         out,
-        labels=labels if url is None else service.client(url, calibrate=calibrate),
+        labels=labels,
         n_clusters=number,
-        max_queries=max_queries,
         constraints=constraints,
         encoder=training.encoder(),
         settings=settings,
@@ -215,7 +197,7 @@ def predict_command(
             help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
         ),
     ],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
@@ -272,7 +254,6 @@ def predict_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     page = page if moved else write_report()
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
@@ -286,7 +267,7 @@ def predict_command(
 @options.expand
 def report_command(
     run: options.RunArgument,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     images: Annotated[
         Path | None,
@@ -310,7 +291,7 @@ def _write_report(
     images: Path,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
@@ -322,7 +303,7 @@ def _report(
     images: Path | None,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> WrittenReport:
     from ucds.reports.page.report import report
@@ -335,5 +316,4 @@ def _report(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )

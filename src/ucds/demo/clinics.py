@@ -15,14 +15,15 @@ from PIL import Image
 
 from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.subsets import small_subset
 from ucds.demo.digits import STYLES, write_digits
 from ucds.demo.loopback import label_service, make_key
+from ucds.experiments.subsets import small_subset
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.label import label
 from ucds.source.train import train_source
+from ucds.target.ask import query
 from ucds.target.train import train_target
 from ucds.training.loaded import load
 from ucds.training.options import CacheOptions, EncoderOptions
@@ -155,8 +156,10 @@ def visit_all(place: Place) -> dict[str, Visit]:
     place.reporter.say("the large clinic asks the provider's service over HTTP")
     key = make_key(provider, LARGE, len(list(place.images(LARGE).rglob("*.png"))))
     with label_service(provider, key) as service:
-        client = LabelClient(service.url, service.key, calibrate_key=True)
-        train_target(place.images(LARGE), place.run(LARGE), labels=client, **place.shared)
+        answers = place.out / "runs" / f"{LARGE}-labels.json"
+        with LabelClient(service.url, service.key, calibrate_key=True) as client:
+            query(place.images(LARGE), answers, client, reporter=place.reporter)
+    train_target(place.images(LARGE), place.run(LARGE), labels=answers, **place.shared)
     # The classes are read only here, after every clinic has its clusters.
     return {clinic: _judge(place, clinic) for clinic in STYLE_OF}
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.columns import first_of_each
 from ucds.data.sources import Source
-from ucds.errors import RefusedError, UcdsWarning
+from ucds.errors import UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.noise import Noise
 from ucds.labels.query import Selector, query_labels
-from ucds.labels.questions import Questions, open_questions, questions_about, with_noise
+from ucds.labels.questions import Questions, open_questions, questions_about
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter, told_to
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it
     from ucds.backbones import Backbone
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
-    from ucds.training.inputs import Inputs
-    from ucds.training.run import RunOptions
     from ucds.training.runtime import Runtime
 
 
@@ -78,65 +75,6 @@ def _questions_about(samples: Samples) -> Questions:
     return questions_about(samples.files if isinstance(samples, ImageSamples) else samples)
 
 
-def labels_beside(out: Path, samples: Samples) -> Path:
-    """Return the path at which the labels of a run are kept: beside the run folder, which must start empty.
-
-    The name holds the fingerprint of the samples, as another folder may hold files of the same names.
-    """
-    place = out.resolve()
-    return place.with_name(f"{place.name}.labels-{samples.fingerprint[:8]}.json")
-
-
-def ask_for_run(
-    client: LabelClient,
-    inputs: Inputs,
-    out: Path,
-    options: RunOptions,
-    max_queries: int | None,
-    cache: CacheOptions,
-    reporter: Reporter,
-) -> ClusterLabels:
-    """Ask for the labels of a run, or return those that an earlier attempt at it has paid for.
-
-    Args:
-        client: client of the service; not used when a run with complete labels is resumed.
-        inputs: samples and encoder of the run.
-        out: run folder; the labels are kept beside it.
-        options: options of the run: seed, device, and whether it is resumed.
-        max_queries: number of samples to have labelled, well spread; all if ``None``.
-        cache: place of frozen features.
-        reporter: receives progress messages.
-
-    Raises:
-        UserError: see :func:`ucds.target.train.train_target`.
-    """
-    from ucds.training.runtime import Runtime
-
-    samples = inputs.data.samples
-    place = labels_beside(out, samples)
-    if not place.exists():
-        choose = None
-        if max_queries is not None:
-            runtime = Runtime(
-                accelerator=options.accelerator,
-                seed=options.seed,
-                reporter=reporter,
-                encoder_runtime=options.encoder_runtime,
-            )
-            choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-        return _query(client, _questions_about(samples), place, choose, reporter)
-    labels = ClusterLabels.load(place)
-    if not options.resume:
-        info = client.info()
-        if (info.model, info.n_clusters) != (labels.provider, labels.n_clusters):
-            raise RefusedError(
-                f"{place} holds labels of model {labels.provider!r}, but {client.url} answers as "
-                f"{info.model!r}: delete that file to ask anew, or choose another --out"
-            )
-    reporter.say(f"using the {len(labels.ids):,} labels that are in {place} already")
-    return labels
-
-
 def query(
     images: Source,
     out: str | Path,
@@ -144,12 +82,10 @@ def query(
     *,
     max_queries: int | None = None,
     encoder: EncoderOptions | None = None,
-    noise: float = 0.0,
     seed: int = 0,
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> ClusterLabels:
     """Ask a label service about samples and write a label file; ``ucds query`` does the same.
 
@@ -162,13 +98,10 @@ def query(
         max_queries: number of samples to have labelled, well spread over the encoder's features; all if
             ``None``.
         encoder: encoder whose features are compared; used with ``max_queries`` only.
-        noise: scale of Gaussian noise on embeddings before they are sent, as a multiple of their length;
-            :class:`ucds.labels.noise.Noise` describes it.
-        seed: seed of the choice of samples and of the noise.
+        seed: seed of the choice of samples.
         accelerator: device to compute features on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the samples or ``out`` cannot be used, or the service takes other samples.
@@ -177,27 +110,22 @@ def query(
         DamagedFileError: the journal beside ``out`` cannot be read.
 
     Warns:
-        UcdsWarning: some samples cannot be used, or ``encoder`` or ``encoder_runtime`` is ignored.
+        UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
     require_writable(Path(out))
 
-    def disturbed(questions: Questions) -> Questions:
-        return with_noise(questions, Noise(noise, seed)) if noise else questions
-
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        if encoder_runtime != "torch":
-            warnings.warn("--encoder-runtime is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        return _query(client, disturbed(open_questions(images)), Path(out), None, reporter)
+        return _query(client, open_questions(images), Path(out), None, reporter)
     from ucds.training.inputs import open_for_training
     from ucds.training.runtime import Runtime
 
-    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter, encoder_runtime=encoder_runtime)
+    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-    return _query(client, disturbed(_questions_about(inputs.data.samples)), Path(out), choose, reporter)
+    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, reporter)
 
 
 def _query(

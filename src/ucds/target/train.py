@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 from ucds.bulk.engines import BulkOptions
@@ -10,10 +9,8 @@ from ucds.bulk.training import check_bulk, open_in_bulk
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
-from ucds.errors import InputError, UcdsWarning
-from ucds.labels.client import LabelClient
+from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.ask import ask_for_run
 from ucds.target.corrections import Corrections
 from ucds.target.fit import fit_target
 from ucds.training.inputs import open_for_training
@@ -29,9 +26,8 @@ def train_target(
     images: Source,
     out: str | Path,
     *,
-    labels: str | Path | ClusterLabels | LabelClient | None = None,
+    labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
-    max_queries: int | None = None,
     constraints: str | Path | None = None,
     encoder: EncoderOptions | None = None,
     settings: MethodSettings | None = None,
@@ -44,11 +40,11 @@ def train_target(
 
     Args:
         images: samples, see :func:`ucds.data.sources.find_samples`.
-        out: run folder to make; labels of a service are kept beside it.
-        labels: label file, labels, or client of a label service; ``None`` clusters the samples alone.
+        out: run folder to make.
+        labels: label file or labels of a provider, see :func:`ucds.query`; ``None`` clusters the samples
+            alone.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
-        max_queries: number of samples to have labelled by a service, well spread; all if ``None``.
         constraints: file of corrections that were saved in the report of an earlier run on these samples;
             for the consensus method. None if ``None``.
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
@@ -64,38 +60,26 @@ def train_target(
     Raises:
         InputError: inputs, labels, corrections, settings or the run folder cannot be used.
         DamagedFileError: the label file or the file of corrections cannot be read.
-        ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        RefusedError: the service refuses, or the budget is used up.
 
     Warns:
-        UcdsWarning: only some samples have a label, some corrections cannot be met, or ``max_queries`` is
-            ignored.
+        UcdsWarning: only some samples have a label, or some corrections cannot be met.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give --labels, a file, or --url, a service; or --clusters, to cluster alone")
-    if max_queries is not None and not isinstance(labels, LabelClient):
-        warnings.warn("--max-queries is ignored without --url", UcdsWarning, stacklevel=2)
+        raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters)
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
-    check_run(out, place, settings, options)
-    check_bulk(settings, options, bulk)
-    if bulk is not None and isinstance(labels, LabelClient):
-        raise InputError("--engine keeps no images to ask about: run `ucds query` first, and give --labels")
+    check_run(out, place, options)
+    check_bulk(settings, bulk)
     corrected = None if constraints is None else Corrections.load(constraints)
-    answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else None
+    answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     encoder = encoder or EncoderOptions()
     if bulk is None:
         inputs = open_for_training(images, "target", encoder, cache, reporter)
     else:
         inputs = open_in_bulk(images, "target", out, encoder, cache, bulk, reporter)
-    if isinstance(labels, LabelClient):
-        with labels:
-            answers = ask_for_run(labels, inputs, out, options, max_queries, cache, reporter)
-    elif isinstance(labels, ClusterLabels):
-        answers = labels
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
