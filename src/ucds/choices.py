@@ -25,10 +25,8 @@ SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
 NearCopyAction = Literal["flag", "refuse"]
 """What a label service does about near-copies of images that a key asked about: count or refuse them."""
-Sorting = Literal["copy", "link", "move"]
+Sorting = Literal["copy", "link"]
 """Way in which images get into the folders of their clusters."""
-PredictionFormat = Literal["table", "fiftyone", "label-studio"]
-"""Form of a file of predictions: a table, or what one of these programs imports."""
 ExportFormat = Literal["onnx", "torchscript", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
 Engine = Literal["plain", "ray"]

@@ -232,11 +232,7 @@ MODELS = {
     "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
     "predict into a text": (
         predict("{runs}/target", out="{new}.txt"),
-        "must end in .csv or .parquet or .json",
-    ),
-    "predict tasks into a table": (
-        predict("{runs}/target", "{v}/target.npy", "--out-format", "label-studio"),
-        "must end in .json",
+        "must end in .csv",
     ),
     "predict a table of words": (predict("{runs}/target", "{bad}/words.csv"), "the column 'city' holds no"),
     "predict a torn archive": (predict("{runs}/target", "{bad}/torn.tar"), "cannot be read as a tar file"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import PredictionFormat, Sorting
+from ucds.choices import Sorting
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.errors import InputError
@@ -172,9 +172,7 @@ def predict_command(
     images: options.SamplesArgument,
     out: Annotated[
         str,
-        typer.Option(
-            help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
-        ),
+        typer.Option(help="Table to write, .csv; in bulk the folder or address of shards."),
     ],
     work: options.EncodingGroup,
     bulk: options.BulkGroup,
@@ -183,12 +181,7 @@ def predict_command(
         Path | None,
         typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
     ] = None,
-    sort_how: Annotated[
-        Sorting, typer.Option(help="Copy the images there, link to them, or move them.")
-    ] = "copy",
-    out_format: Annotated[
-        PredictionFormat, typer.Option(help="A table, or what FiftyOne or Label Studio imports (.json).")
-    ] = "table",
+    sort_how: Annotated[Sorting, typer.Option(help="Copy the images there, or link to them.")] = "copy",
     names: NamesOption = None,
     min_confidence: Annotated[
         float,
@@ -198,10 +191,8 @@ def predict_command(
     """Find the cluster of each sample with your own model, and write a report beside the table."""
     reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
     if in_bulk is not None:
-        if sort_into is not None or names is not None or out_format != "table":
-            raise InputError(
-                "--sort-into, --names and --out-format are not for bulk work: leave out --engine"
-            )
+        if sort_into is not None or names is not None:
+            raise InputError("--sort-into and --names are not for bulk work: leave out --engine")
         from ucds.target.bulk import predict_in_bulk
 
         done = predict_in_bulk(
@@ -209,22 +200,13 @@ def predict_command(
         )
         output.present_bulk(done, "clusters")
         return
-    from ucds.target.predict import check_outputs, predict
+    from ucds.target.predict import predict
 
     table = Path(out)
-    check_outputs(images, table, out_format, sort_into)
-    moved = sort_into is not None and sort_how == "move"
-
-    def write_report() -> Path | None:
-        place = table.with_suffix(".html")
-        return None if output.no_report else _write_report(run, Path(images), place, names, work, reporter)
-
-    page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
         run,
         images,
         table,
-        out_format=out_format,
         sort_into=sort_into,
         sort_how=sort_how,
         names=names,
@@ -234,7 +216,9 @@ def predict_command(
         reporter=reporter,
         encoder_runtime=work.encoder_runtime,
     )
-    page = page if moved else write_report()
+    page = None
+    if not output.no_report:
+        page = _write_report(run, Path(images), table.with_suffix(".html"), names, work, reporter)
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
