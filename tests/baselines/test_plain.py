@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, ward
+from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, umap_kmeans, ward
 from ucds.math.arrays import FloatArray
 from ucds.math.spaces import unit_rows
 
 K = 4
-PLAIN = {f.__name__: f for f in (spherical_kmeans, gaussian_mixture, ward, spectral)}
+PLAIN = {f.__name__: f for f in (spherical_kmeans, gaussian_mixture, ward, spectral, umap_kmeans)}
 
 
 def groups(n: int = 60, noise: float = 0.15, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
@@ -49,3 +49,9 @@ def test_the_length_of_a_vector_does_not_matter_to_spherical_kmeans_on_unit_rows
     np.testing.assert_array_equal(
         spherical_kmeans(unit_rows(stretched), K, 0), spherical_kmeans(vectors, K, 0)
     )
+
+
+@pytest.mark.parametrize("n", [5, 12])
+def test_umap_takes_fewer_samples_than_its_neighbours_and_dimensions(n: int) -> None:
+    vectors, _ = groups(n)
+    assert len(np.unique(umap_kmeans(vectors, 3, 0))) == 3

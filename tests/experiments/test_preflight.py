@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from grid_kit import make_machine, small, write_pictures
 from ucds import backbones
 from ucds.errors import UserError
 from ucds.experiments.grid import EncoderChoice
+from ucds.experiments.methods import METHODS
 from ucds.experiments.preflight import (
     Machine,
     decode_all,
@@ -67,6 +69,19 @@ def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
     assert line.startswith("missing, 4 cells (kmeans, po on c): ")
     assert line.endswith("has no domain c")
     assert {cell.target for cell in asked.cells() if found.fault(cell) is None} == {"a"}
+
+
+def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
+    listener = Listener()
+    asked = small(tmp_path, methods='methods = ["kmeans", "po", "umap"]')
+    found = survey(asked, make_machine(tmp_path), listener)
+    assert listener.lines == [
+        "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
+    ]
+    assert {cell.method for cell in asked.cells() if found.fault(cell) is None} == {"kmeans", "po"}
 
 
 def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering, SpectralClustering, kmeans_plusplus
+from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
@@ -24,6 +24,8 @@ SPHERICAL_ITERATIONS = 300
 MIXTURE_STARTS = 5
 MIXTURE_AXES = 64
 NEIGHBOURS = 10
+UMAP_COMPONENTS = 20
+UMAP_STARTS = 20
 
 
 def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
@@ -80,6 +82,34 @@ def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Graph is not fully connected")
         return np.asarray(clustering.fit_predict(vectors), dtype=np.int64)
+
+
+def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
+    """Cluster unit vectors by k-means in the space that UMAP finds from their ten nearest neighbours.
+
+    UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a least distance; of
+    twenty starts of k-means there, the one with the best objective is kept. Arguments and result are those of
+    :func:`spherical_kmeans`.
+
+    Source:
+        L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.
+    """
+    from umap import UMAP  # heavy, and an extra
+
+    reducer = UMAP(
+        n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
+        # Its spectral start needs fewer dimensions than samples.
+        n_components=min(UMAP_COMPONENTS, len(vectors) - 2),
+        min_dist=0.0,
+        metric="cosine",
+        random_state=seed,
+        n_jobs=1,  # equal seeds give equal spaces on one processor thread only
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Spectral initialisation failed", module="umap")
+        space = reducer.fit_transform(vectors)
+    labels = KMeans(n_clusters, n_init=UMAP_STARTS, random_state=seed).fit_predict(space)
+    return np.asarray(labels, dtype=np.int64)
 
 
 def _spherical(vectors: FloatArray, n_clusters: int, seed: int) -> tuple[float, Partition]:

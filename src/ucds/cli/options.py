@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ucds.choices import Accelerator, EncoderRuntime, Engine, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, Engine, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
@@ -136,20 +136,7 @@ class WorkGroup:
 
 
 @dataclass(frozen=True)
-class EncodingGroup(WorkGroup):
-    """Options of every command that may compute the features of a frozen encoder."""
-
-    encoder_runtime: Annotated[
-        EncoderRuntime,
-        typer.Option(
-            help="What computes the features of a frozen encoder: PyTorch, or ONNX Runtime on the processor, "
-            "see docs/costs.md."
-        ),
-    ] = "torch"
-
-
-@dataclass(frozen=True)
-class TrainingGroup(EncodingGroup):
+class TrainingGroup(WorkGroup):
     """Options of a training run."""
 
     devices: Annotated[
@@ -171,7 +158,6 @@ class TrainingGroup(EncodingGroup):
             self.accelerator,
             self.devices,
             self.precision,
-            encoder_runtime=self.encoder_runtime,
         )
 
 
@@ -200,11 +186,11 @@ class BulkGroup:
         int | None, typer.Option(min=1, help="Samples of a shard.", show_default="4096")
     ] = None
 
-    def bulk_options(self, work: EncodingGroup, default: Engine | None = None) -> BulkOptions | None:
+    def bulk_options(self, work: WorkGroup, default: Engine | None = None) -> BulkOptions | None:
         """Return the options of bulk work, or ``None`` if none is asked for.
 
         Args:
-            work: device to compute on, and the library that computes features.
+            work: device to compute on.
             default: engine of a command that always works in bulk.
 
         Raises:
@@ -220,7 +206,7 @@ class BulkGroup:
         from ucds.bulk.engines import BulkOptions
 
         size = BulkOptions.shard_size if self.shard_size is None else self.shard_size
-        return BulkOptions(engine, self.address, self.workers, size, work.accelerator, work.encoder_runtime)
+        return BulkOptions(engine, self.address, self.workers, size, work.accelerator)
 
 
 @dataclass(frozen=True)

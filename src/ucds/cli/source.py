@@ -75,7 +75,7 @@ def label_command(
     run: options.RunArgument,
     images: options.SamplesArgument,
     out: Annotated[str, typer.Option(help="Label file to write; in bulk the folder or address of shards.")],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
 ) -> None:
@@ -95,6 +95,5 @@ def label_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     output.present_labels(labels, Path(out))

@@ -66,7 +66,7 @@ def query_command(
     out: options.LabelFileOption,
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     max_queries: Annotated[
@@ -107,7 +107,6 @@ def query_command(
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
                 reporter=reporter,
-                encoder_runtime=work.encoder_runtime,
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -174,7 +173,7 @@ def predict_command(
         str,
         typer.Option(help="Table to write, .csv; in bulk the folder or address of shards."),
     ],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: ReportingGroup,
     sort_into: Annotated[
@@ -214,7 +213,6 @@ def predict_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     page = None
     if not output.no_report:
@@ -230,7 +228,7 @@ def predict_command(
 @options.expand
 def report_command(
     run: options.RunArgument,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     images: Annotated[
         Path | None,
@@ -254,7 +252,7 @@ def _write_report(
     images: Path,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
@@ -266,7 +264,7 @@ def _report(
     images: Path | None,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> WrittenReport:
     from ucds.reports.page.report import report
@@ -279,5 +277,4 @@ def _report(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )

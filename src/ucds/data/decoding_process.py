@@ -12,9 +12,11 @@ from pathlib import Path
 from PIL import Image
 
 from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.sandbox import confine
 
 DONE, UNUSABLE = b"\0", b"\1"
 IDLE_SECONDS = 60.0
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 
 
 def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]) -> None:
@@ -32,6 +34,7 @@ def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, format
     if sys.platform == "linux":
         _bound(resource.RLIMIT_AS, _memory_taken() + memory_bytes)
     _bound(resource.RLIMIT_CORE, 0)
+    confine(map(Path, (*sys.path, *_LIBRARIES)))  # some modules are loaded when they are needed
     pipe = Connection(number)
     pipe.send_bytes(DONE)
     while pipe.poll(IDLE_SECONDS):

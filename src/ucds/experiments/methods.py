@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ucds.baselines.deepcluster import cluster_by_deepcluster
 from ucds.baselines.iic import cluster_by_iic
-from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, ward
+from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, umap_kmeans, ward
 from ucds.baselines.scp import cluster_by_scp
 from ucds.baselines.settings import (
     ACIDSSettings,
@@ -63,12 +63,14 @@ class Method:
         run: function that clusters the target; ground truth has no part in it.
         settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
         encoders: sides whose pre-trained encoder it needs.
+        needs: package that it needs, which an extra of the same name installs; empty if it needs none.
     """
 
     title: str
     run: Callable[[Pipeline], Outcome]
     settings: type[Settings] | None = PCDSettings
     encoders: Encoders = "target"
+    needs: str = ""
 
     @property
     def family(self) -> str | None:
@@ -174,6 +176,7 @@ PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 
 METHODS: dict[str, Method] = {
     "kmeans": Method("frozen k-means", kmeans, KMeansSettings),
+    "umap": Method("UMAP + k-means", plain(umap_kmeans), settings=None, needs="umap"),
     "spherical-kmeans": Method("spherical k-means", plain(spherical_kmeans), settings=None),
     "gaussian-mixture": Method("Gaussian mixture", plain(gaussian_mixture), settings=None),
     "ward": Method("Ward's clustering", plain(ward), settings=None),

@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from ucds.backbones import Backbone
@@ -73,7 +74,7 @@ class Survey:
 
     Attributes:
         located: data sets that were found, by name.
-        faults: reason why a data set, a target or an encoder cannot be used, by that thing.
+        faults: reason why a data set, a target, an encoder or a method cannot be used, by that thing.
         weights: weights that each usable encoder starts from.
         data: fingerprint of the inputs, by data set and encoder.
     """
@@ -85,7 +86,7 @@ class Survey:
 
     def fault(self, cell: Cell) -> str | None:
         """Return the reason why a cell cannot be run; ``None`` if it can."""
-        keys = [cell.dataset, (cell.dataset, cell.target), *encoders_of(cell)]
+        keys = [cell.dataset, (cell.dataset, cell.target), *encoders_of(cell), method_named(cell.method)]
         return next((self.faults[key] for key in keys if key in self.faults), None)
 
     def origin(self, cell: Cell) -> dict[str, str]:
@@ -140,6 +141,10 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
             found.weights[encoder] = make_backbone(encoder, machine).weights
         except UserError as error:
             found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.name}=FILE")
+    for method in dict.fromkeys(method_named(cell.method) for cell in cells):
+        if method.needs and find_spec(method.needs) is None:
+            extra = f"pip install 'ucds[{method.needs}]'"
+            found.faults[method] = f"{method.title} needs a further package: {extra}"
     faulty = [cell for cell in cells if found.fault(cell) is not None]
     for line in _describe_missing(faulty, found):
         reporter.say(line)
