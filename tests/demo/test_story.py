@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ucds.demo.text import METHODS, RECORDED_ALONE, RECORDED_ASKED, describe_clinics, describe_methods
 
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.clinics import LARGE, SMALL, STYLE_OF, TURNED, Place, Visit, draw, visit_all
 from ucds.demo.digits import STYLES
 from ucds.demo.story import SETTINGS, check_folder, demo_task, open_digits, run_demo
+from ucds.demo.text import METHODS, RECORDED_ALONE, RECORDED_ASKED, describe_clinics, describe_methods
 from ucds.errors import UserError
 from ucds.experiments.methods import PAPER_METHODS, run_methods
 from ucds.experiments.pipeline import TaskOptions
