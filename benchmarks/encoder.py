@@ -9,7 +9,7 @@ normalising and encoding) with the encoder alone on inputs that are ready.
     python benchmarks/encoder.py IMAGES --weights FOLDER [--images 256] [--rounds 3] [--leave-out compiled]
 
 FOLDER holds mobilenetv2_100.safetensors and squeezenet1_1.safetensors. Ways whose package is not installed
-(`pip install openvino`, `ucds[export]`) are left out.
+(`pip install openvino`) are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import io
 import os
 import platform
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,39 +33,39 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from ucds.backbones import Backbone, build_backbone
-from ucds.choices import EncoderRuntime
 from ucds.data.cache import default_cache_dir
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
 from ucds.errors import InputError
-from ucds.training.devices import require_runtime
-from ucds.training.encoding import FrozenEncoder
+from ucds.training.encoding import FrozenEncoder, find_graph
 from ucds.training.features import frozen_features
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.onnx_graph import write_onnx
 from ucds.training.runtime import Runtime
 
 ENCODERS = {"mobilenetv2_100": "mobilenetv2_100", "torchvision/squeezenet1_1": "squeezenet1_1"}
-OWN = "the package's pass: fp32, weights channels last"
-ONNX = "the package's pass with `--encoder-runtime onnx`"
+OWN = "the package's pass by PyTorch: fp32, weights channels last"
+ONNX = "the package's pass by ONNX Runtime"
 BATCH, CENTRES, FIRST = 64, 31, 8
+CPU = torch.device("cpu")
 
 Run = Callable[[Tensor], Tensor]
 
 
 def own(backbone: Backbone) -> Run:
-    return in_package(backbone, "torch")
+    return in_package(FrozenEncoder(backbone, CPU))
 
 
 def onnx(backbone: Backbone) -> Run:
-    return in_package(backbone, "onnx")
+    example = torch.randn(FIRST, *view_for(backbone.spec).input_shape)
+    with tempfile.TemporaryDirectory() as folder:
+        graph = find_graph(backbone, lambda count: example[:count], Path(folder), print)
+    return in_package(FrozenEncoder(backbone, CPU, graph))
 
 
-def in_package(backbone: Backbone, runtime: EncoderRuntime) -> Run:
-    require_runtime(runtime, "cpu")
-    encode = FrozenEncoder(backbone, runtime)
+def in_package(encode: FrozenEncoder) -> Run:
     return lambda inputs: torch.from_numpy(encode(inputs))
 
 

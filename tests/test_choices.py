@@ -27,7 +27,6 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     [
         (lambda place: Runtime(accelerator=WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
         (lambda place: Runtime(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
-        (lambda place: Runtime(encoder_runtime=WRONG), "encoder_runtime must be one of torch, onnx"),
         (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
         (lambda place: require_form(place / "x.json", WRONG), "out_format must be one of table, fiftyone"),
         (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, torchscript"),

@@ -19,11 +19,13 @@ from ucds.files import (
     parse_json,
     parse_toml,
     read_json,
+    read_sealed,
     refuse_inside,
     require_space,
     require_writable,
     sweep,
     write_atomically,
+    write_sealed,
     write_text_atomically,
 )
 
@@ -214,3 +216,19 @@ def test_results_do_not_lie_among_the_inputs(tmp_path: Path) -> None:
     for out in (tmp_path / "in", tmp_path / "in" / "a" / "b", tmp_path / "link" / "a"):
         with pytest.raises(InputError, match="lies inside .*in, whose images are read"):
             refuse_inside(out, tmp_path / "in")
+
+
+def test_a_sealed_file_tells_whether_it_is_whole(tmp_path: Path) -> None:
+    path, earlier = tmp_path / "file", tmp_path / "before"
+    with pytest.raises(FileNotFoundError):
+        read_sealed(path, "kind/1")
+    write_sealed(path, "kind/1", b"old\n")
+    write_sealed(path, "kind/1", b"two\nlines", keep=earlier)
+    assert read_sealed(path, "kind/1") == b"two\nlines"
+    assert read_sealed(earlier, "kind/1") == b"old\n"
+    for content in (path.read_bytes()[:-1], path.read_bytes() + b"x", b"", b"kind/1"):
+        path.write_bytes(content)
+        with pytest.raises(DamagedFileError, match="damaged"):
+            read_sealed(path, "kind/1")
+    with pytest.raises(DamagedFileError, match="damaged"):
+        read_sealed(earlier, "kind/2")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ucds.serving.serve import serve as serve
     from ucds.serving.server import Address as Address
     from ucds.serving.settings import Limits as Limits
-    from ucds.serving.settings import NearCopies as NearCopies
     from ucds.source.bulk import label_in_bulk as label_in_bulk
     from ucds.source.estimator import SourceClustering as SourceClustering
     from ucds.source.label import label as label
@@ -78,7 +77,7 @@ _NAMES = {
     "reports.page.report": ["report"],
     "serving.serve": ["serve"],
     "serving.server": ["Address"],
-    "serving.settings": ["Limits", "NearCopies"],
+    "serving.settings": ["Limits"],
     "source.bulk": ["label_in_bulk"],
     "source.estimator": ["SourceClustering"],
     "source.label": ["label"],

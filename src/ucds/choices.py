@@ -10,8 +10,6 @@ from ucds.errors import InputError
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
-EncoderRuntime = Literal["torch", "onnx"]
-"""Library that computes the features of frozen encoders: PyTorch, or ONNX Runtime on the processor."""
 Role = Literal["source", "target"]
 """Side of a model or of a run: the provider is the source, the client is the target."""
 Tune = Literal["full", "head"]
@@ -23,8 +21,6 @@ Transfer = Literal["guarded", "own", "hint", "opinion", "equal", "adopted"]
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
-NearCopyAction = Literal["flag", "refuse"]
-"""What a label service does about near-copies of images that a key asked about: count or refuse them."""
 Sorting = Literal["copy", "link", "move"]
 """Way in which images get into the folders of their clusters."""
 PredictionFormat = Literal["table", "fiftyone", "label-studio"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.array_files import read_arrays
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
@@ -142,7 +142,6 @@ def evaluate(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> Report:
     """Score a run's model on samples in class folders; ``ucds evaluate`` does the same.
 
@@ -154,7 +153,6 @@ def evaluate(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the samples have no class folders, or do not fit the model.
@@ -162,9 +160,7 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
-    model = load(
-        run, accelerator=accelerator, cache=cache, reporter=reporter, encoder_runtime=encoder_runtime
-    )
+    model = load(run, accelerator=accelerator, cache=cache, reporter=reporter)
     opened = model.open(data, model.role)
     samples = opened.samples
     truth = read_ground_truth(samples)

@@ -142,6 +142,40 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
+def write_sealed(path: Path, seal: str, content: bytes | memoryview, *, keep: Path | None = None) -> None:
+    """Write a file that tells later whether it is whole: a line with name and SHA-256, then the content.
+
+    Args:
+        path: file to write.
+        seal: name of the kind of file, without blanks.
+        content: bytes to write.
+        keep: path at which the file that is replaced stays; it is lost if ``None``.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    head = f"{seal} {digest_of(content)}\n".encode()
+    write_atomically(path, lambda file: file.writelines((head, content)), keep=keep)
+
+
+def read_sealed(path: Path, seal: str) -> bytes:
+    """Read a file that :func:`write_sealed` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it cannot be read, or is not as it was written.
+    """
+    try:
+        head, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedFileError(f"{path} cannot be read ({error.strerror})") from None
+    if head != f"{seal} {digest_of(content)}".encode():
+        raise DamagedFileError(f"{path} is damaged (its digest does not match)")
+    return content
+
+
 def read_json(path: str | Path, form: type[Form], what: str) -> Form:
     """Read a JSON file whose form is known.
 

@@ -57,32 +57,6 @@ def test_the_shards_hold_the_features_that_training_computes(
     assert (done.samples, done.skipped, done.shards, done.made) == (35, 1, 4, 4)
 
 
-@pytest.mark.slow
-def test_shards_of_onnx_runtime_are_those_of_training_and_named(
-    folder: Path, runs: Path, edges: ucds.EncoderOptions, tmp_path: Path
-) -> None:
-    onnx = ucds.BulkOptions(shard_size=10, accelerator="cpu", encoder_runtime="onnx")
-    ucds.features(folder, tmp_path / "onnx", encoder=edges, options=onnx)
-    inputs = open_for_training(folder, "target", edges, CacheOptions(tmp_path / "cache"), Quiet())
-    runtime = Runtime(accelerator="cpu", encoder_runtime="onnx")
-    expected = frozen_features(inputs.backbone, inputs.data, runtime, None, batch_size=64)
-    found = vectors(table(tmp_path / "onnx"))
-    np.testing.assert_allclose(found, expected.samples.read(np.arange(35)).numpy(), atol=1e-6)
-    assert json.loads((tmp_path / "onnx" / "job.json").read_text())["encoder_runtime"] == "onnx"
-    ucds.features(folder, tmp_path / "torch", encoder=edges, options=SMALL)
-    assert "encoder_runtime" not in json.loads((tmp_path / "torch" / "job.json").read_text())
-    with pytest.raises(ucds.InputError, match="shards of another job"):
-        ucds.features(folder, tmp_path / "torch", encoder=edges, options=onnx)
-    ucds.predict_in_bulk(runs / "target", tmp_path / "onnx", tmp_path / "from-features", options=onnx)
-    ucds.predict_in_bulk(runs / "target", folder, tmp_path / "from-images", options=onnx)
-    clusters = [table(tmp_path / name)["cluster"] for name in ("from-features", "from-images")]
-    assert clusters[0] == clusters[1]
-    with pytest.raises(ucds.InputError, match="features of --encoder-runtime onnx, not torch: give that"):
-        ucds.predict_in_bulk(runs / "target", tmp_path / "onnx", tmp_path / "no", options=SMALL)
-    with pytest.raises(ucds.InputError, match="shards of another job"):
-        ucds.predict_in_bulk(runs / "target", folder, tmp_path / "from-images", options=SMALL)
-
-
 def test_a_finished_shard_is_not_made_again(folder: Path, edges: ucds.EncoderOptions, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ucds.features(folder, out, encoder=edges, options=SMALL)

@@ -174,8 +174,6 @@ def test_what_bulk_work_cannot_do_for_training_is_refused(
 
     with pytest.raises(ucds.InputError, match="frozen encoder: leave it out, or --tune full"):
         train(settings=ucds.PCDSettings(tune="full"))
-    with pytest.raises(ucds.InputError, match="encoder runtimes of the run and of its bulk work differ"):
-        train(bulk=ucds.BulkOptions(encoder_runtime="onnx"))
     np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
     with pytest.raises(ucds.InputError, match="an encoder takes images, not embeddings"):
         train(tmp_path / "x.npy")

@@ -5,20 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 import yaml
+from pages import PAGES, ROOT, commands
 
 import ucds.cli  # noqa: F401  (it adds the commands)
 from ucds.cli.app import app
-
-sys.path.append(str(Path(__file__).parent))  # for `pages`
-
-from pages import PAGES, ROOT, commands
 
 COMMANDS: Any = typer.main.get_command(app)
 UsageError: Any = typer.BadParameter.__mro__[1]

@@ -21,16 +21,13 @@ import pydicom
 import pytest
 import timm
 import torchvision  # type: ignore[import-untyped]
+from pages import ROOT, Block, blocks
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
 from safetensors.torch import save_file
 
 import ucds
-
-sys.path.append(str(Path(__file__).parent))  # for `pages`
-
-from pages import ROOT, Block, blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

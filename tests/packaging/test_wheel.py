@@ -94,7 +94,7 @@ def client(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_environment_has_no_package_of_an_extra(program: Path) -> None:
-    absent = ("fastapi", "matplotlib", "onnx", "pyarrow", "datasets", "pydicom", "pandas", "pytest")
+    absent = ("fastapi", "matplotlib", "skops", "pyarrow", "datasets", "pydicom", "pandas", "pytest")
     code = f"from importlib.util import find_spec; print([n for n in {absent} if find_spec(n)])"
     python = program.with_name("python")
     done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=60)
@@ -127,7 +127,6 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
         ("keys add clinic --budget 5 --ledger ledger.sqlite", "serve"),
         ("ledger verify --ledger ledger.sqlite", "serve"),
         ("demo --out demo", "serve"),
-        ("export run --format onnx", "export"),
         ("export run --format sklearn", "export"),
         ("predict run vectors.npy --out clusters.parquet", "tables"),
         ("train-target table.parquet --clusters 3 --out other", "tables"),

@@ -1,10 +1,9 @@
-"""Tests of frozen encoders in ONNX Runtime: the features of PyTorch, kept apart from them, or a refusal."""
+"""Tests of frozen encoders: ONNX Runtime gives PyTorch's features, or PyTorch computes and says so."""
 
 from __future__ import annotations
 
-import json
 import pickle
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,21 @@ from PIL import Image
 from torch import Tensor, nn
 
 import ucds
-from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone, module_backbone
-from ucds.backbones.joined import JoinedEncoders
-from ucds.backbones.spec import Network
+from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
 from ucds.data.dataset import Dataset
-from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
+from ucds.data.memory import MemoryImages
+from ucds.data.views import ImageView
+from ucds.errors import NoSpaceError
 from ucds.models import ClusteringModel
-from ucds.training.devices import require_runtime
-from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder
+from ucds.training import encoding
+from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder, find_graph, suits_graph
 from ucds.training.features import frozen_features
-from ucds.training.loaded import Model, load
+from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.options import CacheOptions
 from ucds.training.runtime import Runtime
 
-GENERATOR = torch.Generator().manual_seed(0)
-VECTORS = torch.randn(11, 6, generator=GENERATOR)
+CPU = torch.device("cpu")
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -47,47 +45,30 @@ def network(seed: int = 0) -> nn.Module:
         )
 
 
-def joined() -> Backbone:
-    """Two encoders of images of two sizes: the second one sees smaller ones."""
-    statistics = ((0.4, 0.5, 0.6), (0.2, 0.3, 0.2))
-    both = [Network(network(seed), size, *statistics, "given") for seed, size in ((0, 32), (1, 20))]
-    return Backbone(JoinedEncoders(both), BackboneSpec("a,b", 8, 32, *statistics), "given", (4, 4))
+def named(module: nn.Module, width: int = 4) -> Backbone:
+    return Backbone(
+        module, BackboneSpec("small", width, 32, (0.4, 0.5, 0.6), (0.2, 0.3, 0.2)), "none (random)"
+    )
 
 
-def linear(seed: int = 0) -> Backbone:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Backbone(nn.Linear(6, 3), BackboneSpec("linear", 3), "given")
+def pixels(n: int = 11) -> Tensor:
+    return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-def pixels(side: int, n: int = 11) -> Tensor:
-    return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(1))
+def silent(message: str) -> None:
+    raise AssertionError(message)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param("edges", marks=pytest.mark.slow), "one", pytest.param("joined", marks=pytest.mark.slow)],
-)
-def test_onnx_runtime_computes_the_features_of_pytorch(kind: str) -> None:
-    if kind == "edges":
-        backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=32)
-    else:
-        backbone = joined() if kind == "joined" else module_backbone(network(), 4, input_size=32)
-    backbone.module.train()
-    inputs, encode = pixels(32), FrozenEncoder(backbone, "onnx")
-    expected = FrozenEncoder(backbone, "torch")(inputs)
-    largest = np.abs(expected).max()
-    for batch in (slice(0, 9), slice(9, 10), slice(0, 11)):  # batches of several lengths
-        found = encode(inputs[batch])
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected[batch], rtol=0, atol=LARGEST_DIFFERENCE * largest)
-    assert backbone.module.training  # as it was
-    assert torch.is_grad_enabled()
-    assert all(weight.requires_grad for weight in backbone.module.parameters())
+def graph_of(
+    backbone: Backbone, folder: Path, inputs: Tensor | None = None, say: Callable[[str], None] = silent
+) -> bytes | None:
+    given = pixels() if inputs is None else inputs
+    return find_graph(backbone, lambda count: given[:count], folder, say)
 
 
-@pytest.mark.slow
-def test_a_graph_is_made_once_for_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an entry at each call of an exporter."""
     made: list[int] = []
     export = torch.onnx.export
 
@@ -96,23 +77,105 @@ def test_a_graph_is_made_once_for_the_same_weights(monkeypatch: pytest.MonkeyPat
         return export(*given, **named)
 
     monkeypatch.setattr(torch.onnx, "export", counting)
-    backbone = linear()
-    first = FrozenEncoder(backbone, "onnx")(VECTORS[:1])  # one sample is enough to make it
-    np.testing.assert_array_equal(FrozenEncoder(backbone, "onnx")(VECTORS)[:1], first)
-    assert len(made) == 1
-    encode = FrozenEncoder(backbone, "onnx")
-    found = encode(VECTORS)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encode))(VECTORS), found)  # another process
-    assert len(made) == 2
-    with torch.no_grad():
-        backbone.module.weight.mul_(2)
-    other = FrozenEncoder(backbone, "onnx")(VECTORS)
-    np.testing.assert_allclose(other, FrozenEncoder(backbone, "torch")(VECTORS), atol=1e-6)
-    assert len(made) == 3
+    return made
 
 
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_pytorchs_number_of_threads_holds(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["traced", pytest.param("not traced", marks=pytest.mark.slow)])
+def test_onnx_runtime_computes_the_features_of_pytorch(kind: str, tmp_path: Path, exports: list[int]) -> None:
+    if kind == "traced":
+        backbone = named(network())
+    else:  # an operation that the exporter which traces does not know
+        backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=32)
+    backbone.module.train()
+    inputs = pixels()
+    encode = FrozenEncoder(backbone, CPU, graph_of(backbone, tmp_path))
+    assert len(exports) == (1 if kind == "traced" else 2)
+    plain = FrozenEncoder(backbone, CPU)
+    assert (encode.computed_by, plain.computed_by) == ("onnxruntime", "torch on cpu")
+    expected = plain(inputs)
+    allowed = LARGEST_DIFFERENCE * np.linalg.norm(expected, axis=1)
+    for batch in (slice(0, 9), slice(9, 10), slice(0, 11)):  # batches of several lengths
+        found = encode(inputs[batch])
+        assert found.dtype == np.float32
+        assert (np.linalg.norm(found - expected[batch], axis=1) <= allowed[batch]).all()
+    assert backbone.module.training  # as it was
+    assert torch.is_grad_enabled()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encode))(inputs), encode(inputs))
+
+
+def test_a_graph_is_made_once_for_the_same_weights(tmp_path: Path, exports: list[int]) -> None:
+    backbone = named(network())
+    graph = graph_of(backbone, tmp_path, pixels(1))  # one sample is enough to make it
+    assert graph_of(named(network()), tmp_path) == graph
+    assert len(exports) == 1
+    assert graph_of(named(network(1)), tmp_path) != graph  # other weights
+    assert len(exports) == 2
+    assert len(list(tmp_path.iterdir())) == 2  # no temporary file either
+
+
+def test_a_damaged_graph_is_made_again(tmp_path: Path, exports: list[int]) -> None:
+    graph = graph_of(named(network()), tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    assert graph_of(named(network()), tmp_path) == graph
+    assert path.read_bytes() == whole
+    assert len(exports) == 2
+
+
+def test_a_graph_that_cannot_be_kept_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise NoSpaceError("the disk is full")
+
+    monkeypatch.setattr(encoding, "write_sealed", full)
+    graph = graph_of(named(network()), tmp_path)
+    assert graph is not None
+    assert FrozenEncoder(named(network()), CPU, graph)(pixels()).shape == (11, 4)
+    assert not list(tmp_path.iterdir())
+
+
+class Drawing(nn.Module):
+    """Gives other features each time."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.mean((2, 3)) + torch.rand_like(inputs[:, :, 0, 0])
+
+
+class Unwritable(nn.Module):
+    """Runs, but not while its operations are recorded."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if torch.jit.is_tracing() or torch.compiler.is_compiling():
+            raise NotImplementedError("an operation\nthat no graph holds")
+        return inputs.mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Drawing(), "features of the encoder 'small' differ there by "),
+        (Unwritable(), "the encoder 'small' cannot run there ("),
+    ],
+)
+def test_pytorch_computes_what_no_graph_holds_and_says_so_each_time(
+    module: nn.Module, reason: str, tmp_path: Path, exports: list[int]
+) -> None:
+    said: list[str] = []
+    assert graph_of(named(module, 3), tmp_path, say=said.append) is None
+    assert said[0].startswith(
+        f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}"
+    )
+    assert "\n" not in said[0]
+    tried = len(exports)
+    assert graph_of(named(module, 3), tmp_path, say=said.append) is None
+    assert said[0] == said[1]
+    assert len(exports) == tried  # the cache knows
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pytorchs_number_of_threads_holds(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
     session = onnxruntime.InferenceSession
 
@@ -120,124 +183,66 @@ def test_pytorchs_number_of_threads_holds(threads: int, monkeypatch: pytest.Monk
         seen.append(options.intra_op_num_threads)
         return session(content, options, **named)
 
+    graph = graph_of(named(network()), tmp_path)
     monkeypatch.setattr(onnxruntime, "InferenceSession", watching)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        FrozenEncoder(linear(), "onnx")(VECTORS)
+        FrozenEncoder(named(network()), CPU, graph)(pixels())
     finally:
         torch.set_num_threads(before)
     assert seen == [threads]
 
 
-def test_features_of_the_two_are_kept_apart(tmp_path: Path) -> None:
-    data = Dataset(VectorSamples(VECTORS.numpy()), VectorView())
-    by_torch, by_onnx = (Runtime(accelerator="cpu", encoder_runtime=one) for one in ("torch", "onnx"))
-    backbone = linear()
-    first = frozen_features(backbone, data, by_torch, tmp_path, batch_size=4)
-    (only,) = tmp_path.iterdir()
-    second = frozen_features(backbone, data, by_onnx, tmp_path, batch_size=4)
-    assert len(list(tmp_path.iterdir())) == 2
-    assert first.samples.fingerprint != second.samples.fingerprint
-    everything = np.arange(len(VECTORS))
-    rows = [result.samples.read(everything) for result in (first, second)]
-    torch.testing.assert_close(*rows, rtol=0, atol=1e-5)
-    again = frozen_features(linear(), data, by_onnx, tmp_path, batch_size=4)
-    assert torch.equal(again.samples.read(everything), rows[1])
-    in_memory = frozen_features(backbone, data, by_onnx, None, batch_size=4)
-    torch.testing.assert_close(in_memory.samples.read(everything), rows[1], rtol=0, atol=1e-6)
-    assert only.exists()
-
-
-class Drawing(nn.Module):
-    """Gives other features each time."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs + torch.rand_like(inputs)
-
-
-class Branching(nn.Module):
-    """Decides by the values of its inputs, which no graph can hold."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs if inputs.sum() > 0 else -inputs
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (Drawing(), "features that differ by .* of the encoder 'module', and 0.0001 is allowed"),
-        (Branching(), "the encoder 'module' cannot run in ONNX Runtime: .*; leave out --encoder-runtime"),
-    ],
-)
-def test_an_encoder_that_no_graph_holds_is_refused_in_one_line(module: nn.Module, message: str) -> None:
-    with pytest.raises(ucds.InputError, match=message) as error:
-        FrozenEncoder(module_backbone(module, 6), "onnx")(VECTORS)
-    assert "\n" not in str(error.value)
-
-
-def test_features_that_are_not_finite_are_refused() -> None:
-    backbone = linear()
-    with torch.no_grad():
-        backbone.module.weight.fill_(float("nan"))
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_features_that_are_not_finite_are_refused(with_graph: bool, tmp_path: Path) -> None:
+    backbone = named(network())
+    graph = graph_of(backbone, tmp_path) if with_graph else None
     with pytest.raises(ucds.InputError, match="features are not finite"):
-        FrozenEncoder(backbone, "onnx")(VECTORS)
+        FrozenEncoder(backbone, CPU, graph)(torch.full((2, 3, 32, 32), float("nan")))
 
 
-def test_without_the_packages_nothing_is_done(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    onnx = ("--encoder-runtime", "onnx", "--accelerator", "cpu")
-    target = ("train-target", tmp_path / "no-images", "--clusters", 3, "--out", tmp_path / "run")
-    assert run(*target, *onnx) == 2
-    assert capfd.readouterr().err == "error: ONNX needs further packages: pip install 'ucds[export]'\n"
-    assert not list(tmp_path.iterdir())
-    require_runtime("torch", "cpu")
+def test_a_graph_is_for_many_images_on_a_processor() -> None:
+    usual = BackboneSpec("resnet18", 512, 224)
+    assert suits_graph(usual, 256, CPU)
+    assert not suits_graph(usual, 255, CPU)
+    assert not suits_graph(usual, 1000, torch.device("cuda", 0))
+    assert suits_graph(BackboneSpec("resnet18", 512, 112), 1024, CPU)  # as many pixels
+    assert not suits_graph(BackboneSpec("resnet18", 512, 112), 1023, CPU)
+    assert not suits_graph(identity_backbone(6).spec, 10**9, CPU)
+    assert not suits_graph(BackboneSpec("module", 4, 224), 10**9, CPU)
 
 
-def test_only_the_processor_has_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for accelerator in ("cuda", "auto"):
-        with pytest.raises(ucds.InputError, match="not on cuda: give --accelerator cpu as well"):
-            require_runtime("onnx", accelerator)
-    require_runtime("onnx", "cpu")
+def pictures(n: int = 6) -> Dataset:
+    squares = np.random.default_rng(0).integers(256, size=(n, 40, 40, 3), dtype=np.uint8)
+    return Dataset(MemoryImages(squares, 37), ImageView(crop=32))
 
 
-def test_an_encoder_that_is_trained_is_refused(tmp_path: Path) -> None:
-    options = ucds.RunOptions(accelerator="cpu", encoder_runtime="onnx")
-    for train in (ucds.train_source, ucds.train_target):
-        with pytest.raises(ucds.InputError, match="for frozen encoders"):
-            train(
-                tmp_path / "none",
-                tmp_path / "run",
-                n_clusters=3,
-                options=options,
-                settings=ucds.PCDSettings(tune="full"),
-            )
-    with pytest.raises(ucds.InputError, match="for frozen encoders"):
-        ucds.SourceClustering(3, method="pcd", encoder_runtime="onnx").fit(VECTORS.numpy())
+def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, runtime, backbone = pictures(), Runtime(accelerator="cpu"), named(network())
+
+    def compute(folder: Path | None) -> Dataset:
+        return frozen_features(backbone, data, runtime, folder, batch_size=4)
+
+    by_torch = compute(tmp_path)
+    stores = set(tmp_path.iterdir())
+    monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
+    by_onnx = compute(tmp_path)
+    assert {path.suffix for path in set(tmp_path.iterdir()) - stores} == {"", ".onnx"}
+    assert by_torch.samples.fingerprint != by_onnx.samples.fingerprint
+    everything = np.arange(len(data.samples))
+    rows = [result.samples.read(everything) for result in (by_torch, by_onnx, compute(tmp_path))]
+    torch.testing.assert_close(*rows[:2], rtol=0, atol=1e-5)
+    assert torch.equal(rows[1], rows[2])
+    assert torch.equal(compute(None).samples.read(everything), rows[0])  # nothing is kept: PyTorch
 
 
-def test_embeddings_are_refused(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    how: dict[str, Any] = {"accelerator": "cpu", "encoder_runtime": "onnx"}
-    with pytest.raises(ucds.InputError, match="for images, not for embeddings"):
-        ucds.train_target(vectors, tmp_path / "run", n_clusters=3, options=ucds.RunOptions(**how))
-    with pytest.raises(ucds.InputError, match="for images, not for embeddings"):
-        ucds.SourceClustering(3, **how).fit(vectors)
-    made(identity_backbone(6)).save(tmp_path)
-    with pytest.raises(ucds.InputError, match="for images, not for embeddings"):
-        load(tmp_path, **how)
-
-
-def made(backbone: Backbone, **card: Any) -> Model:
-    """Make a model with random weights, as if it had been trained."""
+def test_a_model_predicts_by_its_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = build_backbone("resnet18", weights="none", input_size=32)
     generator = torch.Generator().manual_seed(0)
-    model = ClusteringModel(backbone, 3, bottleneck_width=7, unit_features=True, generator=generator).eval()
-    values: dict[str, Any] = {"role": "target", "tune": "head"} | card
-    described = ModelCard(
+    network = ClusteringModel(backbone, 3, bottleneck_width=7, unit_features=True, generator=generator).eval()
+    card = ModelCard(
+        role="target",
         name="run",
         n_clusters=3,
         bottleneck_width=7,
@@ -245,50 +250,39 @@ def made(backbone: Backbone, **card: Any) -> Model:
         weights=backbone.weights,
         domains=("a",),
         stages=("learn",),
+        tune="head",
         unit_features=True,
-        **values,
     )
-    return Model(StoredModel(described, model, torch.full((1, 3), 1 / 3)), "cpu")
-
-
-def test_a_model_predicts_with_onnx_runtime(tmp_path: Path) -> None:
-    edges = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
-    made(edges).save(tmp_path / "head")
-    made(edges, tune="full").save(tmp_path / "full")
+    stored = StoredModel(card, network, torch.full((1, 3), 1 / 3))
+    model = Model(stored, "cpu", CacheOptions(tmp_path))
     images = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
-    by_torch = load(tmp_path / "head", accelerator="cpu")
-    by_onnx = load(tmp_path / "head", accelerator="cpu", encoder_runtime="onnx")
-    by_onnx.predict(images[:1])  # makes the graph, and compares it with the encoder
-    with torch.no_grad():
-        for name in ("predict_proba", "transform", "confidence"):
-            found, expected = (getattr(model, name)(images) for model in (by_onnx, by_torch))
-            np.testing.assert_allclose(found, expected, atol=1e-5)
-    by_onnx.stored.model.encoder.backbone.forward = None  # type: ignore[assignment]
-    np.testing.assert_array_equal(by_onnx.predict(images), by_torch.predict(images))
-    with pytest.raises(ucds.InputError, match="for frozen encoders"):
-        load(tmp_path / "full", accelerator="cpu", encoder_runtime="onnx")
+    expected = [model.predict_proba(images), model.transform(images), model.confidence(images)]
+    labels = model.predict(images)
+    assert not any(path.suffix == ".onnx" for path in tmp_path.iterdir())  # of so few images
+    monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
+    found = [model.predict_proba(images), model.transform(images), model.confidence(images)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    backbone.module.forward = None  # type: ignore[assignment]
+    np.testing.assert_array_equal(model.predict(images), labels)
 
 
-@pytest.mark.slow
-def test_a_run_names_its_runtime_and_keeps_it(tmp_path: Path, run: Any) -> None:
+def test_a_run_takes_its_features_from_the_graph_that_an_earlier_one_made(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch, exports: list[int]
+) -> None:
     generator = np.random.default_rng(0)
     (tmp_path / "images").mkdir()
     for number in range(12):
         coarse = generator.integers(0, 256, (4, 6, 3), dtype=np.uint8)
         image = Image.fromarray(coarse).resize((48, 40), Image.Resampling.BICUBIC)
         image.save(tmp_path / "images" / f"{number}.png")
-    encoder = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 32)
-    train = ("train-target", tmp_path / "images", "--out", tmp_path / "run", "--clusters", 2, *encoder)
-    train += ("--set", "starts=1", "--accelerator", "cpu")
-    assert run(*train, "--encoder-runtime", "onnx") == 0  # the report too reads features of ONNX Runtime
-    described = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert described["encoder_runtime"] == "onnx"
-    with pytest.raises(ucds.InputError, match="its encoder_runtime is 'onnx', not None"):
-        ucds.train_target(
-            tmp_path / "images",
-            tmp_path / "run",
-            n_clusters=2,
-            encoder=ucds.EncoderOptions("ucds/oriented_edges", "none", 32),
-            settings=ucds.ConsensusSettings(starts=1),
-            options=ucds.RunOptions(accelerator="cpu", resume=True),
-        )
+    monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
+    encoder = ("--backbone", "resnet18", "--weights", "none", "--image-size", 32)
+    train = ("train-target", tmp_path / "images", "--clusters", 2, *encoder, "--accelerator", "cpu")
+    train += ("--set", "starts=1", "--cache", tmp_path / "cache")
+    assert run(*train, "--out", tmp_path / "first") == 0
+    assert run(*train, "--out", tmp_path / "second") == 0
+    assert len(exports) == 1
+    assert (tmp_path / "first" / "model.safetensors").read_bytes()
+    models = [ucds.load(tmp_path / name).stored.model.state_dict() for name in ("first", "second")]
+    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())

@@ -19,7 +19,7 @@ from ucds.auditing.population import BAG, bag_scores, domain_success, share_misp
 from ucds.auditing.reconstruction import Reconstruction, reconstruct
 from ucds.auditing.subject import NO_ANSWER, Labels
 from ucds.auditing.variants import Variant, image_variants, vector_variants
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
@@ -71,7 +71,6 @@ def audit(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> Findings:
     """Attack a source model with labels alone, and write what was found; ``ucds audit`` does the same.
 
@@ -87,7 +86,6 @@ def audit(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the run, the service or the samples cannot be used, or there are too few samples.
@@ -101,9 +99,7 @@ def audit(
     if (run is None) == (client is None):
         raise InputError("an audit attacks either a run or a service: give one of them")
     if client is not None:
-        opened = open_service(
-            client, members, others, encoder, effort.samples, seed, cache, reporter, encoder_runtime
-        )
+        opened = open_service(client, members, others, encoder, effort.samples, seed, cache, reporter)
     else:
         assert run is not None
         opened = open_model(
@@ -116,7 +112,6 @@ def audit(
             accelerator,
             cache,
             reporter,
-            encoder_runtime,
         )
     _require_enough(opened)
     found = _Audit(*_buy_labels(opened), effort, seed, reporter).findings()
@@ -137,7 +132,7 @@ def _require_enough(opened: Opened) -> None:
 
 
 def _buy_labels(opened: Opened) -> tuple[Opened, list[Labels]]:
-    """Ask about members and others; those that a service refuses, as near-copies of others, are left out."""
+    """Ask about members and others; those that a service refuses are left out."""
     both = (opened.members, opened.others)
     labels = [
         np.concatenate([opened.subject.ask(samples.read(part)) for part in _parts(len(samples))])

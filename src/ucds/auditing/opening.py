@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ucds.auditing.subject import ModelSubject, ServiceSubject, Subject
 from ucds.backbones import Backbone, identity_backbone
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
@@ -78,11 +78,10 @@ def open_model(
     accelerator: Accelerator,
     cache: CacheOptions,
     reporter: Reporter,
-    encoder_runtime: EncoderRuntime,
 ) -> Opened:
     """Open a model in this process; the arguments are those of :func:`ucds.auditing.audit.audit`."""
     stored = load_model(run, role="source")
-    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter, encoder_runtime=encoder_runtime)
+    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     card = stored.card
     attacker = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
     if encoder is not None and card.backbone.input_size is not None:
@@ -112,10 +111,9 @@ def open_service(
     seed: int,
     cache: CacheOptions,
     reporter: Reporter,
-    encoder_runtime: EncoderRuntime,
 ) -> Opened:
     """Open a label service; the arguments are those of :func:`ucds.auditing.audit.audit`."""
-    runtime = Runtime(accelerator="cpu", seed=seed, reporter=reporter, encoder_runtime=encoder_runtime)
+    runtime = Runtime(accelerator="cpu", seed=seed, reporter=reporter)
     info = client.info()
     if info.accepts == "embeddings":
         assert info.width is not None

@@ -22,8 +22,6 @@ from ucds.bulk.shards import Rows, Shard
 from ucds.bulk.steps import AssignStep
 from ucds.data.sources import Source
 from ucds.models import state_digest
-from ucds.training.devices import refuse_embeddings, require_runtime
-from ucds.training.encoding import describe_runtime
 from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.model_file import StoredModel
 from ucds.training.prediction import Decisions
@@ -61,17 +59,15 @@ def assign(
             from it. Features of images are then computed first, into a folder beside ``out``.
 
     Raises:
-        InputError: samples, folder or encoder runtime cannot be used.
+        InputError: samples or folder cannot be used.
         NoSpaceError: the folder cannot be written.
     """
-    place, card, runtime = Place.of(out, images), stored.card, options.encoder_runtime
-    refuse_embeddings(runtime, card.backbone)
-    require_runtime(runtime, options.accelerator, card.tune)
+    place, card = Place.of(out, images), stored.card
     encoder = None
     if card.backbone.input_size is not None:
         backbone = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
         encoder = encoding_step(backbone, options)
-    encoded = encoder is None or are_features(images, encoder.backbone, runtime)
+    encoded = encoder is None or are_features(images, encoder.backbone)
     shards = find_shards(images, options.shard_size)
     head = stored.model.head()
     if recentred and card.recentres and sum(map(len, shards)) >= FEWEST_TO_CENTRE:
@@ -83,7 +79,7 @@ def assign(
         if n >= FEWEST_TO_CENTRE:
             head = head.recentred(total / n)
     step = AssignStep(head, answer, encoder, accelerator=options.accelerator)
-    identity = {"model": state_digest(stored.model), **describe_runtime(runtime)}
+    identity = {"model": state_digest(stored.model)}
     return Job(what, step, shards, facts, identity).run(place, options, reporter)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ucds.bulk.shards import Rows
-from ucds.choices import Accelerator, EncoderRuntime, Engine, require_choice
+from ucds.choices import Accelerator, Engine, require_choice
 from ucds.errors import InputError
 
 Task = Callable[[Rows], Rows]
@@ -25,7 +25,6 @@ class BulkOptions:
             ``None``.
         shard_size: number of samples of a shard, the unit that is done and written at a time.
         accelerator: device to compute on.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: there is no such engine, an option of Ray is given to the loop, or a number is below 1.
@@ -36,7 +35,6 @@ class BulkOptions:
     workers: int | None = None
     shard_size: int = 4096
     accelerator: Accelerator = "auto"
-    encoder_runtime: EncoderRuntime = "torch"
 
     def __post_init__(self) -> None:
         """Refuse options that nothing would use, and an engine that does not exist."""

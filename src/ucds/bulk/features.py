@@ -14,12 +14,10 @@ from ucds.bulk.places import Place
 from ucds.bulk.shard_files import shard_name
 from ucds.bulk.shards import Shard
 from ucds.bulk.steps import EncodeStep
-from ucds.choices import EncoderRuntime
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.models import state_digest
-from ucds.training.encoding import describe_runtime
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Quiet, Reporter
 
@@ -65,26 +63,21 @@ def encode(
     if shards[0].holds_vectors:
         raise InputError("an encoder takes images, not embeddings")
     step = encoding_step(backbone, options)
-    facts = describe_encoder(backbone, options.encoder_runtime)
+    facts = describe_encoder(backbone)
     return Job(FEATURES, step, shards, facts, {}).run(place, options, reporter)
 
 
 def encoding_step(backbone: Backbone, options: BulkOptions) -> EncodeStep:
-    """Make the step that computes the features of images under an encoder.
-
-    Raises:
-        InputError: the encoder runtime cannot be used.
-    """
+    """Make the step that computes the features of images under an encoder."""
     return EncodeStep(
         backbone,
         accelerator=options.accelerator,
         readers=options.readers,
-        encoder_runtime=options.encoder_runtime,
     )
 
 
-def describe_encoder(backbone: Backbone, runtime: EncoderRuntime) -> dict[str, Any]:
-    """Describe an encoder and its runtime for JSON: equal descriptions mean equal features."""
+def describe_encoder(backbone: Backbone) -> dict[str, Any]:
+    """Describe an encoder for JSON: equal descriptions mean equal features."""
     spec = asdict(backbone.spec)
     return {
         "backbone": {
@@ -92,15 +85,14 @@ def describe_encoder(backbone: Backbone, runtime: EncoderRuntime) -> dict[str, A
         },
         "weights": state_digest(backbone.module),
         "decoder": DECODER_VERSION,
-        **describe_runtime(runtime),
     }
 
 
-def are_features(source: Source, backbone: Backbone, runtime: EncoderRuntime) -> bool:
-    """Return whether a folder holds the features of images under an encoder, as a runtime computes them.
+def are_features(source: Source, backbone: Backbone) -> bool:
+    """Return whether a folder holds the features of images under an encoder.
 
     Raises:
-        InputError: it holds those of another encoder, or of the other runtime, or some are still missing.
+        InputError: it holds those of another encoder, or some are still missing.
         DamagedFileError: the folder's description is damaged.
     """
     if not isinstance(source, str | Path):
@@ -110,12 +102,7 @@ def are_features(source: Source, backbone: Backbone, runtime: EncoderRuntime) ->
     card = read_job(place) if JOB_FILE in names else {}
     if card.get("what") != FEATURES:
         return False
-    known = card.get("encoder_runtime", "torch")
-    if known != runtime:
-        raise InputError(
-            f"{source} holds features of --encoder-runtime {known}, not {runtime}: give that option"
-        )
-    if any(card.get(name) != value for name, value in describe_encoder(backbone, runtime).items()):
+    if any(card.get(name) != value for name, value in describe_encoder(backbone).items()):
         raise InputError(f"{source} holds features of another encoder than this model's: compute them anew")
     if any(shard_name(number) not in names for number in range(card["shards"])):
         raise InputError(f"{source} does not hold all features yet: finish the command that computes them")

@@ -20,14 +20,13 @@ import torch
 from ucds.backbones import Backbone
 from ucds.bulk.places import read_image
 from ucds.bulk.shards import Rows, texts
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.ahead import map_ahead, processors
 from ucds.data.content import content_key
-from ucds.data.decode import ByteArray, UnusableImageError
-from ucds.data.decoders import own_decoders
+from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
-from ucds.training.devices import choose_device, require_runtime
+from ucds.training.devices import choose_device
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import Decisions, evaluation_mode, judge
@@ -61,10 +60,6 @@ class EncodeStep:
         accelerator: device to compute on.
         batch_size: number of images computed at a time.
         readers: number of threads that read; one a processor if ``None``.
-        encoder_runtime: library that computes the features.
-
-    Raises:
-        InputError: the encoder runtime cannot be used.
     """
 
     def __init__(
@@ -74,11 +69,9 @@ class EncodeStep:
         accelerator: Accelerator = "auto",
         batch_size: int = 64,
         readers: int | None = None,
-        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
-        require_runtime(encoder_runtime, accelerator)
         self.backbone, self.accelerator = backbone, accelerator
-        self.batch_size, self.readers, self.encoder_runtime = batch_size, readers, encoder_runtime
+        self.batch_size, self.readers = batch_size, readers
         self._size, self._view = stored_size(backbone.spec), view_for(backbone.spec)
 
     @cached_property
@@ -89,7 +82,7 @@ class EncodeStep:
 
     @cached_property
     def _encode(self) -> FrozenEncoder:
-        return FrozenEncoder(self.backbone, self.encoder_runtime)
+        return FrozenEncoder(self.backbone, self._device)
 
     def __call__(self, rows: Rows) -> Rows:
         """Return ``features`` ``(n, width)`` and ``content`` beside the samples; see :class:`Step`."""
@@ -116,7 +109,7 @@ class EncodeStep:
                 data = rows["bytes"][i]
             else:
                 data = read_image(rows["path"][i], int(rows["offset"][i]), int(rows["length"][i]))
-            return content_key(data).hex(), own_decoders().decode(data, self._size)
+            return content_key(data).hex(), decode_image(data, self._size)
         except UnusableImageError as error:
             return error.reason
 

@@ -27,12 +27,13 @@ from ucds.data.table_columns import DOMAIN_NAME
 from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
+from ucds.training.devices import choose_device
+from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import feature_store
 from ucds.training.inputs import Inputs
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.processes import started_by_torchrun
 from ucds.training.progress import Reporter
-from ucds.training.run import RunOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,24 +58,20 @@ class EncodedImages:
         return fingerprint(self.keys, self.ids, self.domain, self.domain_names, "encoded images")
 
 
-def check_bulk(settings: MethodSettings, options: RunOptions, bulk: BulkOptions | None) -> None:
+def check_bulk(settings: MethodSettings, bulk: BulkOptions | None) -> None:
     """Make sure, before any work, that a run can take its features from bulk work, if it is to.
 
     Args:
         settings: settings of the method.
-        options: options of the run.
         bulk: engine, and how it works; ``None`` without bulk work.
 
     Raises:
-        InputError: the encoder is to be trained, the encoder runtimes differ, or torchrun has started several
-            processes.
+        InputError: the encoder is to be trained, or torchrun has started several processes.
     """
     if bulk is None:
         return
     if settings.tune == "full":
         raise InputError("--engine computes the features of a frozen encoder: leave it out, or --tune full")
-    if bulk.encoder_runtime != options.encoder_runtime:
-        raise InputError("the encoder runtimes of the run and of its bulk work differ: give both the same")
     if started_by_torchrun() is not None:
         raise InputError("--engine is for a run that is started once: leave out torchrun")
 
@@ -111,13 +108,13 @@ def open_in_bulk(
     """
     backbone, by_domain = encoder.build(), side == "source"
     place = source
-    if not are_features(source, backbone, bulk.encoder_runtime):
+    if not are_features(source, backbone):
         shards = find_shards(source, bulk.shard_size, by_domain=by_domain, domains=domains)
         beside = Place.of(f"{run}.features", source)
         encode(backbone, shards, beside, bulk, reporter)
         place = str(beside)
     encoded = find_shards(place, bulk.shard_size, by_domain=by_domain)
-    store = feature_store(backbone, bulk.encoder_runtime, cache.directory)
+    store = feature_store(FrozenEncoder(backbone, choose_device(bulk.accelerator)), cache.directory)
     images = _keep(_rows(encoded, _name_of(source), domains), store)
     if unknown := sorted(set(domains or ()) - set(images.domain_names)):
         raise InputError(f"{source} has no images of the domain {unknown[0]!r}")

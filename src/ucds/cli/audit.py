@@ -19,7 +19,7 @@ def audit_command(
     others: Annotated[Path, typer.Option(help="Samples of the same kind that it was not trained on.")],
     out: Annotated[Path, typer.Option(help="HTML file to write; all figures go into a JSON file beside it.")],
     encoder: options.EncoderGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     run: Annotated[Path | None, typer.Argument(help="Run folder to audit.", show_default=False)] = None,
@@ -48,6 +48,5 @@ def audit_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     output.present("\n".join([*found.summary(), f"report written to {out}"]), found.to_dict())

@@ -16,7 +16,7 @@ def features_command(
     images: options.SamplesArgument,
     out: Annotated[str, typer.Option(help="Folder or address of the shards.")],
     encoder: options.EncoderGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     by_domain: Annotated[

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ucds.choices import Accelerator, EncoderRuntime, Engine, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, Engine, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
@@ -127,8 +127,8 @@ class TrainingGroup(EncoderGroup):
 
         return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune, **named)
 
-    def run_options(self, work: EncodingGroup) -> RunOptions:
-        """Return the options of the run as training takes them; ``work`` names device and runtime."""
+    def run_options(self, work: WorkGroup) -> RunOptions:
+        """Return the options of the run as training takes them; ``work`` names the device."""
         from ucds.training.run import RunOptions
 
         return RunOptions(
@@ -138,7 +138,6 @@ class TrainingGroup(EncoderGroup):
             self.devices,
             self.precision,
             self.checkpoint_seconds,
-            work.encoder_runtime,
         )
 
 
@@ -168,19 +167,6 @@ class WorkGroup:
 
 
 @dataclass(frozen=True)
-class EncodingGroup(WorkGroup):
-    """Options of every command that may compute the features of a frozen encoder."""
-
-    encoder_runtime: Annotated[
-        EncoderRuntime,
-        typer.Option(
-            help="What computes the features of a frozen encoder: PyTorch, or ONNX Runtime on the processor, "
-            "see docs/costs.md."
-        ),
-    ] = "torch"
-
-
-@dataclass(frozen=True)
 class BulkGroup:
     """Options of work on millions of samples."""
 
@@ -204,11 +190,11 @@ class BulkGroup:
         int | None, typer.Option(min=1, help="Samples of a shard.", show_default="4096")
     ] = None
 
-    def bulk_options(self, work: EncodingGroup, default: Engine | None = None) -> BulkOptions | None:
+    def bulk_options(self, work: WorkGroup, default: Engine | None = None) -> BulkOptions | None:
         """Return the options of bulk work, or ``None`` if none is asked for.
 
         Args:
-            work: device to compute on, and the library that computes features.
+            work: device to compute on.
             default: engine of a command that always works in bulk.
 
         Raises:
@@ -224,7 +210,7 @@ class BulkGroup:
         from ucds.bulk.engines import BulkOptions
 
         size = BulkOptions.shard_size if self.shard_size is None else self.shard_size
-        return BulkOptions(engine, self.address, self.workers, size, work.accelerator, work.encoder_runtime)
+        return BulkOptions(engine, self.address, self.workers, size, work.accelerator)
 
 
 @dataclass(frozen=True)

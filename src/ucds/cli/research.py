@@ -23,7 +23,7 @@ def evaluate_command(
     data: Annotated[
         Path, typer.Argument(help="Samples in class folders: one folder a domain for a source run.")
     ],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     out: Annotated[
         Path | None, typer.Option(help="JSON file to write.", show_default="RUN/evaluation.json")
@@ -40,7 +40,6 @@ def evaluate_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     options.show(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
 

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ucds.choices import Accelerator, NearCopyAction
+from ucds.choices import Accelerator
 from ucds.cli import options
 from ucds.cli.app import app
-from ucds.errors import InputError
 
 
 @app.command("serve", rich_help_panel=options.PROVIDER)
@@ -117,16 +116,6 @@ def serve_command(
         str | None,
         typer.Option(help="File for one line of JSON a request; - is stderr.", show_default="none"),
     ] = None,
-    near_copies: Annotated[
-        NearCopyAction | None,
-        typer.Option(
-            help="Count or refuse images that look like many others of the same key.", show_default="neither"
-        ),
-    ] = None,
-    near_copies_allowed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Near-copies of an image that a key is answered about.", show_default="4"),
-    ] = None,
     model_batch: Annotated[
         int | None,
         typer.Option(min=1, help="Samples the model takes at a time.", show_default="16 on CPU, 64 on GPU"),
@@ -144,18 +133,12 @@ def serve_command(
     """
     if not quiet:
         options.start()
-    if near_copies is None and near_copies_allowed is not None:
-        raise InputError("--near-copies-allowed needs --near-copies flag or --near-copies refuse")
     from ucds.data.decode import COMMON_FORMATS
     from ucds.serving.metrics import LOOPBACK
     from ucds.serving.serve import serve
     from ucds.serving.server import Address
-    from ucds.serving.settings import MIB, Limits, NearCopies
+    from ucds.serving.settings import MIB, Limits
 
-    rule = None
-    if near_copies is not None:
-        allowed = NearCopies.allowed if near_copies_allowed is None else near_copies_allowed
-        rule = NearCopies(near_copies, allowed)
     limits = Limits(
         max_batch=max_batch,
         max_image_bytes=int(max_image_mb * MIB),
@@ -188,7 +171,6 @@ def serve_command(
         metrics_from=metrics_from or LOOPBACK,
         hosts=allow_host or (),
         access_log=access_log,
-        near_copies=rule,
         accelerator=accelerator,
         notice=options.say_warning if quiet else options.say,
         ready=lambda url: options.show(f"listening on {url}"),

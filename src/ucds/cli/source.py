@@ -25,7 +25,7 @@ def train_source_command(
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     training: options.TrainingGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     domains: Annotated[
@@ -78,7 +78,7 @@ def label_command(
     run: options.RunArgument,
     images: options.SamplesArgument,
     out: Annotated[str, typer.Option(help="Label file to write; in bulk the folder or address of shards.")],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
 ) -> None:
@@ -98,6 +98,5 @@ def label_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     output.present_labels(labels, Path(out))

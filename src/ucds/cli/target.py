@@ -98,7 +98,7 @@ def query_command(
     out: options.LabelFileOption,
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
     max_queries: MaxQueriesOption = None,
@@ -129,7 +129,6 @@ def query_command(
                 accelerator=work.accelerator,
                 cache=work.cache_options(),
                 reporter=reporter,
-                encoder_runtime=work.encoder_runtime,
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -143,7 +142,7 @@ def train_target_command(
     images: options.SamplesArgument,
     out: options.RunFolderOption,
     training: options.TrainingGroup,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     clusters: Annotated[
@@ -198,7 +197,7 @@ def predict_command(
             help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
         ),
     ],
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
@@ -255,7 +254,6 @@ def predict_command(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )
     page = page if moved else write_report()
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
@@ -269,7 +267,7 @@ def predict_command(
 @options.expand
 def report_command(
     run: options.RunArgument,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     output: options.OutputGroup,
     images: Annotated[
         Path | None,
@@ -293,7 +291,7 @@ def _write_report(
     images: Path,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> Path | None:
     """Write the report of a command that did something else; of several processes the first one does."""
@@ -305,7 +303,7 @@ def _report(
     images: Path | None,
     out: Path | None,
     names: Path | None,
-    work: options.EncodingGroup,
+    work: options.WorkGroup,
     reporter: Reporter,
 ) -> WrittenReport:
     from ucds.reports.page.report import report
@@ -318,5 +316,4 @@ def _report(
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
-        encoder_runtime=work.encoder_runtime,
     )

@@ -57,27 +57,23 @@ def write_graph(
         form: format of the file.
 
     Raises:
-        InputError: the encoder cannot be written in this format, or a package is not installed.
+        InputError: the encoder cannot be written in this format.
     """
     exported = ExportedModel(model)
     write = _onnx if form == "onnx" else _torchscript
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return write(exported, description, example)
-    except InputError:
-        raise
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
         reason = f"the encoder {model.spec.name!r} cannot be written as {form}: {one_line(error)}"
         raise InputError(reason) from error
 
 
 def _onnx(exported: ExportedModel, description: Description, example: Tensor) -> bytes:
+    (name,) = description.input
+    described = {"ucds": json.dumps(asdict(description))}
     return write_onnx(
-        exported,
-        example,
-        inputs=list(description.input),
-        outputs=list(description.outputs),
-        metadata={"ucds": json.dumps(asdict(description))},
+        exported, example, input_name=name, outputs=list(description.outputs), metadata=described
     )
 
 

@@ -10,24 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
-import numpy as np
 from starlette.requests import Request
 
 from ucds.errors import UserError
-from ucds.labels.wire import InvalidSample, Receipt
-from ucds.math.perceptual_hash import hash_images
+from ucds.labels.wire import Receipt
 from ucds.serving import calibration
 from ucds.serving.calibration import KeyMean, NotCalibrated
 from ucds.serving.checkpoints import CheckpointWriter
 from ucds.serving.failures import FailureBrake
 from ucds.serving.keys import KeyEnded, KeyRecord
-from ucds.serving.labeller import Rows
 from ucds.serving.ledger import Charge, Ledger, MeanChanged, OverBudget
 from ucds.serving.metrics import Metrics
-from ucds.serving.near_copies import Screen, TooManyNearCopies
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import limit_headers
-from ucds.serving.settings import NearCopies
 from ucds.serving.signing import Signer
 
 _READY_SECONDS = 1.0  # a test of the ledger holds so long: asking for it must not become work
@@ -45,7 +40,6 @@ class AccountsOptions:
         ledger: ledger of keys and answers.
         signer: signs a receipt for each charge; no receipts are given if ``None``.
         checkpoints: learns how long the log has become; ``None`` without checkpoints.
-        near_copies: rule about near-copies of images; they are not watched for if ``None``.
         shared_rates: open file in which several processes share the rates of the keys, by its number;
             ``None`` for a process of its own.
     """
@@ -53,7 +47,6 @@ class AccountsOptions:
     ledger: Ledger
     signer: Signer | None = None
     checkpoints: CheckpointWriter | None = None
-    near_copies: NearCopies | None = None
     shared_rates: int | None = None
 
 
@@ -68,7 +61,7 @@ class Accounts:
 
     def __init__(self, options: AccountsOptions, metrics: Metrics, failure_seconds: float) -> None:
         self._ledger, self._signer, self._checkpoints = options.ledger, options.signer, options.checkpoints
-        self._metrics, self._near_copies = metrics, options.near_copies
+        self._metrics = metrics
         if self._checkpoints is not None:
             metrics.watch_checkpoints(self._checkpoints)
         self._rates = self._ledger.make_rates(options.shared_rates)
@@ -184,36 +177,6 @@ class Accounts:
         except KeyEnded:
             raise Refusal("revoked-key", _ENDED) from None
 
-    async def screen(
-        self, key: KeyRecord, model: str, contents: Sequence[bytes], images: Mapping[bytes, Rows]
-    ) -> tuple[Screen | None, int]:
-        """Compare new images of a request with those that their key was answered about.
-
-        Args:
-            key: key that asks.
-            model: digest of the model that is to answer.
-            contents: content keys of the request's samples.
-            images: decoded image of each content that was not known before.
-
-        Returns:
-            What `charge` is to remember, ``None`` where near-copies are not watched for; and the number of
-            near-copies beyond those allowed.
-
-        Raises:
-            Refusal: some images are near-copies, and these are refused (422, which names them).
-        """
-        rule = self._near_copies
-        if rule is None or not images:
-            return None, 0
-        hashes = await asyncio.to_thread(hash_images, np.stack(list(images.values())))
-        named = dict(zip(images, map(bytes, hashes), strict=True))
-        screen = Screen(named, rule.allowed, refuses=rule.action == "refuse")
-        found = await self._ask(self._readers, self._ledger.find_near_copies, key, model, screen)
-        self._metrics.near_copies.inc(len(found))
-        if found and screen.refuses:
-            raise _refuse_near_copies(contents, found, screen)
-        return screen, len(found)
-
     async def charge(
         self,
         key: KeyRecord,
@@ -223,25 +186,20 @@ class Accounts:
         request: str,
         privacy: str | None,
         calibrated: str | None,
-        screen: Screen | None,
     ) -> tuple[Charge, Receipt | None]:
         """Charge a key for the answers to a request, and sign a receipt; see `Ledger.charge`.
 
         Raises:
             Refusal: the budget does not cover the answers (429), the key was revoked meanwhile (403), or it
-                was calibrated meanwhile (503), or answered about too many near-copies (422).
+                was calibrated meanwhile (503).
         """
-        told = (key, model, contents, labels, request, privacy, calibrated, screen)
+        told = (key, model, contents, labels, request, privacy, calibrated)
         try:
             charge = await self._ask(self._writer, self._ledger.charge, *told)
         except MeanChanged:
             raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1) from None
         except OverBudget as error:
             raise self._over_budget(key, error) from None
-        except TooManyNearCopies as error:
-            assert screen is not None
-            self._metrics.near_copies.inc(len(error.contents))
-            raise _refuse_near_copies(contents, error.contents, screen) from None
         except KeyEnded:
             raise Refusal("revoked-key", _ENDED) from None
         if self._checkpoints is not None:
@@ -276,16 +234,3 @@ class Accounts:
             logger.error("the ledger does not answer: %s", error)
             detail = "The ledger cannot be used, so nothing can be answered; come again."
             raise Refusal("ledger-away", detail, retry_after=5) from None
-
-
-def _refuse_near_copies(contents: Sequence[bytes], found: Sequence[bytes], screen: Screen) -> Refusal:
-    """Return the refusal of a request that names its near-copies."""
-    each = f"like more than {screen.allowed} other images that this key asked about"
-    excess = set(found)
-    invalid = [
-        InvalidSample(position=position, detail=each)
-        for position, content in enumerate(contents)
-        if content in excess
-    ]
-    detail = f"{len(invalid)} of the images are near-copies of others; leave them out, nothing was charged."
-    return Refusal("near-copies", detail, invalid=invalid)

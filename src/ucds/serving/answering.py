@@ -22,11 +22,10 @@ from ucds.serving.addresses import network_of
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.calibration import KeyMean
 from ucds.serving.decoding import ImageDecoder, content_keys, decode_embeddings
-from ucds.serving.front import note_key, note_near_copies
+from ucds.serving.front import note_key
 from ucds.serving.keys import KeyRecord
 from ucds.serving.labeller import Labeller, Rows
 from ucds.serving.metrics import Metrics
-from ucds.serving.near_copies import Screen
 from ucds.serving.problems import Refusal
 from ucds.serving.rate import limit_headers
 from ucds.serving.settings import Limits
@@ -52,8 +51,6 @@ class _Question:
         contents: content key of each.
         mean: mean from which the samples are seen; ``None`` for the model's own.
         known: labels that the key was given before.
-        screen: new images as the ledger is to remember them; ``None`` where it does not.
-        near_copies: number of near-copies among the samples, beyond those allowed.
     """
 
     owner: Owner
@@ -62,8 +59,6 @@ class _Question:
     contents: list[bytes]
     mean: KeyMean | None = None
     known: Mapping[bytes, int] = field(default_factory=dict)
-    screen: Screen | None = None
-    near_copies: int = 0
 
 
 class Answering:
@@ -157,13 +152,7 @@ class Answering:
             contents = await asyncio.to_thread(content_keys, samples)
             question = _Question(owner, key, samples, contents)
             settled = self._settle(question, request.state.request_id)
-            try:
-                answer, headers = await _unless_client_leaves(request, settled)
-            except Refusal as refusal:
-                if refusal.kind == "near-copies":
-                    note_near_copies(request, len(refusal.invalid or ()))
-                raise
-            note_near_copies(request, question.near_copies)
+            answer, headers = await _unless_client_leaves(request, settled)
         self.metrics.answered.inc(len(answer.labels))
         return answer, headers
 
@@ -241,7 +230,6 @@ class Answering:
             request,
             self.labeller.privacy,
             None if mean is None else mean.told.digest,
-            question.screen,
         )
         answer = self._compose(charge.labels, contents, charge.budget, receipt)
         return answer, limit_headers(charge.budget, key.rate, tokens)
@@ -297,20 +285,12 @@ class Answering:
             with self.queue.entry(owner) as take:
                 take(len(first))
                 rows = await self._make_rows(owner, question.samples, list(first.values()))
-                await self._screen(question, dict(zip(first, rows, strict=True)))
                 mean = None if question.mean is None else question.mean.mean
                 labels = await asyncio.wrap_future(self.batcher.submit(rows, owner, mean))
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(first))
         return dict(zip(first, labels.tolist(), strict=True))
-
-    async def _screen(self, question: _Question, images: Mapping[bytes, Rows]) -> None:
-        """Look for near-copies before the model is troubled with them."""
-        if self.accounts is None or question.key is None:
-            return
-        found = self.accounts.screen(question.key, self.labeller.digest, question.contents, images)
-        question.screen, question.near_copies = await found
 
     async def _make_rows(self, owner: Owner, samples: Samples, positions: list[int]) -> Rows:
         if not isinstance(samples, list):

@@ -10,7 +10,6 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from ucds.errors import InputError
 from ucds.labels import wire
 from ucds.serving.accounts import AccountsOptions
 from ucds.serving.answering import MULTIPART, Answering, render_answer
@@ -23,7 +22,7 @@ from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
 from ucds.serving.pages import render_page
 from ucds.serving.problems import Refusal, install_handlers, problem_schemas
 from ucds.serving.rate import limit_headers
-from ucds.serving.settings import Limits, NearCopies
+from ucds.serving.settings import Limits
 from ucds.serving.signing import Signer
 
 VERSION = "1"
@@ -43,7 +42,6 @@ def create_app(
     checkpoints: CheckpointWriter | None = None,
     metrics_from: tuple[str, ...] = LOOPBACK,
     hosts: tuple[str, ...] = (),
-    near_copies: NearCopies | None = None,
     shared_rates: int | None = None,
 ) -> FastAPI:
     """Build the service as an ASGI application; `run_server` runs it and closes it.
@@ -57,23 +55,15 @@ def create_app(
             without checkpoints.
         metrics_from: networks that may read the metrics.
         hosts: names by which the service may be asked; any name if empty.
-        near_copies: rule about near-copies of images; they are not watched for if ``None``.
         shared_rates: open file in which several processes share the rates of the keys, by its number.
 
     Raises:
-        InputError: one of the networks is not a network; or there is a rule about near-copies, but no ledger,
-            or the model takes embeddings.
+        InputError: one of the networks is not a network.
     """
     networks = Networks(metrics_from)
-    if near_copies is not None and (ledger is None or len(labeller.row_shape) != 3):
-        lacking = "has no ledger" if ledger is None else "takes embeddings"
-        raise InputError(
-            f"near-copies are found among the images of one key, but this service {lacking}: leave out "
-            "--near-copies"
-        )
     accounts = None
     if ledger is not None:
-        accounts = AccountsOptions(ledger, signer, checkpoints, near_copies, shared_rates)
+        accounts = AccountsOptions(ledger, signer, checkpoints, shared_rates)
     answering = Answering(labeller, accounts, limits or Limits())
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False

@@ -84,9 +84,8 @@ def prepare_tables(connection: sa.Connection, *, create: bool) -> str:
     rows = connection.execute(sa.select(tables.head)).all()
     if len(rows) != 1:
         raise DamagedFileError(f"the ledger has {len(rows)} heads and not one: it was tampered with")
-    if rows[0].format == tables.FORMAT:  # tables that came later
-        for table in (tables.calibrations, tables.likenesses):
-            table.create(connection, checkfirst=True)
+    if rows[0].format == tables.FORMAT:  # a table that came later
+        tables.calibrations.create(connection, checkfirst=True)
     return str(rows[0].format)
 
 

@@ -115,11 +115,6 @@ def note_key(request: Request, name: str | None) -> None:
     request.state.key_name = name
 
 
-def note_near_copies(request: Request, count: int) -> None:
-    """Keep the number of near-copies in a request, beyond those allowed, for the access log."""
-    request.state.near_copies = count
-
-
 def _write_line(scope: Scope, status: int, seconds: float) -> None:
     if not _access.handlers:
         return
@@ -133,7 +128,6 @@ def _write_line(scope: Scope, status: int, seconds: float) -> None:
         "path": scope["path"][:200],
         "status": status,
         "problem": state.get("problem"),
-        "near_copies": state.get("near_copies", 0),
         "seconds": round(seconds, 4),
         "bytes": int(Headers(scope=scope).get("content-length", "0")[:18] or 0),
     }

@@ -8,7 +8,7 @@ nothing is charged; after a crash later, the answers are kept and free when aske
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ from sqlalchemy import Connection, func, select
 from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget
-from ucds.serving import audit, calibration, credentials, database, keys, migration, near_copies, tables
+from ucds.serving import audit, calibration, credentials, database, keys, migration, tables
 from ucds.serving.audit import Head
 from ucds.serving.book import Book
 from ucds.serving.keys import KeyEnded, KeyRecord
-from ucds.serving.near_copies import Screen
 from ucds.serving.rate import FileBuckets, RateLimiter, Rates, SharedRateLimiter
 from ucds.serving.verification import Claim, Verdict, verify
 
@@ -148,7 +147,6 @@ class Ledger(Book):
         """
         with self.writing() as writing:
             key = keys.find_named(writing.connection, name).number
-            near_copies.forget(writing.connection, key)
             writing.append("key-revoked", key=key)
 
     def list_keys(self) -> list[KeyRecord]:
@@ -206,11 +204,6 @@ class Ledger(Book):
             _check_budget(keys.find(connection, key.number) or key, len(set(contents)) - len(found))
         return found
 
-    def find_near_copies(self, key: KeyRecord, model: str, screen: Screen) -> list[bytes]:
-        """Return the contents of a request of which this key was answered about too many near-copies."""
-        with self.transaction() as connection:
-            return screen.find_excess(connection, key.number, model)
-
     def charge(
         self,
         key: KeyRecord,
@@ -220,7 +213,6 @@ class Ledger(Book):
         request: str | None = None,
         privacy: str | None = None,
         calibrated: str | None = None,
-        screen: Screen | None = None,
     ) -> Charge:
         """Charge for the answers that are new, and record that all of them are given.
 
@@ -234,8 +226,6 @@ class Ledger(Book):
             request: id of the request, for the log.
             privacy: guarantee that the model carries, for the log; ``None`` without one.
             calibrated: digest of the calibration with which ``computed`` was labelled; ``None`` without one.
-            screen: hashes of the images that were not known before, which are remembered; ``None`` where
-                near-copies are not watched for.
 
         Returns:
             The charge. A content that another request asked for meanwhile has the label which that request
@@ -245,7 +235,6 @@ class Ledger(Book):
             OverBudget: the new samples are more than the budget has left.
             KeyEnded: the key was revoked meanwhile, or its time is over.
             MeanChanged: the key was calibrated meanwhile.
-            TooManyNearCopies: the key was answered about too many near-copies of some images.
         """
         with self.writing() as writing:
             record = keys.find(writing.connection, key.number)
@@ -261,9 +250,6 @@ class Ledger(Book):
                 shared = {"key_id": key.number, "model": model, "entry": entry}
                 rows = [{"content": content, "label": label} | shared for content, label in new.items()]
                 writing.connection.execute(tables.answers.insert(), rows)
-                if screen is not None:
-                    screen = replace(screen, hashes={content: screen.hashes[content] for content in new})
-                    screen.admit(writing.connection, key.number, model, entry)
             labels |= new
             given, used = answers_digest(labels.items()), record.used + len(new)
             counts = {"asked": len(contents), "charged": len(new), "used": used}

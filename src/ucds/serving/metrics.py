@@ -36,8 +36,6 @@ class Metrics:
         self.answered = counter("ucds_samples_answered", "Samples answered")
         self.computed = counter("ucds_samples_computed", "Samples the model saw")
         self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
-        near = "Samples that are near-copies of others of the same key, beyond those allowed"
-        self.near_copies = counter("ucds_samples_near_copies", near)
         wrong = "Requests without a valid key, by the kind of the refusal"
         self._failures = counter("ucds_failed_authentications", wrong, ["reason"])
         queued = gauge("ucds_samples_queued", "Samples accepted and not yet answered")

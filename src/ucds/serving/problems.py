@@ -30,7 +30,6 @@ TITLES = {
     "wrong-type": (415, "The media type is not accepted"),
     "malformed": (422, "The request cannot be read"),
     "unusable-samples": (422, "Some samples cannot be used"),
-    "near-copies": (422, "Some samples are near-copies of others"),
     "over-budget": (429, "The budget is used up"),
     "over-rate": (429, "Too many requests"),
     "over-share": (429, "Too many requests at a time"),

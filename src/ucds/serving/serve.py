@@ -19,7 +19,7 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.metrics import LOOPBACK
 from ucds.serving.server import Address, Sockets, describe_exposure, run_server
-from ucds.serving.settings import Limits, NearCopies
+from ucds.serving.settings import Limits
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.serving.workers import Workers
 
@@ -39,7 +39,6 @@ def serve(
     metrics_from: Sequence[str] = LOOPBACK,
     hosts: Sequence[str] = (),
     access_log: str | Path | None = None,
-    near_copies: NearCopies | None = None,
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
     ready: Callable[[str], None] = lambda url: None,
@@ -65,8 +64,6 @@ def serve(
         hosts: names by which the service may be asked; by default those of this machine where nobody else can
             reach it, and any name elsewhere.
         access_log: file for one line of JSON a request; the standard error if ``"-"``, no log if ``None``.
-        near_copies: rule about near-copies of images that one key asks about; they are not watched for if
-            ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
         ready: receives the service's URL once clients can connect.
@@ -74,8 +71,7 @@ def serve(
 
     Raises:
         InputError: the run, the address, a host, the ledger or the place of checkpoints cannot be used; there
-            is no ledger, or it was wound back; or it is to be open to all and there is a ledger; or
-            near-copies cannot be watched for.
+            is no ledger, or it was wound back; or it is to be open to all and there is a ledger.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
@@ -90,7 +86,6 @@ def serve(
         metrics_from=tuple(metrics_from),
         hosts=tuple(hosts),
         access_log=access_log,
-        near_copies=near_copies,
         accelerator=accelerator,
     )
     check_hosts(options.hosts)
@@ -129,7 +124,6 @@ class ServiceOptions:
         metrics_from: networks that may read the metrics.
         hosts: names by which the service may be asked.
         access_log: file for one line of JSON a request.
-        near_copies: rule about near-copies of images.
         accelerator: device to compute on.
     """
 
@@ -142,7 +136,6 @@ class ServiceOptions:
     metrics_from: tuple[str, ...]
     hosts: tuple[str, ...]
     access_log: str | Path | None
-    near_copies: NearCopies | None
     accelerator: Accelerator
 
 
@@ -204,7 +197,6 @@ def _run(
         checkpoints=writer,
         metrics_from=options.metrics_from,
         hosts=options.hosts or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
-        near_copies=options.near_copies,
         shared_rates=rates,
     )
     with writing_access_log(options.access_log), _collecting_only_what_is_new():

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ucds.choices import NearCopyAction
 from ucds.data.ahead import processors
 from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError
 
 MIB = 2**20
 _MAY_BE_ZERO = ("max_wait_seconds", "failure_seconds", "decode_workers")
-
-
-@dataclass(frozen=True)
-class NearCopies:
-    """What the service does about near-copies of images that a key asked about.
-
-    Attributes:
-        action: ``"flag"`` counts those beyond the allowed ones, ``"refuse"`` also refuses them.
-        allowed: near-copies of an image, besides itself, that a key is answered about.
-
-    Raises:
-        InputError: the allowed number is negative.
-    """
-
-    action: NearCopyAction = "refuse"
-    allowed: int = 4
-
-    def __post_init__(self) -> None:
-        """Refuse a number that is none."""
-        if self.allowed < 0:
-            raise InputError(f"a number of near-copies is not negative, as {self.allowed} is")
 
 
 @dataclass(frozen=True)

@@ -78,19 +78,6 @@ head = sa.Table(
     sa.Column("hash", sa.String(64), nullable=False),
 )
 
-# Where near-copies are watched for: how the newest images of each key look. Old rows are deleted, so they are
-# not in the log, and no check of the log looks at them.
-likenesses = sa.Table(
-    "likenesses",
-    sa.MetaData(),
-    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("model", sa.String(64), primary_key=True),
-    sa.Column("content", sa.LargeBinary(16), primary_key=True),
-    sa.Column("hash", sa.LargeBinary(32), nullable=False),
-    sa.Column("entry", sa.BigInteger, nullable=False),
-    sa.Index("ix_likenesses_newest", "key_id", "entry"),
-)
-
 # In PostgreSQL alone: how fast each key asks, over all replicas. Of seconds' worth, so not in the log.
 rates = sa.Table(
     "rates",

@@ -39,8 +39,6 @@ class SourceClustering(ClusteringEstimator):
         precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
         cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
         verbose: whether to show progress.
-        encoder_runtime: library that computes the features of a frozen encoder: ``"torch"``, or ``"onnx"``
-            for ONNX Runtime on the processor (docs/costs.md).
 
     Attributes:
         labels_: ``(n,)`` cluster of each training sample.
@@ -106,4 +104,4 @@ class SourceClustering(ClusteringEstimator):
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.source.fit import fit_source
 
-        return fit_source(session, backbone, data, self.n_clusters, cache=self._feature_cache(data))
+        return fit_source(session, backbone, data, self.n_clusters, cache=self._cache_options().directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.sources import Source
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels
@@ -22,7 +22,6 @@ def label(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
@@ -36,7 +35,6 @@ def label(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the run or the samples cannot be used, or ``out`` cannot be written.
@@ -50,7 +48,6 @@ def label(
         accelerator=accelerator,
         cache=cache,
         reporter=reporter,
-        encoder_runtime=encoder_runtime,
     )
     data = model.open(images)
     samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)

@@ -61,8 +61,8 @@ def train_source(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     read_clusters(n_clusters)
-    check_run(out, place_of(data), settings, options)
-    check_bulk(settings, options, bulk)
+    check_run(out, place_of(data), options)
+    check_bulk(settings, bulk)
     people = None if groups is None else read_groups(Path(groups))
     encoder = encoder or EncoderOptions()
     if bulk is None:

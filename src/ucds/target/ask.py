@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.columns import first_of_each
 from ucds.data.sources import Source
 from ucds.errors import UcdsWarning
@@ -86,7 +86,6 @@ def query(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> ClusterLabels:
     """Ask a label service about samples and write a label file; ``ucds query`` does the same.
 
@@ -103,7 +102,6 @@ def query(
         accelerator: device to compute features on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the samples or ``out`` cannot be used, or the service takes other samples.
@@ -112,7 +110,7 @@ def query(
         DamagedFileError: the journal beside ``out`` cannot be read.
 
     Warns:
-        UcdsWarning: some samples cannot be used, or ``encoder`` or ``encoder_runtime`` is ignored.
+        UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     reporter, cache = reporter or Quiet(), cache or CacheOptions()
     require_writable(Path(out))
@@ -120,13 +118,11 @@ def query(
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        if encoder_runtime != "torch":
-            warnings.warn("--encoder-runtime is ignored without --max-queries", UcdsWarning, stacklevel=2)
         return _query(client, open_questions(images), Path(out), None, reporter)
     from ucds.training.inputs import open_for_training
     from ucds.training.runtime import Runtime
 
-    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter, encoder_runtime=encoder_runtime)
+    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
     inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
     return _query(client, _questions_about(inputs.data.samples), Path(out), choose, reporter)

@@ -84,5 +84,5 @@ class TargetClustering(ClusteringEstimator):
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.target.fit import fit_target
 
-        cache = self._feature_cache(data)
+        cache = self._cache_options().directory
         return fit_target(session, backbone, data, self.n_clusters, self._answers, cache=cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator, EncoderRuntime, PredictionFormat, Sorting
+from ucds.choices import Accelerator, PredictionFormat, Sorting
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source, place_of
 from ucds.files import refuse_inside
@@ -29,7 +29,6 @@ def predict(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> Predictions:
     """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
 
@@ -49,7 +48,6 @@ def predict(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
@@ -65,7 +63,6 @@ def predict(
         accelerator=accelerator,
         cache=cache,
         reporter=reporter,
-        encoder_runtime=encoder_runtime,
     )
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)

@@ -71,8 +71,8 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
-    check_run(out, place, settings, options)
-    check_bulk(settings, options, bulk)
+    check_run(out, place, options)
+    check_bulk(settings, bulk)
     corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     encoder = encoder or EncoderOptions()

@@ -1,7 +1,7 @@
 """Writes and reads the checkpoint of a run, and keeps the one before it for the case of damage.
 
-A checkpoint is one line with the SHA-256 of what follows, and what ``torch.save`` wrote. It is read without
-running any code that it may hold.
+A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
+hold.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from ucds.errors import DamagedFileError, UcdsWarning, one_line
-from ucds.files import digest_of, write_atomically
+from ucds.files import read_sealed, write_sealed
 from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
 from ucds.training.health import Evaluation
 
 CHECKPOINT_FILE = "checkpoint.pt"
 EARLIER_FILE = "checkpoint-before.pt"
-_FORMAT = b"ucds-checkpoint/1"
+_SEAL = "ucds-checkpoint/1"
 
 _TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
 _FORM = TypeAdapter(Checkpoint)
@@ -40,10 +40,7 @@ def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     """
     content = io.BytesIO()
     torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
-    data = content.getbuffer()
-    head = b"%s %s\n" % (_FORMAT, digest_of(data).encode())
-    path = run / CHECKPOINT_FILE
-    write_atomically(path, lambda file: file.writelines((head, data)), keep=run / EARLIER_FILE)
+    write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer(), keep=run / EARLIER_FILE)
 
 
 def read_checkpoint(run: Path) -> Checkpoint | None:
@@ -79,15 +76,8 @@ def drop_checkpoints(run: Path) -> None:
 
 
 def _read(path: Path) -> Checkpoint:
+    data = read_sealed(path, _SEAL)
     try:
-        head, _, data = path.read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise DamagedFileError(f"{path} cannot be read ({error.strerror})") from None
-    try:
-        if head != b"%s %s" % (_FORMAT, digest_of(data).encode()):
-            raise ValueError("its digest does not match")
         with torch.serialization.safe_globals(_TYPES):
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         return _FORM.validate_python(found)

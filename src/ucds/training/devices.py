@@ -1,4 +1,4 @@
-"""Devices of this machine, and libraries that compute on them.
+"""Devices of this machine.
 
 What only predicts takes a device from here, without loading Fabric.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from ucds.backbones.spec import IDENTITY, BackboneSpec
-from ucds.choices import Accelerator, EncoderRuntime, Tune, require_choice
+from ucds.choices import Accelerator, require_choice
 from ucds.errors import InputError
-from ucds.training.onnx_graph import require_onnx
 
 
 def check_devices(accelerator: Accelerator, devices: int) -> None:
@@ -48,45 +46,3 @@ def choose_device(accelerator: Accelerator) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", 0)
     return torch.device("mps", 0) if torch.backends.mps.is_available() else torch.device("cpu")
-
-
-def require_runtime(runtime: EncoderRuntime, accelerator: Accelerator, tune: Tune = "head") -> None:
-    """Make sure, before any work, that a library can compute the features of an encoder.
-
-    Args:
-        runtime: library that computes.
-        accelerator: device to compute on.
-        tune: part of the model that is trained.
-
-    Raises:
-        InputError: there is no such library; or ONNX Runtime is asked for, and the encoder is trained, the
-            device is not the processor, or a package is not installed.
-    """
-    require_choice("encoder_runtime", runtime, EncoderRuntime)
-    if runtime == "torch":
-        return
-    if tune == "full":
-        raise InputError(
-            f"--encoder-runtime {runtime} is for frozen encoders (--tune head), and this one is trained: "
-            "leave it out"
-        )
-    if (device := choose_device(accelerator)).type != "cpu":
-        raise InputError(
-            f"--encoder-runtime {runtime} computes on the processor, not on {device.type}: give "
-            "--accelerator cpu as well, or leave it out"
-        )
-    require_onnx()
-
-
-def refuse_embeddings(runtime: EncoderRuntime, spec: BackboneSpec) -> None:
-    """Make sure that there is an encoder to compute, if a library is chosen for it.
-
-    Args:
-        runtime: library that computes features.
-        spec: description of the encoder.
-
-    Raises:
-        InputError: ONNX Runtime is asked for, and the samples are embeddings.
-    """
-    if runtime != "torch" and spec.name == IDENTITY:
-        raise InputError("--encoder-runtime is for images, not for embeddings: leave it out")

@@ -1,125 +1,170 @@
 """Computes the features of frozen encoders: the one place for training, prediction and bulk work.
 
-An encoder runs in PyTorch, or as a graph in ONNX Runtime, which takes less time on a processor
-(``benchmarks/encoder.md``). Features of the two differ by rounding.
+On a processor ONNX Runtime computes them, in less time than PyTorch (``benchmarks/encoder.md``); the graph
+that it runs is kept in the cache. A few images go through PyTorch, because they take less time than the
+graph takes to be made. Features of the two differ by rounding, and are kept apart.
 """
 
 from __future__ import annotations
 
-import warnings
+import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ucds.backbones import Backbone
-from ucds.choices import EncoderRuntime
-from ucds.errors import InputError, one_line
+from ucds.backbones import Backbone, BackboneSpec
+from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
+from ucds.files import digest_of, read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import FloatArray
 from ucds.models import state_digest
 from ucds.training.onnx_graph import open_onnx, write_onnx
 from ucds.training.prediction import evaluation_mode
 
 LARGEST_DIFFERENCE = 1e-4
-"""Bound on the difference between features of ONNX Runtime and of PyTorch, relative to the largest one."""
+"""Bound on the difference between features of a graph and of its encoder, relative to their norm."""
 
-_COMPARED = 8  # inputs at most on which a graph is compared with its encoder
+FEWEST_PIXELS = 256 * 224**2
+"""Pixels of all images together from which on a graph is made: those of 256 images of the usual size."""
 
-Encode = Callable[[Tensor], FloatArray]
-
-
-def describe_runtime(runtime: EncoderRuntime) -> dict[str, str]:
-    """Return the entry of a runtime in a description of features; none of PyTorch.
-
-    Features of equal descriptions may be mixed, and descriptions older than this choice stay as they are.
-    """
-    return {} if runtime == "torch" else {"encoder_runtime": runtime}
+_COMPARED = 8  # inputs on which a graph is compared with its encoder
+_SEAL = "ucds-graph/1"
+_PACKAGES = ("ucds", "torch", "onnx", "onnxruntime")
 
 
+def describe_encoder(backbone: Backbone) -> dict[str, Any]:
+    """Describe an encoder for JSON; encoders of equal descriptions give equal features."""
+    return {"backbone": asdict(backbone.spec), "weights": state_digest(backbone.module)}
+
+
+@dataclass
 class FrozenEncoder:
     """Function from inputs of a frozen encoder to their features, which can be pickled.
 
-    For ONNX Runtime a graph is written when the first inputs come, and compared with the encoder on them. A
-    process keeps it as long as the encoder, for the same weights and number of threads.
-
-    Args:
-        backbone: encoder, on the device of the inputs.
-        runtime: library that computes; :func:`ucds.training.devices.require_runtime` has found that it can.
+    Attributes:
+        backbone: encoder, on ``device``.
+        device: device of the inputs.
+        graph: ONNX graph of the encoder that :func:`find_graph` has found; PyTorch computes if ``None``.
+        autocast: whether PyTorch computes in bfloat16 where that is enough.
     """
 
-    def __init__(self, backbone: Backbone, runtime: EncoderRuntime) -> None:
-        self._backbone, self._runtime = backbone, runtime
-        self._graph: Encode | None = None
+    backbone: Backbone
+    device: torch.device
+    graph: bytes | None = None
+    autocast: bool = False
+
+    @property
+    def computed_by(self) -> str:
+        """What computes the features: those of equal words, encoders and inputs are equal."""
+        if self.graph is not None:
+            return "onnxruntime"
+        return f"torch on {self.device.type}{' in bfloat16' if self.autocast else ''}"
+
+    @cached_property
+    def _run_graph(self) -> Callable[[Tensor], tuple[FloatArray, ...]]:
+        assert self.graph is not None
+        return open_onnx(self.graph)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the graph to its process."""
-        return {**self.__dict__, "_graph": None}
+        """Leave the opened graph to its process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_run_graph"}
 
     def __call__(self, inputs: Tensor) -> FloatArray:
         """Compute features ``(n, width)`` fp32 of inputs ``(n, ...)``, in evaluation mode.
 
         Raises:
-            InputError: a feature is not finite, the encoder cannot be written as a graph, or the graph gives
-                other features.
+            InputError: a feature is not finite.
         """
-        if self._runtime == "torch":
-            return _in_torch(self._backbone, inputs)
-        if self._graph is None:
-            self._graph = _graph_of(self._backbone, inputs)
-        return _finite(self._graph(inputs))
+        if self.graph is not None:
+            features = self._run_graph(inputs)[0]
+        else:
+            enabled = torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
+            with evaluation_mode(self.backbone.module), enabled:
+                features = self.backbone.module(inputs).float().cpu().numpy()
+        if not np.isfinite(features).all():
+            raise InputError("the backbone's features are not finite: are its weights right?")
+        return features
 
 
-def _in_torch(backbone: Backbone, inputs: Tensor) -> FloatArray:
-    with evaluation_mode(backbone.module):
-        return _finite(backbone.module(inputs).float().cpu().numpy())
+def suits_graph(spec: BackboneSpec, n_samples: int, device: torch.device) -> bool:
+    """Return whether ONNX Runtime is to compute the features of samples, if it can.
+
+    The answer depends neither on what the cache holds nor on how many features are missing: so the same
+    samples get the same features.
+
+    Args:
+        spec: description of the encoder; one of the caller's own stays in PyTorch.
+        n_samples: number of all samples.
+        device: device to compute on.
+    """
+    if device.type != "cpu" or spec.input_size is None or spec.name in (IDENTITY, MODULE):
+        return False
+    return n_samples * spec.input_size**2 >= FEWEST_PIXELS
 
 
-def _finite(features: FloatArray) -> FloatArray:
-    if not np.isfinite(features).all():
-        raise InputError("the backbone's features are not finite: are its weights right?")
-    return features
+def find_graph(
+    backbone: Backbone, example: Callable[[int], Tensor], folder: Path, say: Callable[[str], None]
+) -> bytes | None:
+    """Take the graph of an encoder from the cache, or make it and keep it there.
+
+    Args:
+        backbone: encoder of images, on the CPU.
+        example: returns the first inputs, at most as many as it is asked for; the features of a new graph
+            are compared on them with those of the encoder.
+        folder: folder of the cache. A graph that cannot be written there is used all the same.
+        say: receives the reason why PyTorch has to compute.
+
+    Returns:
+        Contents of an ONNX file; ``None`` if the encoder cannot be written as a graph, or the graph gives
+        other features.
+
+    Raises:
+        InputError: the features of the encoder are not finite.
+    """
+    facts = describe_encoder(backbone) | {name: version(name) for name in _PACKAGES}
+    path = folder / f"graph-{digest_of(json.dumps(facts, sort_keys=True).encode())[:32]}.onnx"
+    refusal = path.with_suffix(".txt")
+    try:
+        return read_sealed(path, _SEAL)
+    except (FileNotFoundError, DamagedFileError):
+        reason = refusal.read_text(encoding="utf-8") if refusal.exists() else None
+    content = b""
+    if reason is None:
+        content, reason = _make_graph(backbone, example(_COMPARED))
+        try:
+            if reason is None:
+                write_sealed(path, _SEAL, content)
+            else:
+                text = reason
+                write_atomically(refusal, lambda file: file.write(text.encode()))
+        except NoSpaceError:
+            pass  # it is made again the next time
+    if reason is not None:
+        say(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
+        return None
+    return content
 
 
-class _Graph(NamedTuple):
-    """A graph in ONNX Runtime, and the weights and number of threads that it was made with."""
-
-    weights: str
-    threads: int
-    encode: Encode
-
-
-_GRAPHS: WeakKeyDictionary[nn.Module, _Graph] = WeakKeyDictionary()
-
-
-def _graph_of(backbone: Backbone, inputs: Tensor) -> Encode:
-    made_with = state_digest(backbone.module), torch.get_num_threads()
-    known = _GRAPHS.get(backbone.module)
-    if known is None or known[:2] != made_with:
-        known = _GRAPHS[backbone.module] = _Graph(*made_with, _make_graph(backbone, inputs[:_COMPARED]))
-    return known.encode
-
-
-def _make_graph(backbone: Backbone, inputs: Tensor) -> Encode:
-    """Write an encoder as a graph, and compare the features of inputs ``(m, ...)`` with the encoder's own."""
-    expected = _in_torch(backbone, inputs)
+def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes, str | None]:
+    """Write an encoder as a graph; return it, and the reason why it cannot be used, if there is one."""
+    expected = FrozenEncoder(backbone, torch.device("cpu"))(inputs)
     example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.ndim - 1))
     try:
-        with evaluation_mode(backbone.module), warnings.catch_warnings(action="ignore"):
-            run = open_onnx(write_onnx(backbone.module, example))
-            found = run(inputs)
+        with evaluation_mode(backbone.module):
+            content = write_onnx(backbone.module, example)
+            found = open_onnx(content)(inputs)[0]
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
-        name, reason = backbone.spec.name, one_line(error)
-        raise InputError(
-            f"the encoder {name!r} cannot run in ONNX Runtime: {reason}; leave out --encoder-runtime"
-        ) from error
-    apart = np.abs(found[0] - expected).max() / max(float(np.abs(expected).max()), 1e-30)
+        return b"", f"the encoder {backbone.spec.name!r} cannot run there ({one_line(error)})"
+    norms = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
+    apart = float((np.linalg.norm(found - expected, axis=1) / norms).max())
     if not apart <= LARGEST_DIFFERENCE:
-        raise InputError(
-            f"ONNX Runtime gives features that differ by {apart:.2g} of the largest one from those of the "
-            f"encoder {backbone.spec.name!r}, and {LARGEST_DIFFERENCE:g} is allowed: leave out "
-            "--encoder-runtime"
-        )
-    return lambda batch: run(batch)[0]
+        name, allowed = backbone.spec.name, f"{LARGEST_DIFFERENCE:g} is allowed"
+        return b"", f"features of the encoder {name!r} differ there by {apart:.2g} of their norm ({allowed})"
+    return content, None

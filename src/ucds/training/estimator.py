@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ucds.choices import Accelerator, EncoderRuntime, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError
 from ucds.training.progress import Quiet, terminal_reporter
 
@@ -57,7 +57,6 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         precision: Precision = "32-true",
         cache: str | Path | None = None,
         verbose: bool = False,
-        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
         self.n_clusters = n_clusters
         self.backbone = backbone
@@ -70,7 +69,6 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         self.precision = precision
         self.cache = cache
         self.verbose = verbose
-        self.encoder_runtime = encoder_runtime
 
     def predict(self, X: FolderOrArray) -> NDArray[np.int64]:  # noqa: N803  (scikit-learn's name)
         """Return the most probable cluster of each sample.
@@ -109,15 +107,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             DamagedFileError: the model file cannot be read.
         """
         from ucds.backbones import Backbone
-        from ucds.training.devices import refuse_embeddings, require_runtime
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
         given = backbone if isinstance(backbone, Backbone) else None
         stored = load_model(Path(run), role=cls._role, backbone=given)
         estimator = cls(n_clusters=stored.card.n_clusters, **parameters)
-        refuse_embeddings(estimator.encoder_runtime, stored.card.backbone)
-        require_runtime(estimator.encoder_runtime, estimator.accelerator, stored.card.tune)
         estimator._take(stored)
         return estimator
 
@@ -151,11 +146,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
 
     def _session(self) -> Session[MethodSettings]:
         from ucds.config import make_settings
-        from ucds.training.devices import require_runtime
         from ucds.training.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
-        require_runtime(self.encoder_runtime, self.accelerator, settings.tune)
         asked = self.n_clusters
         if isinstance(asked, str) and not asked.strip().isdecimal():
             read_clusters(asked)
@@ -174,7 +167,6 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             precision=self.precision,
             seed=seed,
             reporter=reporter,
-            encoder_runtime=self.encoder_runtime,
         )
 
     def _open(
@@ -220,11 +212,6 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         vectors = validate_data(self, X, dtype=np.float32, reset=False)
         return Dataset(VectorSamples(vectors), VectorView())
 
-    def _feature_cache(self, data: Dataset) -> Path | None:
-        """Return the folder of frozen features; those of vectors are kept only if a folder is given."""
-        images = len(data.view.input_shape) > 1
-        return self._cache_options().directory if images or self.cache is not None else None
-
     def _cache_options(self) -> CacheOptions:
         from ucds.training.options import CacheOptions
 
@@ -233,13 +220,14 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     def _probabilities(self, data: Dataset) -> NDArray[np.float32]:
         from ucds.training.inference import cluster_probabilities
 
-        found = cluster_probabilities(self.stored_, data, self._runtime(), cache=self._feature_cache(data))
+        cache = self._cache_options().directory
+        found = cluster_probabilities(self.stored_, data, self._runtime(), cache=cache)
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
     def _decide(self, data: Dataset, *, recentred: bool = False) -> NDArray[np.int64]:
         from ucds.training.inference import decisions
 
-        runtime, cache = self._runtime(), self._feature_cache(data)
+        runtime, cache = self._runtime(), self._cache_options().directory
         found = decisions(self.stored_, data, runtime, cache=cache, recentred=recentred)
         return np.asarray(found.clusters.cpu().numpy(), dtype=np.int64)
 

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
+from ucds.data.memory import MemoryImages
 from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
@@ -57,7 +58,8 @@ def model_outputs(
         stored: model with its description.
         data: samples and views that the model takes.
         runtime: device and processes.
-        cache: folder of frozen features; ``None`` sends every sample through the backbone.
+        cache: folder of frozen features; ``None`` sends every sample through the backbone. Features of
+            images in memory are not stored there, as the same images may never come again.
         recentred: whether the samples, all of one domain, are seen from their own mean, if the model gains
             from it and there are at least :data:`FEWEST_TO_CENTRE`.
 
@@ -94,10 +96,11 @@ def _prepared(
     """Return the part of a model that is to be computed, and the samples that it takes."""
     model, card = stored.model.to(runtime.device), stored.card
     recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
-    apart = recentred or cache is not None or runtime.encoder_runtime != "torch"
+    apart = recentred or cache is not None
     if card.tune == "head" and card.backbone.input_size is not None and apart:
         backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
-        data = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH)
+        keep = not isinstance(data.samples, MemoryImages)
+        data = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH, keep=keep)
         model = model.head()
     if recentred:
         model = recentre(model, data)

@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, EncoderRuntime, Role
+from ucds.choices import Accelerator, Role
 from ucds.data.dataset import Dataset
-from ucds.data.images import ImageSamples
 from ucds.data.sources import Source
-from ucds.training.devices import refuse_embeddings, require_runtime
 from ucds.training.inference import decisions, model_outputs
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
@@ -51,14 +49,12 @@ class Model:
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages.
-        encoder_runtime: library that computes the features of a frozen encoder.
     """
 
     stored: StoredModel
     accelerator: Accelerator = "auto"
     cache: CacheOptions = field(default_factory=CacheOptions)
     reporter: Reporter = field(default_factory=Quiet, repr=False)
-    encoder_runtime: EncoderRuntime = "torch"
 
     @property
     def n_clusters(self) -> int:
@@ -84,8 +80,7 @@ class Model:
 
     def transform(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
-        features = model_outputs(self.stored, self.open(source), self._runtime()).features
-        return np.asarray(features.cpu().numpy(), dtype=np.float32)
+        return self.outputs(self.open(source)).features
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which is made if it does not exist."""
@@ -106,8 +101,8 @@ class Model:
             data: samples that :meth:`open` returned.
             recentred: whether the samples are all of one domain, which the model may see from its own mean.
         """
-        runtime, cache = self._runtime(), self._feature_cache(data)
-        features, logits = model_outputs(self.stored, data, runtime, cache=cache, recentred=recentred)
+        runtime, folder = self._runtime(), self.cache.directory
+        features, logits = model_outputs(self.stored, data, runtime, cache=folder, recentred=recentred)
         probabilities = logits.softmax(-1)
         confidence = self.stored.model.confidence(features, probabilities)
         return Outputs(*(each.detach().cpu().numpy() for each in (features, probabilities, confidence)))
@@ -123,18 +118,12 @@ class Model:
             data: samples that :meth:`open` returned.
             recentred: see :meth:`outputs`.
         """
-        runtime, cache = self._runtime(), self._feature_cache(data)
-        clusters, confidence = decisions(self.stored, data, runtime, cache=cache, recentred=recentred)
+        runtime, folder = self._runtime(), self.cache.directory
+        clusters, confidence = decisions(self.stored, data, runtime, cache=folder, recentred=recentred)
         return clusters.cpu().numpy(), confidence.cpu().numpy()
 
-    def _feature_cache(self, data: Dataset) -> Path | None:
-        # Features of files are worth keeping; what is in memory may never come again.
-        return self.cache.directory if isinstance(data.samples, ImageSamples) else None
-
     def _runtime(self) -> Runtime:
-        return Runtime(
-            accelerator=self.accelerator, reporter=self.reporter, encoder_runtime=self.encoder_runtime
-        )
+        return Runtime(accelerator=self.accelerator, reporter=self.reporter)
 
 
 def load(
@@ -145,7 +134,6 @@ def load(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> Model:
     """Open the model of a finished run.
 
@@ -156,15 +144,10 @@ def load(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder: ``"torch"``, or ``"onnx"``
-            for ONNX Runtime on the processor (``docs/costs.md``).
 
     Raises:
-        InputError: there is no finished run in the folder, the role is wrong, or the encoder runtime cannot
-            be used.
+        InputError: there is no finished run in the folder, or the role is wrong.
         DamagedFileError: the model file cannot be read.
     """
     stored = load_model(Path(run), role=role, backbone=backbone)
-    refuse_embeddings(encoder_runtime, stored.card.backbone)
-    require_runtime(encoder_runtime, accelerator, stored.card.tune)
-    return Model(stored, accelerator, cache or CacheOptions(), reporter or Quiet(), encoder_runtime)
+    return Model(stored, accelerator, cache or CacheOptions(), reporter or Quiet())

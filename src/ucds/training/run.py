@@ -14,12 +14,10 @@ from types import FrameType
 from typing import Any
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, EncoderRuntime, Precision, Role
+from ucds.choices import Accelerator, Precision, Role
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
 from ucds.files import refuse_inside, require_space
-from ucds.training.devices import require_runtime
-from ucds.training.encoding import describe_runtime
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, check_model, save_model
 from ucds.training.prepare import TrainedModel
@@ -41,7 +39,6 @@ class RunOptions:
             the processes, on one machine or several.
         precision: precision of forward passes; the transport has double precision.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
-        encoder_runtime: library that computes the features of a frozen encoder.
     """
 
     seed: int = 0
@@ -50,7 +47,6 @@ class RunOptions:
     devices: int = 1
     precision: Precision = "32-true"
     checkpoint_seconds: float = 60.0
-    encoder_runtime: EncoderRuntime = "torch"
 
 
 @dataclass(frozen=True)
@@ -76,20 +72,18 @@ class TrainedRun:
         return asdict(self) | {"folder": str(self.folder)}
 
 
-def check_run(out: Path, inputs: Path | None, settings: MethodSettings, options: RunOptions) -> None:
-    """Make sure, before any work, that a run's folder and its options can be used.
+def check_run(out: Path, inputs: Path | None, options: RunOptions) -> None:
+    """Make sure, before any work, that a run's folder can be used.
 
     Args:
         out: run folder.
         inputs: folder or file of the samples; ``None`` if they are in memory.
-        settings: settings of the method.
         options: options of the run.
 
     Raises:
-        InputError: the folder holds something else, or a run that is not to be resumed; it lies inside the
-            folder of the samples; or the encoder runtime cannot be used.
+        InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside the
+            folder of the samples.
     """
-    require_runtime(options.encoder_runtime, options.accelerator, settings.tune)
     if inputs is not None:
         refuse_inside(out, inputs)
     RunFolder(out).refuse_other_use(resume=options.resume)
@@ -132,7 +126,6 @@ def train_run(
         "clusters": clusters,
         **identity,
         **inputs.identity,
-        **describe_runtime(options.encoder_runtime),
         "seed": options.seed,
         "precision": options.precision,
         "method": method_of(settings),

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Accelerator, EncoderRuntime, Precision, require_choice
+from ucds.choices import Accelerator, Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
-from ucds.training.devices import check_devices, require_runtime
+from ucds.training.devices import check_devices
 from ucds.training.processes import Processes, started_by_torchrun
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
@@ -63,11 +63,10 @@ class Runtime:
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
         reporter: receives progress messages; nothing is said if ``None``.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
-        encoder_runtime: library that computes the features of frozen encoders.
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
-            of processes; there is no such precision; or the encoder runtime cannot be used.
+            of processes; or there is no such precision.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class Runtime:
         folder: RunFolder | None = None,
         reporter: Reporter | None = None,
         checkpoint_seconds: float = 60.0,
-        encoder_runtime: EncoderRuntime = "torch",
     ) -> None:
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
@@ -90,7 +88,6 @@ class Runtime:
             )
         require_choice("precision", precision, Precision)
         check_devices(accelerator, started.on_machine)
-        require_runtime(encoder_runtime, accelerator)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         self._fabric = (
             _fabric_alone(accelerator, precision)
@@ -101,7 +98,7 @@ class Runtime:
         self.folder = folder
         self.reporter: Reporter = reporter or Quiet()
         self.checkpoint_seconds = checkpoint_seconds
-        self.encoder_runtime = encoder_runtime
+        self.precision = precision
         self.stop_requested = False
         self._watched: str | None = None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ucds.choices import Accelerator, EncoderRuntime
+from ucds.choices import Accelerator
 from ucds.data.dataset import Dataset
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
@@ -60,7 +60,6 @@ def report(
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
-    encoder_runtime: EncoderRuntime = "torch",
 ) -> WrittenReport:
     """Write a page that shows, judges and corrects the clusters of a run; ``ucds report`` does the same.
 
@@ -76,7 +75,6 @@ def report(
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
-        encoder_runtime: library that computes the features of a frozen encoder, see :func:`ucds.load`.
 
     Raises:
         InputError: the run, the samples or the names cannot be used.
@@ -90,7 +88,6 @@ def report(
         accelerator=accelerator,
         cache=cache,
         reporter=reporter,
-        encoder_runtime=encoder_runtime,
     )
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)

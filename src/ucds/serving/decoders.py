@@ -7,7 +7,6 @@ these are plain processes, each at the end of a pipe of its own.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
@@ -17,24 +16,28 @@ import time
 from collections import deque
 from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
-from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 
 from ucds.data.decode import FORMATS, MAX_PIXELS, ByteArray, UnusableImageError
-from ucds.data.decoding_process import DONE, IDLE_SECONDS
+from ucds.serving.decoding_process import DONE, IDLE_SECONDS
 
-_MODULE = "ucds.data.decoding_process"
+_MODULE = "ucds.serving.decoding_process"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _LONG = 0.5  # seconds of processor time
 _PATIENCE = 4  # by the clock, where other work keeps the processors
+_KEPT_VARIABLES = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
+
+
+class DelayedImageError(UnusableImageError):
+    """An image that was not decoded in time because the machine had other work; another try may succeed."""
 
 
 @dataclass(frozen=True)
 class DecodeBounds:
-    """Bounds on the decoding of one image. The defaults are for files of one's own.
+    """Bounds on the decoding of one image. Its defaults are generous.
 
     Attributes:
         seconds: processor time after which decoding is given up; four times as long by the clock.
@@ -57,7 +60,7 @@ class Decoders:
     """Processes that decode images: as many as there are callers at a time, kept for the next callers.
 
     Args:
-        bounds: bounds on the decoding of one image; those for files of one's own if ``None``.
+        bounds: bounds on the decoding of one image; the defaults if ``None``.
     """
 
     def __init__(self, bounds: DecodeBounds | None = None) -> None:
@@ -125,6 +128,7 @@ class Decoding:
 
         Raises:
             UnusableImageError: the file is not a usable image, or decoding it broke a bound or its process.
+            DelayedImageError: the machine was too busy; this error is an UnusableImageError as well.
             CancelledError: it was cancelled.
         """
         with self._lock:
@@ -133,7 +137,7 @@ class Decoding:
             process = self._process = self._decoders.take()
         seconds, whole = self._decoders.bounds.seconds, False
         try:
-            answer = process.ask(self._data, self._size, seconds)
+            answer = process.ask(self._data, self._size, seconds, self._path)
             whole = True
         except TimeoutError:
             reason = f"not decoded within {seconds:g} seconds"
@@ -177,11 +181,12 @@ class _Process:
             self._niceness = 0  # no more than that
         self._ready = False
 
-    def ask(self, data: bytes, size: int, seconds: float) -> bytes:
+    def ask(self, data: bytes, size: int, seconds: float, path: str | Path) -> bytes:
         """Return the process's answer.
 
         Raises:
-            TimeoutError: there is none in time.
+            TimeoutError: there is none in so many seconds of processor time.
+            DelayedImageError: there is none in four times as many seconds by the clock.
             EOFError: the process has ended.
             OSError: the process has ended.
         """
@@ -196,8 +201,10 @@ class _Process:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, self._niceness)
                 self.gives_way = True  # for good: only the system's owner may take that back
             left = min(seconds - taken, end - time.monotonic())
-            if left < 0.01:
+            if seconds - taken < 0.01:
                 raise TimeoutError
+            if left < 0.01:
+                raise DelayedImageError(path, f"not decoded within {_PATIENCE * seconds:g} seconds")
         return self._pipe.recv_bytes(1 + 3 * size * size + 4096)
 
     @property
@@ -238,16 +245,8 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of the processes: this package, one thread, and none of the provider's secrets."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UCDS_", "PG"))}
+    """Return the variables of the processes: this package, one thread, no secret."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     paths = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
     return kept | single | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-@cache
-def own_decoders() -> Decoders:
-    """Return the processes that decode one's own files, the same for the whole program."""
-    decoders = Decoders()
-    atexit.register(decoders.close)
-    return decoders
