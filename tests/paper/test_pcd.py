@@ -1,4 +1,4 @@
-"""The layout by domain, and Eq. 1 to 4, against values worked out by hand."""
+"""The layout by domain, Eq. 1 to 3, and the targets of stage 2, against values worked out by hand."""
 
 from __future__ import annotations
 

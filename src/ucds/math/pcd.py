@@ -225,7 +225,7 @@ def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> 
 
 
 def distillation_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the distance of the model's predictions from the targets, ``KL(y || G(x))``, in nats (Eq. 4).
+    """Compute the distance of the model's predictions from the targets, ``KL(y || G(x))``, in nats (stage 2).
 
     Args:
         logits: ``(n, K)`` logits of the model.
