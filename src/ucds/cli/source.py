@@ -24,8 +24,9 @@ def train_source_command(
     ],
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
+    method: options.MethodGroup,
+    encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    work: options.WorkGroup,
     bulk: options.BulkGroup,
     output: options.OutputGroup,
     domains: Annotated[
@@ -34,10 +35,6 @@ def train_source_command(
     dp_epsilon: Annotated[
         float | None, typer.Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
-    dp_delta: Annotated[
-        float | None,
-        typer.Option(help="Delta of differential privacy.", show_default="1e-5, or 1 / images if smaller"),
-    ] = None,
     dp_group: Annotated[
         Path | None,
         typer.Option(help="CSV (id, group): persons are protected, not images.", show_default=False),
@@ -45,7 +42,7 @@ def train_source_command(
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
     number = options.cluster_number(clusters)
-    settings = training.method_settings("source", dp_epsilon=dp_epsilon, dp_delta=dp_delta)
+    settings = method.method_settings("source", dp_epsilon=dp_epsilon)
     reporter = output.reporter()
     from ucds.source.train import train_source
 
@@ -54,12 +51,12 @@ def train_source_command(
         out,
         number,
         domains=None if domains is None else _names(domains),
-        encoder=training.encoder(),
+        encoder=encoder.encoder(),
         settings=settings,
-        options=training.run_options(work),
-        cache=work.cache_options(),
+        options=training.run_options(method.seed),
+        cache=training.cache_options(),
         groups=dp_group,
-        bulk=bulk.bulk_options(work),
+        bulk=bulk.bulk_options(training),
         reporter=reporter,
     )
     output.present_run(run)
