@@ -62,8 +62,7 @@ class EncoderGroup:
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME; several, separated by "
-            "commas, vote together.",
+            help="Encoder by its timm name or torchvision/NAME; several, separated by commas, vote together.",
             show_default="resnet18",
         ),
     ] = None
