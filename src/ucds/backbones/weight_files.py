@@ -1,4 +1,4 @@
-"""Weights of backbones: downloaded once, read safely, matched key by key, refused in words if they do not fit."""
+"""Weights of backbones: downloaded once, read safely, matched key by key, refused if they do not fit."""
 
 from __future__ import annotations
 
