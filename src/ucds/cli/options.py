@@ -273,8 +273,6 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 def cluster_number(text: str) -> int | str:
     """Return --clusters as training takes it: a number, or the text that asks for a choice."""
     number = read_clusters(text)
-    if number == 1:
-        raise InputError("--clusters must be at least 2")
     return number if isinstance(number, int) else text
 
 
