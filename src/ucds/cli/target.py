@@ -12,7 +12,6 @@ import typer
 from ucds.choices import PredictionFormat, Sorting
 from ucds.cli import options
 from ucds.cli.app import app
-from ucds.errors import InputError
 from ucds.training.processes import is_first_process
 from ucds.training.progress import Reporter, end_bar
 
@@ -139,11 +138,10 @@ def query_command(
 @app.command("train-target", rich_help_panel=options.CLIENT)
 @options.expand
 def train_target_command(
-    images: options.SamplesArgument,
+    images: options.ImagesArgument,
     out: options.RunFolderOption,
     training: options.TrainingGroup,
     work: options.WorkGroup,
-    bulk: options.BulkGroup,
     output: options.OutputGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
@@ -161,11 +159,10 @@ def train_target_command(
     """Train a model of your own from a provider's labels and unlabelled samples.
 
     Without --labels, give --clusters: no provider takes part. The run folder gets a report
-    to open in a browser; with --engine, `ucds report` makes it.
+    to open in a browser.
     """
     number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = training.method_settings("target"), output.reporter()
-    in_bulk = bulk.bulk_options(work)
     from ucds.target.train import train_target
 
     run = train_target(
@@ -178,11 +175,9 @@ def train_target_command(
         settings=settings,
         options=training.run_options(work),
         cache=work.cache_options(),
-        bulk=in_bulk,
         reporter=reporter,
     )
-    without = no_report or in_bulk is not None  # a report has every image decoded here
-    page = None if without else _write_report(out, Path(images), None, None, work, reporter)
+    page = None if no_report else _write_report(out, images, None, None, work, reporter)
     output.present_run(run, page)
 
 
@@ -190,15 +185,12 @@ def train_target_command(
 @options.expand
 def predict_command(
     run: options.RunArgument,
-    images: options.SamplesArgument,
+    images: options.ImagesArgument,
     out: Annotated[
-        str,
-        typer.Option(
-            help="Table to write: .csv, .parquet or .json; in bulk the folder or address of shards."
-        ),
+        Path,
+        typer.Option(help="Table to write: .csv, .parquet or .json."),
     ],
     work: options.WorkGroup,
-    bulk: options.BulkGroup,
     output: options.OutputGroup,
     sort_into: Annotated[
         Path | None,
@@ -218,34 +210,21 @@ def predict_command(
     no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
-    reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
-    if in_bulk is not None:
-        if sort_into is not None or names is not None or out_format != "table":
-            raise InputError(
-                "--sort-into, --names and --out-format are not for bulk work: leave out --engine"
-            )
-        from ucds.target.bulk import predict_in_bulk
-
-        done = predict_in_bulk(
-            run, images, out, min_confidence=min_confidence, options=in_bulk, reporter=reporter
-        )
-        output.present_bulk(done, "clusters")
-        return
+    reporter = output.reporter()
     from ucds.target.predict import check_outputs, predict
 
-    table = Path(out)
-    check_outputs(images, table, out_format, sort_into)
+    check_outputs(images, out, out_format, sort_into)
     moved = sort_into is not None and sort_how == "move"
 
     def write_report() -> Path | None:
-        place = table.with_suffix(".html")
-        return None if no_report else _write_report(run, Path(images), place, names, work, reporter)
+        place = out.with_suffix(".html")
+        return None if no_report else _write_report(run, images, place, names, work, reporter)
 
     page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
         run,
         images,
-        table,
+        out,
         out_format=out_format,
         sort_into=sort_into,
         sort_how=sort_how,
@@ -256,7 +235,7 @@ def predict_command(
         reporter=reporter,
     )
     page = page if moved else write_report()
-    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
+    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
@@ -270,25 +249,32 @@ def report_command(
     work: options.WorkGroup,
     output: options.OutputGroup,
     images: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="Images or embeddings in any form that training takes.", show_default="those of the training"
+            help="Images, features or embeddings in any form that training takes.",
+            show_default="those of the training",
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="HTML file to write.", show_default="RUN/report.html")
     ] = None,
     names: NamesOption = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            "--images", help="Images of a folder of features.", show_default="where they were read from"
+        ),
+    ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
-    done = _report(run, images, out, names, work, output.reporter())
+    done = _report(run, images, out, names, work, output.reporter(), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
 
 
 def _write_report(
     run: Path,
-    images: Path,
+    images: str,
     out: Path | None,
     names: Path | None,
     work: options.WorkGroup,
@@ -300,11 +286,12 @@ def _write_report(
 
 def _report(
     run: Path,
-    images: Path | None,
+    images: str | None,
     out: Path | None,
     names: Path | None,
     work: options.WorkGroup,
     reporter: Reporter,
+    pictures: Path | None = None,
 ) -> WrittenReport:
     from ucds.reports.page.report import report
 
@@ -313,6 +300,7 @@ def _report(
         images,
         out,
         names=names,
+        pictures=pictures,
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,
