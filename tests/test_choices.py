@@ -14,7 +14,7 @@ from ucds.bulk.options import BulkOptions
 from ucds.choices import Sorting
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError
-from ucds.target.predictions import Predictions, require_form
+from ucds.target.predictions import Predictions
 from ucds.target.sorting import sort_into_folders
 from ucds.training.runtime import Runtime
 
@@ -28,7 +28,6 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
         (lambda place: Runtime(accelerator=WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
         (lambda place: Runtime(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
         (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
-        (lambda place: require_form(place / "x.json", WRONG), "out_format must be one of table, fiftyone"),
         (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, torchscript"),
         (
             lambda place: ucds.TargetClustering(2, settings=WRONG).fit(VECTORS),
@@ -48,6 +47,6 @@ def test_an_unknown_way_of_sorting_touches_no_image(tmp_path: Path) -> None:
     files = scan_folder(tmp_path / "images")
     found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1, np.float32), n_clusters=1, files=files)
     how: Sorting = WRONG
-    with pytest.raises(InputError, match="sort_how must be one of copy, link, move, not 'other'"):
+    with pytest.raises(InputError, match="sort_how must be one of copy, link, not 'other'"):
         sort_into_folders(tmp_path / "sorted", found, how)
     assert not (tmp_path / "sorted").exists()

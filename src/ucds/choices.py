@@ -21,10 +21,8 @@ Transfer = Literal["guarded", "own", "hint", "opinion", "equal", "adopted"]
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
-Sorting = Literal["copy", "link", "move"]
+Sorting = Literal["copy", "link"]
 """Way in which images get into the folders of their clusters."""
-PredictionFormat = Literal["table", "fiftyone", "label-studio"]
-"""Form of a file of predictions: a table, or what one of these programs imports."""
 ExportFormat = Literal["onnx", "torchscript", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
 Engine = Literal["plain", "ray"]

@@ -201,8 +201,8 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
     data = vectors / ("source.npz" if side == "source" else "target.npy")
     names = ("source",) if side == "source" else ("clustering", "refinement")
     settings = [f"--set={name}_epochs=20" for name in names]
-    how = ("--method", "pcd", "--checkpoint-seconds", "1e9")
-    command = (f"train-{side}", data, *more, *settings, *how, "--out")
+    command = (f"train-{side}", data, *more, *settings, "--method", "pcd", "--out")
+    monkeypatch.setenv("UCDS_CHECKPOINT_SECONDS", "1e9")
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as patch:
         signalled(patch, number, 1, after=4)

@@ -177,8 +177,8 @@ def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> No
         return [*run, "--accelerator", "cpu"]
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "ucds", *arguments("killed"), "--checkpoint-seconds", "0"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [sys.executable, "-m", "ucds", *arguments("killed")],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "UCDS_CHECKPOINT_SECONDS": "0"},
         stderr=subprocess.PIPE,
     )
     checkpoint, seen, last = tmp_path / "killed" / "checkpoint.pt", 0, 0

@@ -114,8 +114,6 @@ COMMAND_LINE = {
     "unknown tune": (source("--tune", "tail"), "--tune"),
     "unknown method": (source("--method", "kmeans"), "--method"),
     "image too small": (pictures_source("--image-size", "8"), "--image-size"),
-    "cache limit no number": (source("--cache-limit", "nan"), "--cache-limit"),
-    "cache limit without end": (source("--cache-limit", "inf"), "--cache-limit is a number of GB"),
     "settings of an unknown method": (["settings", "kmeans"], "kmeans"),
 }
 SETTINGS = {
@@ -234,11 +232,7 @@ MODELS = {
     "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
     "predict into a text": (
         predict("{runs}/target", out="{new}.txt"),
-        "must end in .csv or .parquet or .json",
-    ),
-    "predict tasks into a table": (
-        predict("{runs}/target", "{v}/target.npy", "--out-format", "label-studio"),
-        "must end in .json",
+        "must end in .csv",
     ),
     "predict a table of words": (predict("{runs}/target", "{bad}/words.csv"), "the column 'city' holds no"),
     "predict a torn archive": (predict("{runs}/target", "{bad}/torn.tar"), "cannot be read as a tar file"),
@@ -272,6 +266,16 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert words in lines[0]
     assert found.out == ""
     assert {name: tree(place) for name, place in places.items()} == before
+    assert tree(tmp_path) == {}
+
+
+def test_a_bound_of_the_cache_that_is_no_number_is_refused(
+    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("much", "nan", "inf"):
+        monkeypatch.setenv("UCDS_CACHE_LIMIT", text)
+        found = run_command(*source(data=str(vectors / "source.npz"), out=str(tmp_path / "new")))
+        assert (found.status, found.err) == (2, f"error: UCDS_CACHE_LIMIT is a number of GB, not {text!r}\n")
     assert tree(tmp_path) == {}
 
 

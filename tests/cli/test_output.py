@@ -90,10 +90,10 @@ def test_the_training_commands_have_the_same_options() -> None:
         return {found[1] for found in re.finditer(r"^│[ *]+(--[a-z-]+)", shown, re.MULTILINE)}
 
     shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
-    shared |= {"--resume", "--accelerator", "--devices", "--precision", "--checkpoint-seconds"}
-    shared |= {"--cache", "--cache-limit", "--quiet", "--json", "--clusters", "--out"}
+    shared |= {"--resume", "--accelerator", "--devices", "--precision"}
+    shared |= {"--cache", "--quiet", "--json", "--clusters", "--out"}
     shared |= {"--help"}
-    assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-delta", "--dp-group"}
+    assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-group"}
     assert options("train-target") == shared | {"--labels", "--constraints", "--no-report"}
 
 

@@ -402,7 +402,7 @@ def test_a_cache_without_room_is_told_before_decoding(tmp_path, make_images, dec
     make_images("a/1.png", "a/2.png")
     usage = shutil.disk_usage(tmp_path)._replace(free=ROW)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
-    with pytest.raises(NoSpaceError, match="are free: free some space, bound it by --cache-limit"):
+    with pytest.raises(NoSpaceError, match="are free: free some space, bound it by UCDS_CACHE_LIMIT"):
         opened(tmp_path)
     assert decodings == []
     assert len(opened(tmp_path, limit_bytes=ROW)) == 2

@@ -16,6 +16,12 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(200
 LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over two minutes to start
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes write a checkpoint at every step."""
+    monkeypatch.setenv("UCDS_CHECKPOINT_SECONDS", "0")
+
+
 @pytest.fixture
 def vectors(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
@@ -26,7 +32,6 @@ def vectors(tmp_path: Path) -> Path:
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
     settings = ["--method", "pcd", "--set", "source_epochs=400", "--set", "batch_size=32"]
-    settings += ["--checkpoint-seconds", "0"]
     devices = ["--accelerator", "cpu", "--devices", "2"]
     arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), *devices, *settings, *more]
     return [sys.executable, "-m", "ucds", *arguments]

@@ -69,7 +69,7 @@ def training(data: Path, out: Path, *more: str) -> list[str]:
     """Return the command of a run whose batches have 64 samples of each domain."""
     settings = ["--method", "pcd", "--set", "source_epochs=60", "--set", "batch_size=64"]
     arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), "--accelerator", "cpu"]
-    return ["-m", "ucds", *arguments, *settings, "--checkpoint-seconds", "0", *more]
+    return ["-m", "ucds", *arguments, *settings, *more]
 
 
 def run_alone(*command: str) -> None:
@@ -85,7 +85,7 @@ def start_on(names: tuple[str, str], command: list[str]) -> list[subprocess.Pope
         place = ["--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"]
         place += ["--master-addr", ADDRESSES[0], "--master-port", str(port)]
         torchrun = [sys.executable, "-m", "torch.distributed.run", *place, *command]
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": "cable"}
+        environment = os.environ | {"GLOO_SOCKET_IFNAME": "cable", "UCDS_CHECKPOINT_SECONDS": "0"}
         started.append(
             subprocess.Popen(
                 ["ip", "netns", "exec", name, *torchrun], env=environment, stderr=subprocess.PIPE, text=True

@@ -18,7 +18,7 @@ from ucds.data.folders import scan_folder
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 
-IMAGES, BATCH, PARALLEL = 120, 2, 3
+IMAGES, BATCH, PARALLEL = 120, 2, 4
 
 LISTENING = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -28,8 +28,8 @@ LISTENING = (
 
 
 def _start(service: FakeService, images: Path, out: Path) -> subprocess.Popen[bytes]:
-    options = ["--out", str(out), "--batch-size", str(BATCH), "--parallel", str(PARALLEL)]
-    command = [sys.executable, "-c", LISTENING, "query", str(images), "--url", service.url, *options]
+    service.info["max_batch"] = BATCH
+    command = [sys.executable, "-c", LISTENING, "query", str(images), "--url", service.url, "--out", str(out)]
     return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
 
 

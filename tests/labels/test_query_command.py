@@ -181,7 +181,7 @@ def test_the_errors_of_a_query_have_classes_of_their_own(
 BALANCE = {"limit": 100, "used": 60, "remaining": 40}
 
 
-def test_a_query_beyond_the_budget_is_asked_about_first(
+def test_a_query_beyond_the_budget_needs_overdraw(
     run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     embeddings.info["budget"] = BALANCE
@@ -195,21 +195,6 @@ def test_a_query_beyond_the_budget_is_asked_about_first(
     assert run(*command, "--max-queries", 40) == 0
     Path("l.json").unlink()
     assert run(*command, "--overdraw") == 0
-
-
-def test_the_function_asks_whom_it_is_told_to(embeddings: FakeService, vectors: Path, tmp_path: Path) -> None:
-    embeddings.info["budget"] = BALANCE
-    asked: list[str] = []
-    for answer in (False, True):
-        with ucds.LabelClient(
-            embeddings.url, KEY, confirm=lambda text, a=answer: asked.append(text) or a
-        ) as client:
-            if answer:
-                assert len(ucds.query(vectors, tmp_path / "l.json", client).ids) == 60
-            else:
-                with pytest.raises(ucds.RefusedError, match="60 samples have no label yet"):
-                    ucds.query(vectors, tmp_path / "l.json", client)
-    assert len(asked) == 2
 
 
 def test_labels_that_are_known_already_do_not_count_against_the_budget(

@@ -30,7 +30,7 @@ from ucds.serving.signing import Signer
 
 def _query(service: Service, samples: Path, out: Path, choose: Selector | None = None) -> ClusterLabels:
     wait = {"patience": 60, "first_wait": 0.01}
-    with LabelClient(service.url, service.key, confirm=lambda sentence: True, **wait) as client:
+    with LabelClient(service.url, service.key, overdraw=True, **wait) as client:
         return query_labels(client, open_questions(samples), out, choose=choose)
 
 

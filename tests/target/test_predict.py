@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,20 +113,6 @@ def test_doubtful_samples_are_left_without_a_cluster(
     for impossible in (1.5, -0.1, float("nan")):
         with pytest.raises(ucds.InputError, match="--min-confidence is a probability from 0 to 1, not"):
             ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
-
-
-def test_moved_images_are_in_the_report_and_in_the_file_for_an_annotation_program(
-    images: Path, tmp_path: Path, run: Callable[..., int]
-) -> None:
-    ucds.train_target(images, tmp_path / "run", n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU)
-    names = {path.name for path in images.rglob("*.png")}
-    more = ("--sort-into", tmp_path / "sorted", "--sort-how", "move", "--out-format", "fiftyone")
-    out = tmp_path / "labels.json"
-    assert run("predict", tmp_path / "run", images, "--out", out, "--accelerator", "cpu", *more) == 0
-    assert not list(images.rglob("*.png"))
-    assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(names) == 5
-    assert len(json.loads(out.read_text())["labels"]) == 5
-    assert "3.png" in out.with_suffix(".html").read_text()
 
 
 def test_what_cannot_be_sorted_or_predicted_is_refused(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ucds.choices import Sorting
-from ucds.data.folders import Scan, scan_files, scan_folder
+from ucds.data.folders import Scan, scan_folder
 from ucds.data.shards import Span, Spans
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions
@@ -30,14 +30,14 @@ def found(tmp_path: Path) -> Predictions:
     files = scan_folder(tmp_path / "images")
     cluster = dict(zip(NAMES, (0, 0, 1, 2), strict=True))
     clusters = np.array([cluster[name] for name in files.ids])
-    return Predictions(files.ids, clusters, np.ones(4), {}, 4, "run", files)
+    return Predictions(files.ids, clusters, np.ones(4), {}, 4, files)
 
 
 def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("how", ["copy", "link", "move"])
+@pytest.mark.parametrize("how", ["copy", "link"])
 def test_every_image_is_in_the_folder_of_its_cluster(
     found: Predictions, tmp_path: Path, how: Sorting
 ) -> None:
@@ -47,7 +47,7 @@ def test_every_image_is_in_the_folder_of_its_cluster(
     assert contents(out) == SORTED
     assert sorted(path.name for path in out.iterdir()) == [f"cluster_{k}" for k in range(4)]
     assert [path.is_symlink() for path in out.rglob("*.png")] == [how == "link"] * 4
-    assert len(contents(tmp_path / "images")) == (0 if how == "move" else 4)
+    assert len(contents(tmp_path / "images")) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "sorted"]
     if how == "copy":
         (tmp_path / "images" / "3.png").write_text("changed")
@@ -61,15 +61,14 @@ def test_doubtful_images_are_sorted_apart(found: Predictions, tmp_path: Path) ->
     assert sorted(kept.values()) == ["cluster_0", "unsorted", "unsorted_", "unsorted_"]
 
 
-def test_a_move_that_fails_has_moved_nothing(found: Predictions, tmp_path: Path) -> None:
+def test_what_cannot_be_copied_leaves_nothing(found: Predictions, tmp_path: Path) -> None:
     (tmp_path / "images" / "b" / "deep" / "2.png").unlink()
     with pytest.raises(FileNotFoundError):
-        sort_into_folders(tmp_path / "sorted", found, "move")
+        sort_into_folders(tmp_path / "sorted", found)
     assert [path.name for path in tmp_path.iterdir()] == ["images"]
-    assert len(contents(tmp_path / "images")) == 3
 
 
-@pytest.mark.parametrize("how", ["copy", "link", "move"])
+@pytest.mark.parametrize("how", ["copy", "link"])
 def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
     tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,13 +84,11 @@ def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
     monkeypatch.chdir(tmp_path)
     files = scan_folder(Path("images"))
     assert len(files) == 4
-    found = Predictions(files.ids, np.zeros(4, np.int64), np.ones(4), {}, 1, "run", files)
+    found = Predictions(files.ids, np.zeros(4, np.int64), np.ones(4), {}, 1, files)
     sort_into_folders(Path("sorted"), found, how)
     expected = {"own.png": "own", "one.png": "1.png", "same.png": "own", "deep__2.png": "deep/2.png"}
     assert contents(tmp_path / "sorted" / "cluster_0") == expected
     assert contents(archive) == {"1.png": "1.png", "deep/2.png": "deep/2.png"}
-    left = [path.name for path in images.iterdir()]
-    assert sorted(left) == (["deep"] if how == "move" else ["deep", "one.png", "own.png", "same.png"])
 
 
 def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
@@ -102,7 +99,7 @@ def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) ->
         (tmp_path / "images" / name).write_text(name)
     files = scan_folder(tmp_path / "images")
     named = {0: "\U00020000" * 80}  # a letter of four bytes
-    found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, "run", files)
+    found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, files)
     for out in ("one", "two"):
         sort_into_folders(tmp_path / out, found)
         (place,) = (tmp_path / out).iterdir()
@@ -127,22 +124,9 @@ def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"..first.second")
     spans = {"x.tar/a/1.png": Span("x.tar", 2, 5), "x.tar/../2.png": Span("x.tar", 8, 6)}
     files = Scan(tmp_path, tuple(spans), np.zeros(2, np.int64), ("x",), Spans.of(list(spans.values())))
-    found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, "run", files)
-    for how in ("link", "move"):
-        with pytest.raises(InputError, match=f"can be copied only: leave out --sort-how {how}"):
-            sort_into_folders(tmp_path / "sorted", found, how)
+    found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, files)
+    with pytest.raises(InputError, match="can be copied only: leave out --sort-how link"):
+        sort_into_folders(tmp_path / "sorted", found, "link")
     sort_into_folders(tmp_path / "sorted", found)
     expected = {"cluster_0/x.tar__a__1.png": "first", "cluster_0/x.tar__2.png": "second"}
     assert contents(tmp_path / "sorted") == expected
-
-
-def test_images_that_are_named_one_by_one_are_moved_also_from_linked_folders(tmp_path: Path) -> None:
-    (tmp_path / "archive").mkdir()
-    (tmp_path / "archive" / "1.png").write_text("1")
-    (tmp_path / "data").symlink_to("archive")
-    files = scan_files([tmp_path / "data" / "1.png"])
-    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1), {}, 1, "run", files)
-    sort_into_folders(tmp_path / "sorted", found, "move")
-    (moved,) = (tmp_path / "sorted" / "cluster_0").iterdir()
-    assert (moved.read_text(), moved.is_symlink()) == ("1", False)
-    assert contents(tmp_path / "archive") == {}

@@ -30,6 +30,7 @@ def run_and_kill(arguments: list[str], folder: str, changes: int, pause: float) 
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.argv = arguments
+    os.environ["UCDS_CHECKPOINT_SECONDS"] = "0"
     if changes:
         sys.addaudithook(watch)
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,11 +47,12 @@ def train(side: str, data: Path, out: Path, *more: str) -> subprocess.CompletedP
         "target": ["train-target", str(data / "target.npy"), "--labels", str(data / "labels.json")],
     }[side]
     epochs = ["source_epochs=20"] if side == "source" else ["clustering_epochs=10", "refinement_epochs=10"]
-    options = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
+    options = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu"]
     options += [word for setting in epochs for word in ("--set", setting)]
     options += ["--no-report"] if side == "target" else []
     command = [sys.executable, "-m", "ucds", *what, *options, *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    often = os.environ | {"UCDS_CHECKPOINT_SECONDS": "0"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=often)
 
 
 def fill(disk: Path, leave: int) -> Path:

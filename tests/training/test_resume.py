@@ -64,7 +64,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(side: str, data: Path, out: Path) -> list[str]:
-    common = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu", "--checkpoint-seconds", "0"]
+    common = ["--out", str(out), "--method", "pcd", "--accelerator", "cpu"]
     for setting in SETTINGS[side]:
         common += ["--set", setting]
     place = data / side

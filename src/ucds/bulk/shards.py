@@ -201,7 +201,7 @@ def _in_tables(tables: dict[str, str], size: int) -> list[Shard]:
     for path, mark in tables.items():
         with _opened(path) as table:
             if first_present(PICTURE_NAMES, table.schema_arrow.names) is None:
-                raise InputError(f"{path} has no column of pictures; see docs/data.md")
+                raise InputError(f"{path} has no column of pictures; see docs/inputs.md")
             n = int(table.metadata.num_rows)
         prefix = "" if len(tables) == 1 else f"{path.rpartition('/')[2]}/"
         shards += [TableShard(path, mark, first, min(size, n - first), prefix) for first in range(0, n, size)]

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from ucds.training.options import CacheOptions, EncoderOptions
     from ucds.training.run import RunOptions, TrainedRun
 
-_LARGEST_CACHE = 1e9
-
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 """Panels of ``ucds --help``."""
+ENCODER, METHOD, COMPUTING, OUTPUT = "Encoder", "Method", "Computing", "Output"
+"""Panels of the options of one command, the rare ones last."""
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
     str,
     typer.Argument(
-        help="Folder, list or table of images, tar file, features, or embeddings; see docs/data.md."
+        help="Folder, list or table of images, tar file, features, or embeddings; see docs/inputs.md."
     ),
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
@@ -52,6 +52,7 @@ PrecisionOption = Annotated[
 class EncoderGroup:
     """Options of the encoder."""
 
+    PANEL = ENCODER
     backbone: Annotated[
         str | None,
         typer.Option(
@@ -80,15 +81,13 @@ class EncoderGroup:
 
 
 @dataclass(frozen=True)
-class TrainingGroup(EncoderGroup):
-    """Options of a training run."""
+class MethodGroup:
+    """Options of the method that trains."""
 
+    PANEL = METHOD
     method: Annotated[
         Method,
-        typer.Option(
-            help="'consensus': a vote of many clusterings, in seconds. 'pcd': prototypes and distillation, "
-            "Tanwisuth et al., ICLR 2023."
-        ),
+        typer.Option(help="'consensus': a vote of many clusterings, in seconds. 'pcd': that of the paper."),
     ] = "consensus"
     tune: Annotated[
         Tune | None,
@@ -105,15 +104,6 @@ class TrainingGroup(EncoderGroup):
         ),
     ] = None
     seed: SeedOption = 0
-    resume: Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")] = False
-    devices: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."
-        ),
-    ] = 1
-    precision: PrecisionOption = "32-true"
-    checkpoint_seconds: Annotated[float, typer.Option(min=0, help="Seconds between two checkpoints.")] = 60.0
 
     def method_settings(self, side: Role, **named: Any) -> MethodSettings:
         """Read the method's settings for one side from the file, ``--set`` and options of their own names."""
@@ -121,49 +111,55 @@ class TrainingGroup(EncoderGroup):
 
         return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune, **named)
 
-    def run_options(self, work: WorkGroup) -> RunOptions:
-        """Return the options of the run as training takes them; ``work`` names the device."""
-        from ucds.training.run import RunOptions
-
-        return RunOptions(
-            self.seed,
-            self.resume,
-            work.accelerator,
-            self.devices,
-            self.precision,
-            self.checkpoint_seconds,
-        )
-
 
 @dataclass(frozen=True)
 class WorkGroup:
     """Options of every command that computes on samples."""
 
+    PANEL = COMPUTING
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
     cache: Annotated[
         Path | None, typer.Option(help="Folder of the cache.", show_default="the user's cache folder")
     ] = None
-    cache_limit: Annotated[
-        float | None,
-        typer.Option(min=0, help="Bound on decoded images in the cache, in GB.", show_default="8.6"),
-    ] = None
 
     def cache_options(self) -> CacheOptions:
-        """Return the options of the cache, with its bound in bytes."""
+        """Return the cache as training takes it."""
         from ucds.training.options import CacheOptions
 
-        if self.cache_limit is not None and not self.cache_limit < _LARGEST_CACHE:
-            raise InputError(
-                f"--cache-limit is a number of GB below {_LARGEST_CACHE:g}, not {self.cache_limit}"
-            )
-        limit = None if self.cache_limit is None else int(self.cache_limit * 1e9)
-        return CacheOptions(self.cache, limit)
+        return CacheOptions(self.cache)
+
+
+@dataclass(frozen=True)
+class TrainingGroup(WorkGroup):
+    """Options of a training run."""
+
+    devices: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."
+        ),
+    ] = 1
+    precision: PrecisionOption = "32-true"
+    resume: Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")] = False
+
+    def run_options(self, seed: int) -> RunOptions:
+        """Return the options of the run as training takes them."""
+        from ucds.training.run import RunOptions
+
+        return RunOptions(
+            seed,
+            self.resume,
+            self.accelerator,
+            self.devices,
+            self.precision,
+        )
 
 
 @dataclass(frozen=True)
 class OutputGroup:
     """Options of what a command prints."""
 
+    PANEL = OUTPUT
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
 
@@ -193,7 +189,7 @@ class OutputGroup:
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has each field of a group, a dataclass, as an option of its own."""
+    """Return a command that has each field of a group, a dataclass, as an option of the group's panel."""
     given = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {
         name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)
@@ -201,15 +197,11 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     options = [entry.replace(kind=entry.KEYWORD_ONLY) for name, entry in given.items() if name not in groups]
     for group in groups.values():
         hints = get_type_hints(group, include_extras=True)
-        options += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=hints[field.name],
-            )
-            for field in fields(group)
-        ]
+        for field in fields(group):
+            hint = hints[field.name]
+            hint.__metadata__[0].rich_help_panel = group.PANEL
+            entry = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+            options.append(entry.replace(annotation=hint))
 
     @wraps(command)
     def run(**values: Any) -> None:

@@ -23,18 +23,15 @@ def train_source_command(
     ],
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
+    method: options.MethodGroup,
+    encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    work: options.WorkGroup,
     output: options.OutputGroup,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
     ] = None,
     dp_epsilon: Annotated[
         float | None, typer.Option(help="Epsilon of a model with differential privacy.", show_default="none")
-    ] = None,
-    dp_delta: Annotated[
-        float | None,
-        typer.Option(help="Delta of differential privacy.", show_default="1e-5, or 1 / images if smaller"),
     ] = None,
     dp_group: Annotated[
         Path | None,
@@ -43,7 +40,7 @@ def train_source_command(
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
     number = options.cluster_number(clusters)
-    settings = training.method_settings("source", dp_epsilon=dp_epsilon, dp_delta=dp_delta)
+    settings = method.method_settings("source", dp_epsilon=dp_epsilon)
     reporter = output.reporter()
     from ucds.source.train import train_source
 
@@ -52,10 +49,10 @@ def train_source_command(
         out,
         number,
         domains=None if domains is None else _names(domains),
-        encoder=training.encoder(),
+        encoder=encoder.encoder(),
         settings=settings,
-        options=training.run_options(work),
-        cache=work.cache_options(),
+        options=training.run_options(method.seed),
+        cache=training.cache_options(),
         groups=dp_group,
         reporter=reporter,
     )

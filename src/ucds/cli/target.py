@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import PredictionFormat, Sorting
+from ucds.choices import Sorting
 from ucds.cli import options
 from ucds.cli.app import app
 from ucds.training.processes import is_first_process
-from ucds.training.progress import Reporter, end_bar
+from ucds.training.progress import Reporter
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
     from ucds.reports.page.report import WrittenReport
 
-MaxQueriesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of samples to have labelled, well spread over the backbone's features.",
-        show_default="all",
-    ),
-]
-CalibrateOption = Annotated[
-    bool,
-    typer.Option(
-        "--calibrate",
-        help="Before the first question of the key, send a random sample of the images: the service then "
-        "subtracts their mean from the features of all images of the key.",
-    ),
-]
 NamesOption = Annotated[
     Path | None,
     typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
 ]
-NoReportOption = Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")]
 
 
 @dataclass(frozen=True)
 class ServiceGroup:
     """Options of the connection to a label service."""
 
+    PANEL = "Service"
     key: Annotated[
         str | None,
         typer.Option(
@@ -55,39 +38,24 @@ class ServiceGroup:
             show_default=False,
         ),
     ] = None
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(help="Certificates to check the service's with, PEM.", show_default="the system's"),
-    ] = None
-    allow_plain_http: Annotated[
-        bool, typer.Option("--allow-plain-http", help="Send the key unencrypted to another machine.")
-    ] = False
     overdraw: Annotated[
         bool, typer.Option("--overdraw", help="Ask even if the budget may not cover all samples.")
     ] = False
 
-    def client(
-        self, url: str, *, parallel: int = 4, batch_size: int | None = None, calibrate: bool = False
-    ) -> LabelClient:
-        """Make the client of a service; on a terminal, the user is asked before a budget is overdrawn."""
+    def client(self, url: str, *, calibrate: bool = False) -> LabelClient:
+        """Make the client of a service."""
         from ucds.labels.client import LabelClient
 
-        def confirm(sentence: str) -> bool:
-            if self.overdraw or not sys.stdin.isatty():
-                return self.overdraw
-            end_bar()
-            return typer.confirm(f"{sentence}. Ask all the same?", err=True)
+        return LabelClient(url, self.key or None, overdraw=self.overdraw, calibrate_key=calibrate)
 
-        return LabelClient(
-            url,
-            self.key or None,
-            parallel=parallel,
-            batch_size=batch_size,
-            allow_plain_http=self.allow_plain_http,
-            ca_file=self.ca_file,
-            confirm=confirm,
-            calibrate_key=calibrate,
-        )
+
+@dataclass(frozen=True)
+class ReportingGroup(options.OutputGroup):
+    """Options of what a command prints, where it also writes a report."""
+
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")] = (
+        False
+    )
 
 
 @app.command("query", rich_help_panel=options.CLIENT)
@@ -100,20 +68,30 @@ def query_command(
     work: options.WorkGroup,
     output: options.OutputGroup,
     service: ServiceGroup,
-    max_queries: MaxQueriesOption = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, help="Requests under way at a time.")] = 4,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Most samples in a request.", show_default="64")
+    max_queries: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of samples to have labelled, well spread over the encoder's features.",
+            show_default="all",
+        ),
     ] = None,
-    calibrate: CalibrateOption = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Before the first question of the key, send a random sample of the images: the service then "
+            "subtracts their mean from the features of all images of the key.",
+        ),
+    ] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
 
-    Backbone and weights are used with --max-queries only: they choose the samples to ask about.
+    The encoder is used with --max-queries only: it chooses the samples to ask about.
     """
     reporter = output.reporter()
-    client = service.client(url, parallel=parallel, batch_size=batch_size, calibrate=calibrate)
+    client = service.client(url, calibrate=calibrate)
     from ucds.target.ask import query
 
     with client:
@@ -140,9 +118,10 @@ def query_command(
 def train_target_command(
     images: options.ImagesArgument,
     out: options.RunFolderOption,
+    method: options.MethodGroup,
+    encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: ReportingGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
@@ -154,15 +133,14 @@ def train_target_command(
         Path | None,
         typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
     ] = None,
-    no_report: NoReportOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
-    Without --labels, give --clusters: no provider takes part. The run folder gets a report
-    to open in a browser.
+    Without --labels, give --clusters: no provider takes part.
+    The run folder gets a report to open in a browser.
     """
     number = None if clusters is None else options.cluster_number(clusters)
-    settings, reporter = training.method_settings("target"), output.reporter()
+    settings, reporter = method.method_settings("target"), output.reporter()
     from ucds.target.train import train_target
 
     run = train_target(
@@ -171,13 +149,13 @@ def train_target_command(
         labels=labels,
         n_clusters=number,
         constraints=constraints,
-        encoder=training.encoder(),
+        encoder=encoder.encoder(),
         settings=settings,
-        options=training.run_options(work),
-        cache=work.cache_options(),
+        options=training.run_options(method.seed),
+        cache=training.cache_options(),
         reporter=reporter,
     )
-    page = None if no_report else _write_report(out, images, None, None, work, reporter)
+    page = None if output.no_report else _write_report(out, images, None, None, training, reporter)
     output.present_run(run, page)
 
 
@@ -186,46 +164,28 @@ def train_target_command(
 def predict_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
-    out: Annotated[
-        Path,
-        typer.Option(help="Table to write: .csv, .parquet or .json."),
-    ],
+    out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: ReportingGroup,
     sort_into: Annotated[
         Path | None,
         typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
     ] = None,
-    sort_how: Annotated[
-        Sorting, typer.Option(help="Copy the images there, link to them, or move them.")
-    ] = "copy",
-    out_format: Annotated[
-        PredictionFormat, typer.Option(help="A table, or what FiftyOne or Label Studio imports (.json).")
-    ] = "table",
+    sort_how: Annotated[Sorting, typer.Option(help="Copy the images there, or link to them.")] = "copy",
     names: NamesOption = None,
     min_confidence: Annotated[
         float,
         typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
     ] = 0.0,
-    no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
     reporter = output.reporter()
-    from ucds.target.predict import check_outputs, predict
+    from ucds.target.predict import predict
 
-    check_outputs(images, out, out_format, sort_into)
-    moved = sort_into is not None and sort_how == "move"
-
-    def write_report() -> Path | None:
-        place = out.with_suffix(".html")
-        return None if no_report else _write_report(run, images, place, names, work, reporter)
-
-    page = write_report() if moved else None  # while the images are where the report looks for them
     found = predict(
         run,
         images,
         out,
-        out_format=out_format,
         sort_into=sort_into,
         sort_how=sort_how,
         names=names,
@@ -234,7 +194,9 @@ def predict_command(
         cache=work.cache_options(),
         reporter=reporter,
     )
-    page = page if moved else write_report()
+    page = None
+    if not output.no_report:
+        page = _write_report(run, images, out.with_suffix(".html"), names, work, reporter)
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:

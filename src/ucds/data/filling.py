@@ -87,7 +87,7 @@ class Filling:
 
     def _require_space(self, images: int) -> None:
         needed = min(images, self._free()) * self.store.row_bytes
-        require_space(self.store.path, needed, "bound it by --cache-limit, or choose another --cache")
+        require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another --cache")
 
     def _free(self) -> int:
         return max(0, self.store.capacity - len(self.store))

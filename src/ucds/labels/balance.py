@@ -26,31 +26,29 @@ def refuse_overdraft(
     positions: Sequence[int],
     known: Container[bytes],
 ) -> None:
-    """Make sure that the budget covers a query, or that the user wants to ask although it may not.
+    """Make sure that the budget covers a query, or that the client may overdraw it.
 
     Args:
-        client: client of the service, with the function that asks the user.
+        client: client of the service.
         info: information about the service, with the budget of the key; without one everything is covered.
         questions: samples.
         positions: positions of the samples to ask about.
         known: content keys of the samples whose labels have arrived before.
 
     Raises:
-        RefusedError: the budget may not cover the query, and the user did not agree to that.
+        RefusedError: the budget may not cover the query, and the client may not overdraw it.
     """
     remaining = None if info.budget is None else info.budget.remaining
-    if remaining is None or len(positions) <= remaining:
+    if client.overdraw or remaining is None or len(positions) <= remaining:
         return
     wanted = len(_contents(questions, positions, known))
     if wanted <= remaining:
         return
-    sentence = (
+    fewer = f"ask about fewer by --max-queries {remaining}, or " if remaining else ""
+    raise RefusedError(
         f"{remaining:,} labels are left of the budget of this key, and {wanted:,} samples have no label yet "
-        "(those that this key asked about before are free)"
+        f"(those that this key asked about before are free): {fewer}use up what is left by --overdraw"
     )
-    if client.confirm is None or not client.confirm(sentence):
-        fewer = f"ask about fewer by --max-queries {remaining}, or " if remaining else ""
-        raise RefusedError(f"{sentence}: {fewer}use up what is left by --overdraw")
 
 
 def _contents(questions: Questions, positions: Sequence[int], known: Container[bytes]) -> set[bytes]:

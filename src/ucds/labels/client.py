@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -81,11 +80,7 @@ class LabelClient:
         timeout: seconds without a byte after which a connection is given up.
         patience: seconds that one request may take with all its tries, whatever the service does.
         first_wait: seconds before the second try.
-        allow_plain_http: whether the key may be sent unencrypted to another machine.
-        ca_file: certificates in PEM form that the service's own is checked against; those of the system if
-            ``None``.
-        confirm: called with one sentence before a query that the budget may not cover; nothing is asked
-            unless it returns true. ``None`` refuses such a query.
+        overdraw: whether to begin a query that the budget may not cover.
         calibrate_key: whether a query begins by calibrating the key, if that was not done before.
 
     Raises:
@@ -99,9 +94,7 @@ class LabelClient:
     timeout: float = 60.0
     patience: float = 300.0
     first_wait: float = 0.5
-    allow_plain_http: bool = False
-    ca_file: str | Path | None = None
-    confirm: Callable[[str], bool] | None = None
+    overdraw: bool = False
     calibrate_key: bool = False
     _http: httpx.Client = field(init=False, repr=False)
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
@@ -109,7 +102,7 @@ class LabelClient:
     def __post_init__(self) -> None:
         """Refuse addresses and keys that cannot be used, and addresses that would give the key away."""
         self.url = self.url.rstrip("/")
-        local = _check_url(self.url, self.allow_plain_http)
+        local = _check_url(self.url)
         if self.parallel < 1 or (self.batch_size is not None and self.batch_size < 1):
             raise InputError("parallel and batch_size must be at least 1")
         self._http = httpx.Client(
@@ -117,7 +110,7 @@ class LabelClient:
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
             limits=httpx.Limits(max_connections=self.parallel),
             trust_env=not local,  # requests to the own machine pass no proxy
-            verify=_certificates(self.ca_file),
+            verify=ssl.create_default_context(),  # a service of its own certificates: SSL_CERT_FILE
         )
 
     def __enter__(self) -> LabelClient:
@@ -275,17 +268,6 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
     return found
 
 
-def _certificates(ca_file: str | Path | None) -> ssl.SSLContext | bool:
-    if ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=str(ca_file))
-    except ssl.SSLError:
-        raise InputError(f"{ca_file} holds no certificate in PEM form: ask the provider for it") from None
-    except OSError as error:
-        raise InputError(f"cannot read the certificates {ca_file}: {error.strerror}") from None
-
-
 def _authorization(key: str | None) -> dict[str, str]:
     if key is None:
         return {}
@@ -301,7 +283,7 @@ def _read_problem(reply: _Reply) -> Problem | None:
     return None
 
 
-def _check_url(url: str, allow_plain_http: bool) -> bool:
+def _check_url(url: str) -> bool:
     """Refuse an address that cannot or should not be used; return whether it is this machine."""
     if not is_http_url(url) or not (parts := urlsplit(url)).hostname or parts.query or parts.fragment:
         named = "this" if "@" in url else repr(url)  # what stands before an "@" may be a password
@@ -311,10 +293,9 @@ def _check_url(url: str, allow_plain_http: bool) -> bool:
     local = parts.hostname == "localhost"
     with contextlib.suppress(ValueError):
         local = ipaddress.ip_address(parts.hostname).is_loopback
-    if parts.scheme == "http" and not local and not allow_plain_http:
+    if parts.scheme == "http" and not local:
         raise InputError(
-            f"{url} is not encrypted, and the key and the samples could be read on the way: use https, "
-            "or say --allow-plain-http if the network is safe"
+            f"{url} is not encrypted, and the key and the samples could be read on the way: use https"
         )
     return local
 

@@ -90,6 +90,6 @@ def make_claim(
     if delta > 1 / count:
         raise InputError(
             f"delta {delta:g} is larger than 1 / {count:,}, one over the number of protected {unit}s: such a "
-            "guarantee lets a model give one of them away; choose a smaller --dp-delta"
+            "guarantee lets a model give one of them away; choose a smaller dp_delta"
         )
     return PrivacyClaim(epsilon, delta, unit)

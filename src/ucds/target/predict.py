@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator, PredictionFormat, Sorting
+from ucds.choices import Accelerator, Sorting
 from ucds.data.images import ImageSamples
 from ucds.data.sources import Source, place_of
 from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
-from ucds.target.predictions import UNSORTED, Predictions, require_form, require_probability
+from ucds.target.predictions import UNSORTED, Predictions, require_csv, require_probability
 from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
 from ucds.training.loaded import load
 from ucds.training.options import CacheOptions
@@ -21,7 +21,6 @@ def predict(
     images: Source,
     out: str | Path | None = None,
     *,
-    out_format: PredictionFormat = "table",
     sort_into: str | Path | None = None,
     sort_how: Sorting = "copy",
     names: str | Path | None = None,
@@ -35,12 +34,9 @@ def predict(
     Args:
         run: folder of a finished target run.
         images: samples, see :func:`ucds.data.sources.find_samples`.
-        out: file to write, a table in .csv, .parquet or .json; none if ``None``.
-        out_format: form of this file: ``"table"``, or what ``"fiftyone"`` or ``"label-studio"`` imports, in
-            .json.
+        out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder a cluster; none if ``None``.
-        sort_how: ``"copy"``, ``"link"`` or ``"move"``: the images in that folder are copies, symbolic links,
-            or moved there.
+        sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
         names: file of names of the clusters, saved from the run's report; none if ``None``.
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
@@ -56,7 +52,12 @@ def predict(
     """
     require_probability(min_confidence)
     out, folder = None if out is None else Path(out), None if sort_into is None else Path(sort_into)
-    check_outputs(images, out, out_format, folder)
+    if folder is not None:
+        check_unused(folder)
+        if (place := place_of(images)) is not None:
+            refuse_inside(folder, place)
+    if out is not None:
+        require_csv(out)
     model = load(
         run,
         role="target",
@@ -71,30 +72,9 @@ def predict(
         check_sortable(files, sort_how)
     clusters, confidence = model.decide(data)
     clusters[confidence < min_confidence] = UNSORTED
-    name = model.stored.card.name
-    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, name, files)
+    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files)
     if out is not None:
-        found.save(out, out_format)
+        found.save(out)
     if folder is not None:
         sort_into_folders(folder, found, sort_how)
     return found
-
-
-def check_outputs(images: Source, out: Path | None, form: PredictionFormat, folder: Path | None) -> None:
-    """Make sure, before any work, that the results of a prediction can be written.
-
-    Args:
-        images: samples to predict.
-        out: file to write; none if ``None``.
-        form: form of that file.
-        folder: folder to sort images into; none if ``None``.
-
-    Raises:
-        InputError: one of the places cannot be used.
-    """
-    if folder is not None:
-        check_unused(folder)
-        if (place := place_of(images)) is not None:
-            refuse_inside(folder, place)
-    if out is not None:
-        require_form(out, form)

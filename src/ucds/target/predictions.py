@@ -1,27 +1,25 @@
-"""Clusters found for samples, and the files that hold them: tables, and what annotation programs import."""
+"""Clusters found for samples, and the table that holds them."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import PredictionFormat, require_choice
 from ucds.data.folders import Scan
-from ucds.data.tables import require_suffix, require_table, write_table
 from ucds.errors import InputError
-from ucds.files import require_writable, write_text_atomically
+from ucds.files import require_writable, write_atomically
 
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class Predictions:
         confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/confidence.md``.
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
-        model: name of the run that found the clusters.
         files: image files of the samples; ``None`` for other samples.
     """
 
@@ -44,7 +41,6 @@ class Predictions:
     confidence: NDArray[np.float32]
     names: Mapping[int, str] = field(default_factory=dict)
     n_clusters: int = 0
-    model: str = "ucds"
     files: Scan | None = None
 
     @property
@@ -52,58 +48,44 @@ class Predictions:
         """Number of samples that are left without a cluster."""
         return int((self.clusters == UNSORTED).sum())
 
-    def name_of(self, cluster: int) -> str:
-        """Return the name of a cluster; its number if it has no name."""
-        return self.names.get(cluster) or self.number_of(cluster)
+    def save(self, path: str | Path) -> None:
+        """Write a table in CSV: sample, cluster and confidence, and name if clusters have names.
 
-    def number_of(self, cluster: int) -> str:
-        """Return the number of a cluster in words, with as many digits as the largest number has."""
-        return f"cluster_{cluster:0{len(str(self.n_clusters - 1))}d}"
-
-    def save(self, path: str | Path, form: PredictionFormat = "table") -> None:
-        """Write the predictions.
-
-        A table has the columns sample, cluster and confidence, and name if clusters have names; in CSV, a
-        text that a spreadsheet would take for a formula gets an apostrophe in front. See
-        :func:`fiftyone_labels` and :func:`label_studio_tasks` for the other forms.
+        A text that a spreadsheet would take for a formula gets an apostrophe in front.
 
         Args:
-            path: file to write. A table ends in .csv, .parquet or .json, the other forms in .json.
-            form: form of the file.
+            path: file to write; its name ends in .csv.
 
         Raises:
-            InputError: the suffix does not fit, or the form needs image files.
+            InputError: the name has another suffix.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         path = Path(path)
-        require_form(path, form)
-        if form == "table":
-            write_table(path, self.columns())
-            return
-        content = fiftyone_labels(self) if form == "fiftyone" else label_studio_tasks(self)
-        write_text_atomically(path, json.dumps(content, indent=1) + "\n")
-        if form == "label-studio":
-            write_text_atomically(path.with_suffix(".xml"), label_studio_interface(self))
+        require_csv(path)
+        write_atomically(path, self._write)
 
-    def columns(self) -> dict[str, Any]:
-        """Return the columns of the table by name."""
-        columns = {"sample": self.ids, "cluster": self.clusters, "confidence": self.confidence}
-        named = {"name": [self.names.get(k, "") for k in self.clusters.tolist()]} if self.names else {}
-        return columns | named
+    def _write(self, file: IO[bytes]) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["sample", "cluster", "confidence", *(["name"] if self.names else [])])
+        writer.writerows(self._rows())
+        text.detach()
+
+    def _rows(self) -> Iterator[list[object]]:
+        for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
+            named = [_plain(self.names.get(int(cluster), ""))] if self.names else []
+            yield [_plain(name), cluster, f"{confidence:.4f}", *named]
 
 
-def require_form(path: Path, form: PredictionFormat) -> None:
+def require_csv(path: Path) -> None:
     """Make sure, before any work, that predictions can be written under a name.
 
     Raises:
-        InputError: there is no such form, the suffix does not fit it, or the file cannot be written.
+        InputError: the name does not end in .csv, or the file cannot be written.
     """
-    require_choice("out_format", form, PredictionFormat)
-    if form == "table":
-        require_table(path)
-    else:
-        require_writable(path)
-        require_suffix(path, (".json",))
+    require_writable(path)
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path} must end in .csv: predictions are written as a table")
 
 
 def require_probability(min_confidence: float) -> None:
@@ -116,81 +98,6 @@ def require_probability(min_confidence: float) -> None:
         raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
 
 
-def fiftyone_labels(found: Predictions) -> dict[str, Any]:
-    """Make what FiftyOne imports as a ``FiftyOneImageClassificationDataset``: labels by absolute path.
-
-    Samples that are left without a cluster have no label there.
-
-    Raises:
-        InputError: the samples are not image files.
-    """
-    rows = zip(_own_files(found), found.clusters.tolist(), found.confidence.tolist(), strict=True)
-    labels = {
-        str(path.absolute()): None if k == UNSORTED else {"label": k, "confidence": confidence}
-        for path, k, confidence in rows
-    }
-    return {"classes": [found.name_of(k) for k in range(found.n_clusters)], "labels": labels}
-
-
-def label_studio_tasks(found: Predictions) -> list[dict[str, Any]]:
-    """Make the tasks with predictions that Label Studio imports.
-
-    An image is named by its path from the folder above that of the images, which Label Studio has to serve
-    (``LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT``). Samples that are left without a cluster have no prediction.
-
-    Raises:
-        InputError: the samples are not image files.
-    """
-    files = _own_files(found)
-    assert found.files is not None
-    above = found.files.root.absolute().parent
-    rows = zip(files, found.ids, found.clusters.tolist(), found.confidence.tolist(), strict=True)
-    return [
-        {
-            "data": {
-                "image": f"/data/local-files/?d={quote(_below(path, above))}",
-                "sample": name,
-            },
-            "predictions": [] if cluster == UNSORTED else [_prediction(found, number, cluster, confidence)],
-        }
-        for number, (path, name, cluster, confidence) in enumerate(rows)
-    ]
-
-
-def _prediction(found: Predictions, number: int, cluster: int, confidence: float) -> dict[str, Any]:
-    result = {
-        "id": f"cluster-{number}",
-        "type": "choices",
-        "from_name": "cluster",
-        "to_name": "image",
-        "value": {"choices": [found.name_of(cluster)]},
-    }
-    return {"model_version": found.model, "score": confidence, "result": [result]}
-
-
-def _below(path: Path, folder: Path) -> bytes:
-    absolute = path.absolute()
-    return os.fsencode(absolute.relative_to(folder if absolute.is_relative_to(folder) else "/").as_posix())
-
-
-def label_studio_interface(found: Predictions) -> str:
-    """Write the labelling interface, in Label Studio's XML, that the tasks need: one choice a cluster."""
-    names = dict.fromkeys(found.name_of(cluster) for cluster in range(found.n_clusters))
-    choices = "\n".join(f'    <Choice value="{escape(name)}"/>' for name in names)
-    return (
-        '<View>\n  <Image name="image" value="$image"/>\n'
-        f'  <Choices name="cluster" toName="image" choice="single">\n{choices}\n  </Choices>\n</View>\n'
-    )
-
-
-def _own_files(found: Predictions) -> Sequence[Path]:
-    """Return the files of the samples.
-
-    Raises:
-        InputError: the samples have no files of their own.
-    """
-    files = [] if found.files is None else [found.files.file(i) for i in range(len(found.ids))]
-    own = [path for path in files if path is not None]
-    if len(own) < len(found.ids):
-        raise InputError("--out-format fiftyone and label-studio need image files: write a table of others")
-    return own
+def _plain(text: str) -> str:
+    """Put an apostrophe in front of what a spreadsheet would compute."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

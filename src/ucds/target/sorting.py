@@ -1,4 +1,4 @@
-"""Sorts images into one folder a cluster: as copies, as links, or by moving them."""
+"""Sorts images into one folder a cluster, as copies or as links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from ucds.choices import Sorting, require_choice
@@ -53,111 +52,61 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. Everything is
-    sorted into a temporary folder first, which is removed if an image cannot be sorted; images to be moved
-    are removed from their places last of all.
-
-    Where a symbolic link is moved, the result is a link to the same file, by its absolute path, and that file
-    stays where it is unless it is moved, too. Images in a folder that is reached by a symbolic link also stay
-    and are linked to, because the folder may belong to somebody else.
+    sorted into a temporary folder first, which is removed if an image cannot be sorted.
 
     Args:
         folder: folder to make; it must not exist, or be empty.
         found: clusters of images.
-        how: ``"copy"``, ``"link"`` (symbolic links to the images where they are) or ``"move"``.
+        how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
 
     Raises:
         InputError: ``folder`` is in use, or the samples cannot be sorted in this way.
-        OSError: an image cannot be read or written; none has been moved then.
+        OSError: an image cannot be read or written.
     """
     check_unused(folder)
     files = check_sortable(found.files, how)
-    linked_folders = _linked_folders(files) if how == "move" else set()
-    links = _find_links(files, linked_folders) if how == "move" else {}
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        _fill(partial, found, files, how, links)
+        _fill(partial, found, files, how)
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    if how == "move":
-        for path in files.paths:
-            if _folder_of(path) not in linked_folders:
-                (files.root / path).unlink()
 
 
-def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting, links: Mapping[int, Path]) -> None:
-    """Put every image into the folder of its cluster, and remove none from its place."""
+def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
+    """Put every image into the folder of its cluster."""
     places = _folder_names(found)
     for place in places.values():
         (partial / place).mkdir(parents=True, exist_ok=True)
-    moved = set()
-    if links:  # where one leads to an image that is moved, a link to its former place would lead nowhere
-        moved = {(files.root / path).resolve() for i, path in enumerate(files.paths) if i not in links}
     for position, cluster in enumerate(found.clusters.tolist()):
         path = files.paths[position]
         parts = [part for part in Path(path).parts if part not in (os.sep, os.pardir)]
         destination = _unused(partial / places[cluster] / _fitting("__".join(parts), path))
-        file, real = files.file(position), links.get(position)
-        if file is None:
+        file = files.file(position)
+        if file is None:  # it lies inside a tar file
             destination.write_bytes(files.read(position))
         elif how == "link":
             destination.symlink_to(file.absolute())
-        elif real is not None and real not in moved:
-            destination.symlink_to(real)
-        elif how == "copy" or not _has_second_name(real or file, destination):
+        else:
             shutil.copyfile(file, destination)
-
-
-def _folder_of(path: str) -> str:
-    return os.path.dirname(path)  # noqa: PTH120  (strings: much faster than paths for many images)
-
-
-def _linked_folders(files: Scan) -> set[str]:
-    """Find the folders of images, as their paths name them, that a symbolic link below the root leads to.
-
-    Folders outside the root are none of these: the user named them in a list of files.
-    """
-    root, found = files.root.resolve(), set()
-    for folder in {_folder_of(path) for path in files.paths}:
-        plain = os.path.normpath(folder)
-        inside = not Path(plain).is_absolute() and not plain.startswith(os.pardir)
-        if inside and (root / folder).resolve() != root / plain:
-            found.add(folder)
-    return found
-
-
-def _find_links(files: Scan, linked_folders: set[str]) -> dict[int, Path]:
-    """Find the images that are symbolic links or lie in linked folders: their real paths by position."""
-    return {
-        position: (files.root / path).resolve()
-        for position, path in enumerate(files.paths)
-        if _folder_of(path) in linked_folders or (files.root / path).is_symlink()
-    }
-
-
-def _has_second_name(file: Path, destination: Path) -> bool:
-    """Give a file a second name, which needs no room; return whether the file system can."""
-    try:
-        os.link(file, destination)
-    except OSError:
-        return False
-    return True
 
 
 def _folder_names(found: Predictions) -> dict[int, str]:
     """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    digits = len(str(found.n_clusters - 1))
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
     # Those without a name come first, and keep their numbers.
     for cluster in sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster))):
         name = found.names.get(cluster, "")
+        numbered = f"cluster_{cluster:0{digits}d}"
         # Without what a file system or a shell may take for something else.
-        usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or found.number_of(cluster)
-        owner = (bool(name), found.name_of(cluster))
+        usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or numbered
+        owner = (bool(name), name or numbered)
         place = _fitting(usable, name)
         while owners.setdefault(place, owner) != owner:
             place += "_"

@@ -45,7 +45,7 @@ def load_encoder(folder: Path, manifest: Manifest) -> Backbone:
         raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
     if state_digest(built.module) != manifest.weights:
         raise DamagedFileError(f"{path} holds other weights than those that the features were computed with")
-    return Backbone(built.module, built.spec, manifest.origin, built.parts)
+    return Backbone(built.module, built.spec, manifest.origin)
 
 
 def require_encoder(features: FeatureFolder, backbone: Backbone) -> None:

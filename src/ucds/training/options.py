@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ucds.data.cache import default_cache_dir
+from ucds.errors import InputError
 
 if TYPE_CHECKING:
     from ucds.backbones import Backbone
+
+
+def _limit_of_environment() -> int | None:
+    """Read the bound on decoded images, in GB, from the environment variable UCDS_CACHE_LIMIT."""
+    text = os.environ.get("UCDS_CACHE_LIMIT", "")
+    try:
+        return max(0, int(float(text) * 1e9)) if text else None
+    except (ValueError, OverflowError):  # no number, NaN, or infinity
+        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
 
 
 @dataclass(frozen=True)
@@ -18,11 +29,12 @@ class CacheOptions:
 
     Attributes:
         folder: folder on disk; the user's cache folder if ``None``.
-        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read.
+        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read. By default
+            the number of GB in the environment variable UCDS_CACHE_LIMIT, or 8 GiB.
     """
 
     folder: Path | None = None
-    limit_bytes: int | None = None
+    limit_bytes: int | None = field(default_factory=_limit_of_environment)
 
     @property
     def directory(self) -> Path:
@@ -35,10 +47,8 @@ class EncoderOptions:
     """Encoder for images.
 
     Attributes:
-        backbone: name that :func:`ucds.backbones.build_backbone` takes, or several, separated by commas;
-            ``"resnet18"`` if ``None``.
-        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start; for
-            several encoders one entry for each, separated by commas, or one of the two words for all.
+        backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
+        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
     """
 

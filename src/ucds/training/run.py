@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -38,7 +39,8 @@ class RunOptions:
         devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
             the processes, on one machine or several.
         precision: precision of forward passes; the transport has double precision.
-        checkpoint_seconds: longest time between two checkpoints, in seconds.
+        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
+            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
     """
 
     seed: int = 0
@@ -46,7 +48,9 @@ class RunOptions:
     accelerator: Accelerator = "auto"
     devices: int = 1
     precision: Precision = "32-true"
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = field(
+        default_factory=lambda: float(os.environ.get("UCDS_CHECKPOINT_SECONDS", "60"))
+    )
 
 
 @dataclass(frozen=True)
