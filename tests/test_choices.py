@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.bulk.engines import BulkOptions
+from ucds.bulk.options import BulkOptions
 from ucds.choices import Sorting
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError
