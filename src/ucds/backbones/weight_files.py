@@ -76,7 +76,7 @@ def require_reachable(url: str, wanted: str) -> None:
 
     Args:
         url: address of the download, or of its server.
-        wanted: what is to be downloaded, for the error.
+        wanted: name of the file to be downloaded, for the error message.
 
     Raises:
         InputError: the server does not answer within a few seconds.
