@@ -38,7 +38,7 @@ _FEWEST_STARTS, _MOST_STARTS = 4, 20
 # With six, the best of them depends on the draw where several consensuses are of nearly equal merit.
 _HALVES = 24
 _TIGHTEST_SHARE = 0.25  # of the runs in each space and size, that have a consensus of their own
-_TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus-results.md says on which tasks these were chosen
+_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
 _RESAMPLES = 8
 _ROUNDS = 3  # of moving samples in a resampled partition
 _RESAMPLED = 1000  # representatives of a resampled consensus at most

@@ -48,7 +48,7 @@ WEIGHTS: Mapping[Use, float] = {"own": 0.0, "hint": 0.2, "opinion": 0.35, "equal
 LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.40, "equal": 0.08, "opinion": 0.0, "hint": -0.05}
 """Trust from which labels are used so; less than the last sets them aside. Labels as consistent as own
 clusterings that agree fully have a trust of 0: nothing speaks for them, and nothing against them.
-``docs/consensus-results.md`` says on which tasks these values were chosen and confirmed."""
+``docs/measurements.md`` says on which tasks these values were chosen and confirmed."""
 
 LEAST_AGREEMENT, LEAST_CONSISTENCY = 0.65, 0.85
 """Labels are set aside if they agree with the own clusterings less than 0.65 times as well as these agree
