@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
+from ucds.math.metrics import match
 from ucds.math.ot import semi_relaxed_transport, sinkhorn
-from ucds.math.partitions import match
 from ucds.math.semi_dual import TransportPlan
 from ucds.math.spaces import centre, unit_rows
 

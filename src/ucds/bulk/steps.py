@@ -178,7 +178,7 @@ class AssignStep:
         with evaluation_mode(self.head):
             for start in range(0, len(features), self.batch_size):
                 inputs = torch.from_numpy(features[start : start + self.batch_size]).to(self._device)
-                clusters, confidence = judge(self.head, self.head(inputs))
+                clusters, confidence = judge(self.head(inputs))
                 found.append(Decisions(clusters.cpu(), confidence.cpu()))
         return Decisions(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
 from ucds.data.memory import MemoryImages
-from ucds.math.watch import Watch, unwatched
+from ucds.math.arrays import Watch
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
@@ -107,9 +107,9 @@ def _prepared(
     return model, data
 
 
-def _watch_of(data: Dataset, runtime: Runtime) -> Watch:
+def _watch_of(data: Dataset, runtime: Runtime) -> Watch | None:
     """Return what is told of the progress: images go through the encoder, features take little time."""
-    return runtime.watch if len(data.view.input_shape) > 1 else unwatched
+    return runtime.watch if len(data.view.input_shape) > 1 else None
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
