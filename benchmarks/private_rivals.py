@@ -26,7 +26,7 @@ from sklearn.cluster import KMeans
 
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import noise_scale
-from ucds.math.private_space import AddNoise, Array, Release, bounded, find_private_space, releases
+from ucds.math.private_prototypes import AddNoise, Array, Release, bounded, find_private_space, releases
 from ucds.math.spaces import centre, principal_axes, unit_rows
 
 Labels = NDArray[np.int64]

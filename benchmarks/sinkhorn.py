@@ -24,7 +24,7 @@ import torch
 from ot.batch import bregman_log_projection_batch
 from torch import Tensor
 
-from ucds.math.ot import cosine_cost, sinkhorn, solve_transport
+from ucds.math.transport import cosine_cost, solve_transport
 
 EPSILON = 0.01
 TOLERANCE = 1e-3
@@ -142,9 +142,6 @@ def measure(task: Problem, seconds: float) -> tuple[list[str], bool]:
     ours = solve_transport(*arguments, epsilon=EPSILON, tolerance=TOLERANCE)
     solvers: dict[str, Solver] = {
         "ucds solve_transport": lambda: solve_transport(*arguments, epsilon=EPSILON, tolerance=TOLERANCE),
-        "ucds sinkhorn": lambda: sinkhorn(
-            *arguments, epsilon=EPSILON, tolerance=TOLERANCE, max_iterations=LIMIT
-        ),
     } | pot_solvers(task)
     errors = {}
     for name, solve in solvers.items():

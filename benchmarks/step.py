@@ -23,7 +23,7 @@ from ucds.backbones import build_backbone
 from ucds.choices import Precision
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import subset
+from ucds.data.samples import Kind, subset
 from ucds.data.views import ImageView
 from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
@@ -37,6 +37,9 @@ BATCH, K, LIMIT = 64, 31, {"cpu": 1.05, "cuda": 1.15}
 
 class RandomImages:
     """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
+
+    kind: Kind = "images"
+    files: None = None
 
     def __init__(self, n: int) -> None:
         self.ids = tuple(str(i) for i in range(n))

@@ -43,8 +43,8 @@ from ucds.experiments.methods import PAPER_METHODS, run_methods
 from ucds.experiments.pipeline import FEATURE_BATCH, Outcome, Task, TaskOptions
 from ucds.files import write_text_atomically
 from ucds.math.metrics import match_clusters, proportions_by_class, score
-from ucds.reports import figures, tsne
-from ucds.reports.canvas import require_matplotlib
+from ucds.reports import figures
+from ucds.reports.figures import require_seaborn
 from ucds.reports.page.report import report
 from ucds.training.features import frozen_features
 from ucds.training.inputs import stored_size, view_for
@@ -82,10 +82,10 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
         What the demo found, for the terminal.
 
     Raises:
-        InputError: ``out`` holds other things than a demo, or matplotlib is not installed.
+        InputError: ``out`` holds other things than a demo, or seaborn is not installed.
     """
     check_folder(out)
-    require_matplotlib()
+    require_seaborn()
     place = Place(out, seed, reporter)
     draw(place)
     visits = visit_all(place)
@@ -198,7 +198,7 @@ def _draw_figures(place: Place, samples: Samples, truth: GroundTruth) -> None:
     )
     backbone, runtime = build_backbone(BACKBONE, weights="none"), Runtime(accelerator="cpu")
     frozen = frozen_features(backbone, data, runtime, place.out / "cache", batch_size=FEATURE_BATCH).samples
-    tsne.tsne_before_after(
+    figures.tsne_before_after(
         frozen.read(np.arange(len(frozen))).numpy(),
         features,
         model.stored.model.prototypes.detach().numpy(),

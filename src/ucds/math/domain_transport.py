@@ -21,8 +21,8 @@ from torch.nn.functional import normalize, one_hot
 
 from ucds.math.arrays import FloatArray, Watch, counted
 from ucds.math.consensus import Partition, cluster_by_vote
-from ucds.math.ot import semi_relaxed_transport
 from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
+from ucds.math.transport import semi_relaxed_transport
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""

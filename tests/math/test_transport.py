@@ -1,0 +1,403 @@
+"""Entropic transport: known answers, identities, agreement with POT, degenerate problems."""
+
+import math
+
+import ot as pot
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import ucds.math.transport
+from ucds.math.transport import TransportPlan, cosine_cost, solve_transport
+
+Problem = tuple[Tensor, Tensor, Tensor]
+
+
+def random_problem(rows: int, columns: int, seed: int, width: int = 8) -> Problem:
+    """Random directions, random positive weights, fp64."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(rows, width, generator=generator, dtype=torch.float64)
+    prototypes = torch.randn(width, columns, generator=generator, dtype=torch.float64)
+    u = 0.1 + torch.rand(rows, generator=generator, dtype=torch.float64)
+    v = 0.1 + torch.rand(columns, generator=generator, dtype=torch.float64)
+    return cosine_cost(features, prototypes), u / u.sum(), v / v.sum()
+
+
+def clustered_problem(rows: int, columns: int, seed: int, noise: float) -> Problem:
+    """Tight clusters around the prototypes: the first has most samples, the last is to get most mass."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.nn.functional.normalize(
+        torch.randn(columns, 64, generator=generator, dtype=torch.float64), dim=1
+    )
+    sizes = 1 / torch.arange(1, columns + 1, dtype=torch.float64)
+    members = torch.multinomial(sizes, rows, replacement=True, generator=generator)
+    features = centres[members] + noise * torch.randn(rows, 64, generator=generator, dtype=torch.float64) / 8
+    u = torch.full((rows,), 1 / rows, dtype=torch.float64)
+    return cosine_cost(features, centres.T), u, sizes.flip(0) / sizes.sum()
+
+
+def uniform(*shape: int) -> Tensor:
+    return torch.full(shape, 1 / shape[-1], dtype=torch.float64)
+
+
+def check_marginals(result: TransportPlan, u: Tensor, v: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(result.plan.sum(-1), u.to(result.plan.dtype), rtol=1e-6, atol=1e-9)
+    violation = (result.plan.sum(-2) - v).abs().sum(-1)
+    torch.testing.assert_close(
+        violation.double(), result.marginal_error.double(), rtol=0, atol=1e-6 if v.dtype == u.dtype else 1e-4
+    )
+    assert bool(result.converged.all())
+    assert bool((violation <= tolerance + 1e-6).all())
+
+
+def test_two_by_two_has_the_closed_form():
+    # By symmetry plan = [[a, 1/2 - a], [1/2 - a, a]] with a / (1/2 - a) = exp(gap / epsilon).
+    gap, epsilon = 0.3, 0.1
+    cost = torch.tensor([[0.0, gap], [gap, 0.0]], dtype=torch.float64)
+    result = solve_transport(cost, uniform(2), uniform(2), epsilon=epsilon, tolerance=1e-12)
+    share = 0.5 / (1 + math.exp(-gap / epsilon))
+    expected = torch.tensor([[share, 0.5 - share], [0.5 - share, share]], dtype=torch.float64)
+    torch.testing.assert_close(result.plan, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_two_by_two_with_uneven_marginals_solves_the_quadratic():
+    # Cross ratio T11 T22 / (T12 T21) = exp((C12 + C21 - C11 - C22) / epsilon) and the marginals fix T.
+    cost = torch.tensor([[0.1, 0.2], [0.4, 0.3]], dtype=torch.float64)
+    u = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    v = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    ratio = math.exp((0.2 + 0.4 - 0.1 - 0.3) / 0.1)
+    # t (t + 0.1) = ratio (0.3 - t) (0.6 - t) for t = T11
+    a, b, c = 1 - ratio, 0.1 + 0.9 * ratio, -0.18 * ratio
+    t = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a)
+    expected = torch.tensor([[t, 0.3 - t], [0.6 - t, 0.1 + t]], dtype=torch.float64)
+    result = solve_transport(cost, u, v, epsilon=0.1, tolerance=1e-12)
+    torch.testing.assert_close(result.plan, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_equal_costs_give_the_product_of_the_marginals():
+    _, u, v = random_problem(6, 4, 0)
+    result = solve_transport(torch.full((6, 4), 0.7, dtype=torch.float64), u, v, tolerance=1e-12)
+    torch.testing.assert_close(result.plan, torch.outer(u, v), rtol=1e-9, atol=1e-12)
+
+
+def test_the_plan_has_the_gibbs_form_of_its_potential():
+    cost, u, v = random_problem(12, 5, 1)
+    result = solve_transport(cost, u, v, epsilon=0.05, tolerance=1e-10)
+    shares = torch.softmax((result.potential - cost) / 0.05, -1)
+    torch.testing.assert_close(result.plan, u[:, None] * shares, rtol=1e-9, atol=1e-14)
+    assert abs(float(result.potential.mean())) < 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 0.05, 0.01, 0.005])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 31), (21, 65), (30, 3)])
+def test_agrees_with_pot(rows, columns, epsilon):
+    cost, u, v = random_problem(rows, columns, seed=rows)
+    expected = pot.sinkhorn(
+        u, v, cost, reg=epsilon, method="sinkhorn_log", stopThr=1e-9, numItermax=100_000, warn=False
+    )
+    assert float((expected.sum(0) - v).abs().sum()) < 1e-6  # else POT would be no reference
+    result = solve_transport(cost, u, v, epsilon=epsilon, tolerance=1e-9)
+    assert bool(result.converged)
+    torch.testing.assert_close(result.plan, expected, rtol=0, atol=1e-7)
+    assert float((result.plan - expected).abs().sum()) < 1e-5
+    single = solve_transport(cost.float(), u.float(), v.float(), epsilon=epsilon, tolerance=1e-6)
+    assert single.plan.dtype == torch.float32
+    assert float((single.plan - expected).abs().sum()) < 1e-3
+
+
+def test_small_epsilon_approaches_the_linear_programme():
+    cost, u, v = random_problem(20, 7, 3)
+    best = float((pot.emd(u, v, cost) * cost).sum())
+    result = solve_transport(cost, u, v, epsilon=2e-4, tolerance=1e-9)
+    assert bool(result.converged)
+    assert best - 1e-8 <= float((result.plan * cost).sum()) <= best + 2e-4 * math.log(20 * 7)
+
+
+def test_order_of_samples_and_prototypes_does_not_matter():
+    cost, u, v = clustered_problem(40, 9, seed=5, noise=0.5)
+    rows, columns = torch.randperm(40), torch.randperm(9)
+    plan = solve_transport(cost, u, v, tolerance=1e-9).plan
+    shuffled = solve_transport(cost[rows][:, columns], u[rows], v[columns], tolerance=1e-9).plan
+    torch.testing.assert_close(shuffled, plan[rows][:, columns], rtol=0, atol=1e-9)
+
+
+def test_a_batch_equals_its_problems_one_by_one():
+    # An easy problem and a hard one: the first has to stay put while the second goes on.
+    problems = [random_problem(32, 10, 6, width=256), clustered_problem(32, 10, 6, noise=0.2)]
+    cost, u, v = (torch.stack(parts) for parts in zip(*problems, strict=True))
+    together = solve_transport(cost, u, v, epsilon=0.1)
+    alone = [solve_transport(*problem, epsilon=0.1) for problem in problems]
+    assert alone[0].iterations < alone[1].iterations == together.iterations
+    for index, result in enumerate(alone):
+        torch.testing.assert_close(together.plan[index], result.plan, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(together.potential[index], result.potential, rtol=1e-9, atol=1e-12)
+    assert together.marginal_error.shape == together.converged.shape == (2,)
+
+
+def test_more_than_one_batch_dimension():
+    cost, u, v = random_problem(8, 3, 7)
+    result = solve_transport(cost.expand(2, 5, 8, 3), u.expand(2, 5, 8), v.expand(2, 5, 3))
+    assert result.plan.shape == (2, 5, 8, 3)
+    assert result.potential.shape == (2, 5, 3)
+    assert result.converged.shape == (2, 5)
+
+
+@pytest.mark.parametrize("filling", [0.0, 2.0, math.nan, math.inf])
+def test_padding_changes_nothing(filling):
+    cost, u, v = random_problem(20, 6, 8)
+    padded = torch.cat([cost, torch.full((5, 6), filling, dtype=torch.float64)])
+    expected = solve_transport(cost, u, v, epsilon=0.2, tolerance=1e-8)
+    result = solve_transport(padded, torch.cat([u, torch.zeros(5)]), v, epsilon=0.2, tolerance=1e-8)
+    torch.testing.assert_close(result.plan[:20], expected.plan, rtol=1e-9, atol=1e-12)
+    assert bool((result.plan[20:] == 0).all())
+    torch.testing.assert_close(result.potential, expected.potential)
+
+
+def test_a_column_without_mass_gets_nothing():
+    cost, u, v = random_problem(20, 6, 9)
+    v[2], v[4] = 0.0, 0.0
+    v /= v.sum()
+    kept = torch.tensor([0, 1, 3, 5])
+    result = solve_transport(cost, u, v, epsilon=0.1, tolerance=1e-8)
+    assert bool((result.plan[:, [2, 4]] == 0).all())
+    assert bool(result.potential.isfinite().all())
+    expected = solve_transport(cost[:, kept], u, v[kept], epsilon=0.1, tolerance=1e-8)
+    torch.testing.assert_close(result.plan[:, kept], expected.plan, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("tiny", [1e-6, 1e-12, 1e-30, 1e-45, 1e-300])
+def test_tiny_columns(tiny):
+    cost, u, v = clustered_problem(64, 31, seed=10, noise=0.3)
+    v[:10] = tiny
+    v /= v.sum()
+    result = solve_transport(cost, u, v, tolerance=1e-6)
+    check_marginals(result, u, v, 1e-6)
+    assert bool(result.potential.isfinite().all())
+
+
+def test_all_mass_on_one_column():
+    cost, u, _ = random_problem(10, 4, 11)
+    v = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    result = solve_transport(cost, u, v)
+    torch.testing.assert_close(result.plan[:, 1], u)
+    assert solve_transport(cost[:, :1], u, v[1:2]).plan.shape == (10, 1)
+
+
+def test_cosine_of_one_does_not_overflow_in_single_precision():
+    prototypes = torch.nn.functional.normalize(torch.randn(16, 4), dim=0)
+    features = prototypes.T.repeat(4, 1)
+    cost = cosine_cost(features, prototypes) - 1  # exp(-cost / epsilon) would be exp(100): beyond fp32
+    result = solve_transport(cost, uniform(16).float(), uniform(4).float(), epsilon=0.01)
+    assert bool(result.converged)
+    nearest = torch.eye(4).repeat(4, 1) / 16
+    torch.testing.assert_close(result.plan, nearest, rtol=0, atol=1e-4)
+
+
+HARD: dict[str, Problem] = {
+    "tight clusters": clustered_problem(64, 31, seed=12, noise=0.1),
+    "clusters of one point": clustered_problem(64, 31, seed=13, noise=0.0),
+    "more prototypes than samples": clustered_problem(21, 65, seed=14, noise=0.1),
+    "many samples": clustered_problem(256, 65, seed=15, noise=0.1),
+    "few dimensions": random_problem(64, 31, seed=16, width=2),
+    "identical rows": (random_problem(1, 31, 17)[0].expand(64, 31), uniform(64), uniform(31)),
+    "identical prototypes": (random_problem(64, 1, 18)[0].expand(64, 31), uniform(64), uniform(31)),
+    "one prototype near, the others equally far": (
+        torch.cat([torch.zeros(64, 1), 2 * torch.ones(64, 30)], 1).double(),
+        uniform(64),
+        uniform(31),
+    ),
+    "two groups across the sphere": (
+        2 * (torch.arange(64)[:, None] % 2 != torch.arange(31) % 2).double(),
+        uniform(64),
+        torch.softmax(torch.arange(31) / 3.0, 0).double(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("epsilon", [0.01, 0.001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hard_geometry_converges(name, epsilon, dtype):
+    cost, u, v = (part.to(dtype) for part in HARD[name])
+    result = solve_transport(cost, u, v, epsilon=epsilon)
+    check_marginals(result, u, v, 1e-3)
+    assert result.iterations <= {0.01: 30, 0.001: 80}[epsilon]
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_converges_from_any_start(scale):
+    cost, u, v = clustered_problem(64, 31, seed=19, noise=0.3)
+    start = scale * torch.randn(31, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    result = solve_transport(cost, u, v, initial_potential=start, max_iterations=300)
+    check_marginals(result, u, v, 1e-3)
+
+
+def test_a_start_that_is_not_finite_counts_as_zero():
+    cost, u, v = random_problem(16, 3, 20)
+    start = torch.tensor([math.nan, -math.inf, math.inf])
+    result = solve_transport(cost, u, v, initial_potential=start)
+    assert bool(result.converged)
+
+
+def test_a_warm_start_takes_fewer_iterations():
+    cost, u, v = clustered_problem(64, 12, seed=21, noise=0.5)
+    first = solve_transport(cost, u, v, epsilon=0.1)
+    moved = cost + 0.001 * torch.randn(cost.shape, generator=torch.Generator().manual_seed(1))
+    cold = solve_transport(moved, u, v, epsilon=0.1)
+    warm = solve_transport(moved, u, v, epsilon=0.1, initial_potential=first.potential)
+    assert warm.iterations < cold.iterations
+    assert bool(warm.converged)
+    assert solve_transport(cost, u, v, epsilon=0.1, initial_potential=first.potential).iterations == 0
+
+
+def test_says_when_the_iterations_were_too_few():
+    cost, u, v = clustered_problem(64, 31, seed=22, noise=0.1)
+    result = solve_transport(cost, u, v, max_iterations=1)
+    assert result.iterations == 1
+    assert not bool(result.converged)
+    assert float(result.marginal_error) > 1e-3
+    assert bool(result.plan.isfinite().all())
+    torch.testing.assert_close(result.plan.sum(-1), u)
+
+
+def test_a_failed_factorisation_falls_back_on_sinkhorn(monkeypatch):
+    cost, u, v = random_problem(20, 5, 23)
+
+    def broken(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full_like(matrix, math.nan), torch.ones(1)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", broken)
+    result = solve_transport(cost, u, v, epsilon=0.1, max_iterations=1000)
+    check_marginals(result, u, v, 1e-3)
+
+
+def test_works_where_the_device_has_no_double_precision(monkeypatch):
+    monkeypatch.setattr(ucds.math.transport, "working_type", lambda device: torch.float32)
+    for name, (cost, u, v) in HARD.items():
+        result = solve_transport(cost.float(), u.float(), v.float())
+        assert bool(result.converged), name
+
+
+def test_the_gradient_flows_through_the_cost_alone():
+    cost, u, v = random_problem(12, 4, 24)
+    cost, u, v = (part.requires_grad_() for part in (cost, u, v))
+    result = solve_transport(cost, u, v)
+    assert not result.plan.requires_grad
+    assert not result.potential.requires_grad
+    (result.plan * cost).sum().backward()
+    assert cost.grad is not None
+    torch.testing.assert_close(cost.grad, result.plan)
+    assert u.grad is None
+    assert v.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_nothing(dtype):
+    generator = torch.Generator().manual_seed(25)
+    features, prototypes = (torch.randn(*s, generator=generator) for s in ((24, 16), (16, 7)))
+    u, v = uniform(24).float(), uniform(7).float()
+    cost = cosine_cost(features, prototypes)
+    expected = solve_transport(cost, u, v)
+    with torch.autocast("cpu", dtype=dtype):
+        inside = cosine_cost(features, prototypes)
+        result = solve_transport(inside, u, v)
+    assert inside.dtype == result.plan.dtype == torch.float32
+    assert torch.equal(inside, cost)
+    assert torch.equal(result.plan, expected.plan)
+    halved = solve_transport(cost.to(dtype), u.to(dtype), v.to(dtype))
+    assert halved.plan.dtype == torch.float32
+    assert bool(halved.converged)
+
+
+def test_plans_hold_no_subnormal_numbers():
+    cost, u, v = clustered_problem(64, 31, seed=26, noise=0.1)
+    plan = solve_transport(cost.float(), u.float(), v.float()).plan
+    assert bool(((plan == 0) | (plan >= torch.finfo(torch.float32).tiny)).all())
+
+
+def test_cosine_cost_by_hand():
+    features = torch.tensor([[3.0, 0.0], [0.0, -2.0], [1.0, 1.0], [0.0, 0.0]])
+    prototypes = torch.tensor([[0.5, 0.0], [0.0, 4.0]])
+    root = 1 - math.sqrt(0.5)
+    expected = torch.tensor([[0.0, 1.0], [1.0, 2.0], [root, root], [1.0, 1.0]])
+    torch.testing.assert_close(cosine_cost(features, prototypes), expected)
+    batched = cosine_cost(features.expand(2, 4, 2), prototypes)
+    torch.testing.assert_close(batched, expected.expand(2, 4, 2))
+
+
+def test_cosine_cost_is_differentiable():
+    generator = torch.Generator().manual_seed(27)
+    features = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    prototypes = torch.randn(3, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(cosine_cost, (features, prototypes))
+    assert cosine_cost(features.bfloat16(), prototypes.bfloat16()).dtype == torch.float32
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    rows=st.integers(1, 12),
+    columns=st.integers(1, 12),
+    seed=st.integers(0, 10_000),
+    epsilon=st.sampled_from([1.0, 0.1, 0.01, 0.003]),
+    spread=st.sampled_from([0.0, 1.0, 5.0]),
+)
+def test_any_problem_converges(rows, columns, seed, epsilon, spread):
+    cost, u, _ = random_problem(rows, columns, seed, width=3)
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.softmax(spread * torch.randn(columns, generator=generator, dtype=torch.float64), 0)
+    result = solve_transport(cost, u, v, epsilon=epsilon, tolerance=1e-6)
+    check_marginals(result, u, v, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cost": torch.rand(3)}, "cost must be"),
+        ({"cost": torch.ones(4, 3, dtype=torch.int64)}, "cost must be"),
+        ({"cost": torch.rand(0, 3), "row_weights": torch.rand(0)}, "cost must be"),
+        ({"cost": torch.full((4, 3), math.nan)}, "cost holds NaN"),
+        ({"cost": torch.full((4, 3), -math.inf)}, "cost must be finite"),
+        ({"row_weights": torch.full((3,), 1 / 3)}, r"row_weights must have the shape \(4,\)"),
+        ({"row_weights": torch.tensor([0.5, 0.5, 0.5, -0.5])}, "row_weights must be non-negative"),
+        ({"row_weights": torch.tensor([0.5, 0.5, math.nan, 0.0])}, "row_weights must be non-negative"),
+        ({"row_weights": torch.ones(4, dtype=torch.bool)}, "must be floating point"),
+        ({"column_weights": torch.full((4,), 0.25)}, r"column_weights must have the shape \(3,\)"),
+        ({"column_weights": torch.tensor([0.8, 0.4, -0.2])}, "column_weights must be non-negative"),
+        ({"column_weights": torch.tensor([0.8, 0.4, 0.2])}, "equal the total"),
+        ({"column_weights": torch.zeros(3), "row_weights": torch.zeros(4)}, "must be positive"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"max_iterations": 0}, "max_iterations"),
+        ({"initial_potential": torch.zeros(4)}, "initial_potential"),
+    ],
+)
+def test_refuses_bad_input_in_words(change, words):
+    arguments = {
+        "cost": torch.rand(4, 3),
+        "row_weights": torch.full((4,), 0.25),
+        "column_weights": torch.full((3,), 1 / 3),
+    }
+    with pytest.raises(ValueError, match=words):
+        solve_transport(**(arguments | change))
+
+
+def test_cosine_cost_refuses_shapes_that_do_not_fit():
+    with pytest.raises(ValueError, match="width"):
+        cosine_cost(torch.rand(4, 3), torch.rand(4, 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_it_gives_the_same_and_reads_only_the_error():
+    cost, u, v = (part.expand(3, *part.shape) for part in clustered_problem(64, 31, 28, noise=0.3))
+    expected = solve_transport(cost, u, v, tolerance=1e-8)
+    on_gpu = [part.cuda() for part in (cost, u, v)]
+    solve_transport(*on_gpu)  # libraries load on the first call
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = solve_transport(*on_gpu, tolerance=1e-8)
+    torch.testing.assert_close(result.plan.cpu(), expected.plan, rtol=0, atol=1e-9)
+    reads = sum(event.count for event in profile.key_averages() if event.key == "aten::_local_scalar_dense")
+    assert reads <= result.iterations // 2 + 2
