@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from ucds.math.consensus import (
     blend,
     cluster_by_vote,
     inertia,
+    match,
     mean_coassociation,
     mean_shares,
     memberships,
@@ -378,3 +379,22 @@ def test_neighbours_that_are_found_in_blocks_are_those_of_all_samples() -> None:
     assert told.works() == {"find neighbours": 2}
     whole = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(vectors).kneighbors_graph(vectors)
     assert ((found > 0) != (whole.minimum(whole.T) > 0)).nnz == 0
+
+
+def test_pairs_are_the_best_of_all_matchings() -> None:
+    for seed in range(5):
+        one, other = rng(seed).integers(5, size=(2, 40))
+        pairs = match(one, other)
+        agreeing = sum(int(((one == a) & (other == b)).sum()) for a, b in pairs.items())
+        assert agreeing == max(int((np.array(names)[one] == other).sum()) for names in permutations(range(5)))
+        assert len(set(pairs.values())) == len(pairs)
+
+
+def test_pairs_without_a_common_sample_are_left_out() -> None:
+    assert match(np.array([0, 0, 1]), np.array([3, 3, 3])) == {0: 3}
+    assert match(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])) == {0: 0}
+    assert match(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 0])) == {0: 1, 1: 0}
+
+
+def test_names_with_gaps_are_kept() -> None:
+    assert match(np.array([7, 7, 2, 2, 2]), np.array([0, 9, 9, 9, 4])) == {2: 9, 7: 0}

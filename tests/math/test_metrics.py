@@ -12,7 +12,6 @@ import pytest
 from ucds.math.metrics import (
     ClusteringScores,
     clustering_accuracy,
-    match,
     match_clusters,
     proportions_by_class,
     proportions_l1,
@@ -164,22 +163,3 @@ def test_proportions_that_do_not_fit_are_refused() -> None:
         proportions_by_class([0.5, 0.5], {0: 1, 1: 1}, 2)
     with pytest.raises(ValueError, match="beyond 2 clusters and 2 classes"):
         proportions_by_class([0.5, 0.5], {0: 2}, 2)
-
-
-def test_pairs_are_the_best_of_all_matchings() -> None:
-    for seed in range(5):
-        one, other = np.random.default_rng(seed).integers(5, size=(2, 40))
-        pairs = match(one, other)
-        agreeing = sum(int(((one == a) & (other == b)).sum()) for a, b in pairs.items())
-        assert agreeing == max(int((np.array(names)[one] == other).sum()) for names in permutations(range(5)))
-        assert len(set(pairs.values())) == len(pairs)
-
-
-def test_pairs_without_a_common_sample_are_left_out() -> None:
-    assert match(np.array([0, 0, 1]), np.array([3, 3, 3])) == {0: 3}
-    assert match(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])) == {0: 0}
-    assert match(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 0])) == {0: 1, 1: 0}
-
-
-def test_names_with_gaps_are_kept() -> None:
-    assert match(np.array([7, 7, 2, 2, 2]), np.array([0, 9, 9, 9, 4])) == {2: 9, 7: 0}

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
-from ucds.math.metrics import match
 from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
@@ -49,7 +50,7 @@ _FEWEST_STARTS, _MOST_STARTS = 4, 20
 _HALVES = 24
 _OF_SUBSET = 1000  # representatives of the consensus of some votes at most
 _TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
-_TIGHTNESS = 6.0  # exponent of the inertia; docs/consensus-results.md says on which tasks these were chosen
+_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
 
@@ -315,3 +316,22 @@ def mean_shares(
         shares[known, renamed[known]] += weight
         shares[renamed < 0] += weight / n_clusters
     return np.asarray(shares / shares.sum(1, keepdims=True), dtype=np.float32)
+
+
+def match(partition: Partition, other: Partition) -> dict[int, int]:
+    """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
+
+    Pairs without a common sample are left out, and so are clusters that find no partner.
+
+    Args:
+        partition: ``(n,)`` clusters in one partition.
+        other: ``(n,)`` clusters of the same samples in the other.
+
+    Source:
+        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
+    """
+    counts = contingency_matrix(partition, other)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    common = counts[rows, columns] > 0
+    clusters, partners = np.unique(partition)[rows[common]], np.unique(other)[columns[common]]
+    return dict(zip(clusters.tolist(), partners.tolist(), strict=True))

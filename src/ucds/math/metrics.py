@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, IntArray
+from ucds.math.consensus import match
 
 
 @dataclass(frozen=True)
@@ -161,22 +162,3 @@ def _proportions(values: ArrayLike) -> DoubleArray:
             f"proportions must be non-negative with sum 1, not {array.min():.3g} and sum {array.sum():.4g}"
         )
     return array
-
-
-def match(labels: IntArray, others: IntArray) -> dict[int, int]:
-    """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
-
-    Pairs without a common sample are left out, and so are clusters that find no partner.
-
-    Args:
-        labels: ``(n,)`` cluster of each sample in one partition.
-        others: ``(n,)`` cluster of each sample in the other.
-
-    Source:
-        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
-    """
-    counts = contingency_matrix(labels, others)
-    rows, columns = linear_sum_assignment(counts, maximize=True)
-    common = counts[rows, columns] > 0
-    clusters, partners = np.unique(labels)[rows[common]], np.unique(others)[columns[common]]
-    return dict(zip(clusters.tolist(), partners.tolist(), strict=True))

@@ -40,7 +40,7 @@ with each other. Where the own clusterings agree little, wrong labels would be t
 
 LEAST_TRUST, EQUAL_TRUST = -0.05, 0.08
 """Trust from which labels count as an opinion, and from which they count equally;
-``docs/consensus-results.md`` says on which tasks these values were chosen and confirmed."""
+``docs/measurements.md`` says on which tasks these values were chosen and confirmed."""
 
 UNDIVIDED = 0.9
 """Agreement of the own clusterings from which labels are used from the larger trust only. They would join and
