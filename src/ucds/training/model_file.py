@@ -17,7 +17,7 @@ from torch import Tensor
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
-from ucds.files import digest_of, write_atomically
+from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.claims import PrivacyClaim
 from ucds.models import ClusteringModel, tensors_digest
 
@@ -105,6 +105,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
     card = json.dumps(asdict(stored.card))
     metadata = {"format": FORMAT, "card": card, "digest": _digest(card, tensors)}
     data = save(tensors, metadata=metadata)
+    make_private(run)
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 

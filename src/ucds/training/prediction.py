@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -31,20 +33,39 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+@dataclass
+class _OneThread:
+    """Number of predictions with one thread, and PyTorch's number of threads before the first of them."""
+
+    lock: Lock = field(default_factory=Lock)
+    users: int = 0
+    before: int = 1
+
+
+_ONE_THREAD = _OneThread()
+
+
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
     """Use one thread for a model without a backbone network.
 
     Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine.
+    times longer on a busy machine. Predictions side by side all restore the number before the first of them.
     """
-    before = torch.get_num_threads()
-    if model.spec.name == IDENTITY:
+    if model.spec.name != IDENTITY:
+        yield
+        return
+    with _ONE_THREAD.lock:
+        if _ONE_THREAD.users == 0:
+            _ONE_THREAD.before = torch.get_num_threads()
+        _ONE_THREAD.users += 1
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _ONE_THREAD.lock:
+            _ONE_THREAD.users -= 1
+            torch.set_num_threads(_ONE_THREAD.before)  # the others keep theirs: it is of each thread
 
 
 def predict(
