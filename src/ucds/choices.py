@@ -16,7 +16,7 @@ Tune = Literal["full", "head"]
 Method = Literal["pcd", "consensus"]
 """The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
 METHODS: tuple[Method, ...] = get_args(Method)
-Transfer = Literal["guarded", "own", "hint", "opinion", "equal", "adopted"]
+Transfer = Literal["guarded", "own", "opinion", "equal"]
 """Use of a provider's labels: ``"guarded"`` lets the guard decide among the other five."""
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)

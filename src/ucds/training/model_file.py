@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -152,8 +151,6 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
             bottleneck_width=card.bottleneck_width,
             unit_features=card.unit_features,
         )
-        if "model.vote_prototypes" in tensors:
-            model.vote_prototypes = torch.zeros_like(model.prototypes.data)
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     except (UserError, MemoryError):
         raise
