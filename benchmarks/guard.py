@@ -35,8 +35,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import ConsensusSettings
 from ucds.data.ground_truth import GroundTruth
-from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.demo.digits import write_digits
+from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy

@@ -87,12 +87,19 @@ def test_the_seed_decides_and_the_global_generator_does_not(session: Any) -> Non
     assert not torch.equal(ends[0], ends[2])
 
 
-def test_denormal_numbers_count_as_zero_within_a_step_only(session: Any) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_denormal_numbers_count_as_zero_within_a_step_and_afterwards_as_before(
+    before: bool, session: Any
+) -> None:
     tiny, loop = torch.tensor([1e-39]), new_loop(session())[0]
-    for batch in loop.epoch(sampler()):
-        assert (tiny * 0.5).item() == 0
-        loop.update(loss=loop.forward(batch.inputs[:, 0]).mean())
-    assert (tiny * 0.5).item() > 0
+    torch.set_flush_denormal(before)
+    try:
+        for batch in loop.epoch(sampler()):
+            assert (tiny * 0.5).item() == 0
+            loop.update(loss=loop.forward(batch.inputs[:, 0]).mean())
+        assert ((tiny * 0.5).item() == 0) == before
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_an_update_descends_on_the_sum_of_the_terms(session: Any) -> None:

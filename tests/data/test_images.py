@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data import filling, folders, images
+from ucds.data import filling, folders
 from ucds.data.decode import decode_image
-from ucds.data.decoders import Decoders, own_decoders
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
@@ -32,12 +31,11 @@ def decodings(monkeypatch) -> list[str]:
     """The names of the files that have been decoded into the cache."""
     seen: list[str] = []
 
-    class Counted:
-        def decode(self, data, size, path="image"):
-            seen.append(Path(path).name)
-            return own_decoders().decode(data, size, path)
+    def counted(data, size, path="image"):
+        seen.append(Path(path).name)
+        return decode_image(data, size, path)
 
-    monkeypatch.setattr(filling, "own_decoders", Counted)
+    monkeypatch.setattr(filling, "decode_image", counted)
     return seen
 
 
@@ -372,14 +370,7 @@ def test_a_cache_that_may_only_be_read_is_used(tmp_path, make_images):
         for path in paths:
             path.chmod(0o555)
 
-        class Here(Decoders):
-            """That user may have no right to start this Python."""
-
-            def decode(self, data, size, path="image"):
-                return decode_image(data, size, path)
-
         def work() -> None:
-            filling.own_decoders = images.own_decoders = Here
             samples = opened(root)
             assert torch.equal(everything(samples), expected)
 

@@ -39,13 +39,6 @@ source_epochs = 1
 target_epochs = 1
 batch_size = 8
 sub_heads = 2
-[settings.turtle]
-steps = 2
-[settings.temi]
-steps = 2
-heads = 2
-[settings.scp]
-steps = 2
 """
 
 
@@ -59,7 +52,7 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
     monkeypatch.setattr(module, "run_jobs", run_inline)
     machine = make_machine(tmp_path)
     write_pictures(tmp_path / "data", ["a", "b", "c"])
-    names = ["turtle", "temi", "scp", "deepcluster", "iic", "acids"]
+    names = ["deepcluster", "iic", "acids"]
     asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]", **WITHOUT_PCD)
     assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == len(names)
     found = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}

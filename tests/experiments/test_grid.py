@@ -76,11 +76,6 @@ def test_a_benchmark_with_mistakes_is_refused(tmp_path: Path, replaced: dict[str
         ("[dataset_settings.pacs]\nepsilon = 1", "the grid has no data set 'pacs'"),
         ('[[figures]]\nkind = "pie"', "figures.0.kind: "),
         ('[[variants]]\nname = "v"\nweights = "file.pt"', "variants.0.weights: "),
-        (
-            '[[choices]]\nname = "c"\nmethod = "po"\nchooser = ""\noptions = ["v", "w"]',
-            "choice 'c': no variant 'v' runs 'po'",
-        ),
-        ('[[choices]]\nname = "c"\nmethod = "po"\nchooser = ""\noptions = [""]', "choices.0.options: "),
         ('measures = ["beauty"]', "unknown measure 'beauty'"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ucds.reports.statistics import Interval, best_of, compare, over_seeds, over_tasks
+from ucds.reports.statistics import Interval, compare, over_seeds, over_tasks
 
 
 def test_one_task_is_the_paired_t_test() -> None:
@@ -121,8 +121,3 @@ def test_too_few_runs_leave_the_interval_open() -> None:
     assert found is not None
     assert found.difference == 2.0
     assert found.over_seeds == found.over_tasks == Interval(-math.inf, math.inf)
-
-
-def test_the_best_of_every_run_that_all_have() -> None:
-    options = [{"t": {0: 1.0, 1: 5.0, 2: 9.0}, "u": {0: 3.0}}, {"t": {0: 4.0, 1: 2.0}, "v": {0: 1.0}}]
-    assert best_of(options) == {"t": {0: 4.0, 1: 5.0}, "u": {}}

@@ -179,67 +179,6 @@ def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() 
     assert reference(results, RowKey("W", "po")) == RowKey("", "kmeans")
 
 
-def choosing(accuracies: dict[str, list[float]], held_out: list[str] | None = None) -> str:
-    """A page of variants of PCD with these accuracies on "a" by seed, of which the last chooses."""
-    names = list(accuracies)
-    weights = dict(zip(names, (0.1, 0.2, 0.3, 0.4), strict=False))
-    asked = benchmark(
-        grid={"targets": ["a"], "methods": ["pcd"], "seeds": [0, 1]},
-        variants=[
-            {"name": name, "backbone": "net", "settings": {"information_weight": weights[name]}}
-            for name in names
-        ],
-        choices=[
-            {"name": "every", "method": "pcd", "chooser": names[-1], "options": names[:-1]},
-            {"name": "again", "method": "pcd", "chooser": names[0], "options": names[:-1]}
-            | {"held_out": held_out or []},
-        ],
-    )
-    records = [
-        record("pcd", "a", seed, accuracy, settings={"epsilon": 0.02, "information_weight": weights[name]})
-        for name, values in accuracies.items()
-        for seed, accuracy in enumerate(values)
-    ]
-    return text_of(asked, records)
-
-
-def test_a_choice_stands_beside_an_oracles() -> None:
-    text = choosing({"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]})
-    # The oracle takes 54 and 60: 2 points above "never" on average. The guard gains 1.5, the other nothing.
-    every, again, both = (rows(text, name)[0] for name in ("every", "again", "**all"))
-    assert every[1] == "+1.5"
-    assert every[3:] == ["+2.0", "75%", "1", "2"]
-    assert (again[1], again[4]) == ("+0.0", "0%")
-    assert both[1] == "+0.8"
-    assert both[3:] == ["+2.0", "38%", "2", "4"]
-
-
-def test_held_out_tasks_have_a_share_of_their_own() -> None:
-    accuracies = {"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]}
-    text = choosing(accuracies, held_out=["a"])
-    assert rows(text, "**tuned")[0][1] == rows(text, "every")[0][1] == "+1.5"
-    assert rows(text, "**held out")[0][1:] == rows(text, "again")[0][1:]
-    assert rows(text, "**all")[0][1] == "+0.8"
-    assert not rows(choosing(accuracies), "**held out")
-
-
-def test_options_of_a_choice_are_compared_with_the_first() -> None:
-    text = choosing({"never": [0.50, 0.60], "always": [0.54, 0.58], "guarded": [0.53, 0.60]})
-    assert "above never" in text
-    assert rows(text, "always")[1][1] == "+1.0"
-
-
-def test_a_choice_without_anything_to_gain_has_no_share_and_one_without_records_is_missing() -> None:
-    assert rows(choosing({"never": [0.5], "always": [0.4], "guarded": [0.5]}), "every")[0][3:5] == [
-        "+0.0",
-        "-",
-    ]
-    assert (
-        rows(choosing({"never": [0.5, 0.6], "always": [], "guarded": [0.5]}), "every")[0][1:]
-        == ["missing"] * 6
-    )
-
-
 def test_a_part_of_the_samples_is_another_task() -> None:
     asked = benchmark(variants=[{"name": "part", "subset": "imbalanced"}], reference="PCD")
     part = record("pcd", "a", 0, 0.1, subset="imbalanced")

@@ -71,17 +71,13 @@ class Loop:
         return time.monotonic() - self._begun
 
     def epoch(self, sampler: DomainBalancedSampler) -> Iterator[Batch]:
-        """Yield the batches of one epoch; see :meth:`steps`."""
-        return self.steps(sampler, sampler.steps_per_epoch)
-
-    def steps(self, sampler: DomainBalancedSampler, count: int) -> Iterator[Batch]:
-        """Yield the batches of some steps; the caller ends every step with :meth:`update`.
+        """Yield the batches of one epoch; the caller ends every step with :meth:`update`.
 
         Raises:
             Interrupted: the run was asked to stop.
             InputError: the loss is no longer finite.
         """
-        end = self._step + count
+        end = self._step + sampler.steps_per_epoch
         self._steps.module.train()
         with self._steps.open(sampler, end) as draw, _denormals_as_zero():
             while self._step < end:
@@ -97,11 +93,6 @@ class Loop:
         """Compute the module's output for a batch of inputs, in the run's precision."""
         self.images_seen += len(inputs)
         return self._steps.module(inputs, *arguments)
-
-    def set_rate(self, learning_rate: float) -> None:
-        """Set the learning rate of the next steps."""
-        for group in self._steps.optimiser.param_groups:
-            group["lr"] = learning_rate
 
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms."""
@@ -132,8 +123,14 @@ class Loop:
 @contextmanager
 def _denormals_as_zero() -> Iterator[None]:
     """Treat denormal floats as zero: sure predictions leave such gradients, which slow a CPU down tenfold."""
+    before = _flushes_denormals()
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(before)
+
+
+def _flushes_denormals() -> bool:
+    """Return whether denormal floats are zero at present, which PyTorch has no function for."""
+    return not bool(torch.tensor([1e-39]) * 0.5)

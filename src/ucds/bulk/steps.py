@@ -23,8 +23,7 @@ from ucds.bulk.shards import Rows, texts
 from ucds.choices import Accelerator
 from ucds.data.ahead import map_ahead, processors
 from ucds.data.content import content_key
-from ucds.data.decode import ByteArray, UnusableImageError
-from ucds.data.decoders import own_decoders
+from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
 from ucds.training.devices import choose_device
@@ -110,7 +109,7 @@ class EncodeStep:
                 data = rows["bytes"][i]
             else:
                 data = read_image(rows["path"][i], int(rows["offset"][i]), int(rows["length"][i]))
-            return content_key(data).hex(), own_decoders().decode(data, self._size)
+            return content_key(data).hex(), decode_image(data, self._size)
         except UnusableImageError as error:
             return error.reason
 

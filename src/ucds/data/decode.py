@@ -16,7 +16,6 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ucds.data.extra_formats import EXTRA_FORMATS, open_image
-from ucds.data.screening import TooElaborateError, check_structure, check_tiles
 from ucds.data.shards import Span, read_span
 from ucds.errors import UserError
 
@@ -104,17 +103,13 @@ def decode_image(
         ``(3, size, size)`` uint8, contiguous.
 
     Raises:
-        UnusableImageError: the file is not an image, damaged, truncated, built to keep a decoder busy, or has
-            too many pixels.
+        UnusableImageError: the file is not an image, damaged or truncated, or has too many pixels.
     """
-    with _explained(path):
-        check_structure(data)
-        with open_image(data, formats, max_pixels) as image:
-            check_tiles(image)
-            _check_pixels(image, path, max_pixels)
-            # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
-            image.draft(None, (2 * size, 2 * size))
-            return to_square(image, size, path)
+    with _explained(path), open_image(data, formats, max_pixels) as image:
+        _check_pixels(image, path, max_pixels)
+        # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
+        image.draft(None, (2 * size, 2 * size))
+        return to_square(image, size, path)
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
@@ -163,8 +158,6 @@ def _explained(path: str | Path) -> Iterator[None]:
         raise UnusableImageError(path, "not an image of a known format") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise UnusableImageError(path, _too_many_pixels(MAX_PIXELS)) from None
-    except TooElaborateError as error:
-        raise UnusableImageError(path, f"built to be slow to decode ({error})") from None
     except MemoryError:
         raise UnusableImageError(path, "does not fit into memory") from None
     except Exception as error:  # damaged files raise almost anything: SyntaxError, struct.error ..

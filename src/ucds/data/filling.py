@@ -14,8 +14,7 @@ from ucds.data.ahead import map_ahead
 from ucds.data.cache import RowStore
 from ucds.data.columns import Keys
 from ucds.data.content import KEY_BYTES, content_key
-from ucds.data.decode import ByteArray, UnusableImageError
-from ucds.data.decoders import own_decoders
+from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest, Stamp
 from ucds.errors import NoSpaceError
@@ -135,7 +134,7 @@ class Filling:
             key = content_key(data)
             if self.store.rows_of([key])[0] >= 0:
                 return _Loaded(position, before, key)
-            return _Loaded(position, before, key, own_decoders().decode(data, self.size, path))
+            return _Loaded(position, before, key, decode_image(data, self.size, path))
         except UnusableImageError as error:
             return _Loaded(position, problem=error)
 

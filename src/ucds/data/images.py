@@ -16,8 +16,7 @@ from ucds.data.ahead import processors
 from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.columns import Keys, first_of_each
 from ucds.data.content import content_key, fingerprint
-from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError
-from ucds.data.decoders import own_decoders
+from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest
@@ -137,7 +136,7 @@ class ImageSamples:
     def _decode_all(self, index: IntArray) -> ByteArray:
         if not len(index):
             return np.empty((0, 3, self.size, self.size), np.uint8)
-        with ThreadPoolExecutor(self._workers) as pool:
+        with ThreadPoolExecutor(self._workers) as pool, warnings.catch_warnings(action="ignore"):
             return np.stack(list(pool.map(self._decode, index.tolist())))
 
     def _decode(self, position: int) -> ByteArray:
@@ -146,7 +145,7 @@ class ImageSamples:
             data = self.files.read(position)
             if content_key(data) != self.keys[position]:
                 raise InputError(f"{path} has changed since it was first read; start the run again.")
-            return own_decoders().decode(data, self.size, path)
+            return decode_image(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -11,8 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ucds.data.content import content_key, fingerprint
-from ucds.data.decode import ByteArray, to_square
-from ucds.data.decoders import own_decoders
+from ucds.data.decode import ByteArray, decode_image, to_square
 from ucds.data.samples import Listing
 from ucds.data.table_columns import Pictures
 from ucds.errors import InputError
@@ -34,7 +34,8 @@ class MemoryImages:
     """
 
     def __init__(self, images: Iterable[object], size: int, listing: Listing | None = None) -> None:
-        squares = [_square(image, size, position) for position, image in enumerate(images)]
+        with warnings.catch_warnings(action="ignore"):  # remarks of the image library
+            squares = [_square(image, size, position) for position, image in enumerate(images)]
         if not squares:
             raise InputError("there are no images")
         self._array = np.stack(squares)
@@ -62,7 +63,7 @@ class MemoryImages:
 
 def _square(image: object, size: int, position: int) -> ByteArray:
     if isinstance(image, bytes):
-        return own_decoders().decode(image, size, f"image {position}")
+        return decode_image(image, size, f"image {position}")
     if (
         isinstance(image, np.ndarray)
         and image.dtype == np.uint8

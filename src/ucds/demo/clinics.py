@@ -17,10 +17,10 @@ from PIL import Image
 
 from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.subsets import small_subset
 from ucds.demo.digits import STYLES, write_digits
 from ucds.errors import ServiceUnavailableError
 from ucds.evaluation import evaluate
+from ucds.experiments.subsets import small_subset
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score

@@ -14,7 +14,7 @@ from ucds.backbones import Backbone
 from ucds.baselines.acids import adapt_acids, learn_acids
 from ucds.baselines.clustering import Clustering
 from ucds.baselines.kmeans import frozen_kmeans
-from ucds.baselines.settings import ACIDSSettings, HeadSettings, KMeansSettings, PairSettings
+from ucds.baselines.settings import ACIDSSettings, KMeansSettings, PairSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.baselines.sub_heads import with_best_rate
 from ucds.config import ModelSettings
@@ -43,25 +43,6 @@ def plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Calla
         start = time.monotonic()
         labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
         return Outcome(labels, time.monotonic() - start, features)
-
-    return run
-
-
-def head_on_vectors(
-    kind: type[HeadSettings], cluster: Callable[..., Clustering]
-) -> Callable[[Pipeline], Outcome]:
-    """Make the method that trains a head on frozen features of the target.
-
-    Args:
-        kind: class of the method's settings.
-        cluster: function of the method, such as :func:`ucds.baselines.turtle.cluster_by_turtle`.
-    """
-
-    def run(pipeline: Pipeline) -> Outcome:
-        features, options = pipeline.target_vectors(), pipeline.options
-        session = options.session(options.settings_of(kind))
-        found = cluster(session, features.samples, pipeline.task.n_clusters)
-        return _outcome(found, found.model, features)
 
     return run
 

@@ -25,7 +25,6 @@ from ucds.config import MethodSettings, ModelSettings, PCDSettings, for_source
 from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
-from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.errors import InputError, UcdsWarning
 from ucds.experiments.datasets import Located
 from ucds.experiments.grid import Cell, Condition
@@ -35,6 +34,7 @@ from ucds.experiments.points import save_points
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance, source_scores
+from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
 from ucds.training.progress import Quiet
 

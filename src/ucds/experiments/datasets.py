@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ucds.data.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout, plain_name
 from ucds.errors import InputError
+from ucds.experiments.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout, plain_name
 
 
 @dataclass(frozen=True)

@@ -103,18 +103,6 @@ class Sweep(BaseModel):
         return f"{self.setting} = {value:g}"
 
 
-class Choice(BaseModel):
-    """A variant that chooses in every run between what other variants always do, to be compared with them."""
-
-    model_config = _CLOSED
-
-    name: str = Field(min_length=1)
-    method: str
-    chooser: str = Field(description="name of the variant that chooses")
-    options: tuple[str, ...] = Field(min_length=2, description="names of the variants to choose from")
-    held_out: tuple[str, ...] = Field((), description="targets on which nothing of the chooser was tuned")
-
-
 class Figure(BaseModel):
     """A figure to draw from the records."""
 
@@ -211,7 +199,6 @@ class Benchmark(BaseModel):
     )
     variants: tuple[Variant, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
-    choices: tuple[Choice, ...] = ()
     figures: tuple[Figure, ...] = ()
     reference: str = Field(
         "", description="title of the row that others are compared with; PCD or the first if left out"
@@ -364,11 +351,6 @@ def _check(benchmark: Benchmark) -> None:
     immeasurable = sorted(set(benchmark.measures) - COLUMNS.keys())
     if immeasurable:
         raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
-    rows = {(variant.name, method) for variant in variants for method in benchmark.methods_of(variant)}
-    for choice in benchmark.choices:
-        for name in (choice.chooser, *choice.options):
-            if (name, choice.method) not in rows:
-                raise InputError(f"choice {choice.name!r}: no variant {name!r} runs {choice.method!r}")
     for variant in variants:
         for dataset in benchmark.grid.targets:
             benchmark.condition(variant, dataset)

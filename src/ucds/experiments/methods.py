@@ -18,21 +18,15 @@ from typing import Any, Literal
 from ucds.baselines.deepcluster import cluster_by_deepcluster
 from ucds.baselines.iic import cluster_by_iic
 from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, umap_kmeans, ward
-from ucds.baselines.scp import cluster_by_scp
 from ucds.baselines.settings import (
     ACIDSSettings,
     DeepClusterSettings,
     IICSettings,
     KMeansSettings,
-    SCPSettings,
-    TEMISettings,
-    TURTLESettings,
 )
-from ucds.baselines.temi import cluster_by_temi
-from ucds.baselines.turtle import cluster_by_turtle
 from ucds.config import ConsensusSettings, PCDSettings, Settings
 from ucds.errors import InputError
-from ucds.experiments.baseline_methods import acids, head_on_vectors, kmeans, on_target, plain
+from ucds.experiments.baseline_methods import acids, kmeans, on_target, plain
 from ucds.experiments.consensus_methods import provider_labels, with_provider, without_provider
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
 from ucds.target.pcd import refine_target
@@ -47,9 +41,6 @@ FAMILIES: dict[str, type[Settings]] = {
     "deepcluster": DeepClusterSettings,
     "iic": IICSettings,
     "acids": ACIDSSettings,
-    "turtle": TURTLESettings,
-    "temi": TEMISettings,
-    "scp": SCPSettings,
 }
 """Settings classes by the name of their section in a benchmark's ``[settings]``."""
 
@@ -181,9 +172,6 @@ METHODS: dict[str, Method] = {
     "gaussian-mixture": Method("Gaussian mixture", plain(gaussian_mixture), settings=None),
     "ward": Method("Ward's clustering", plain(ward), settings=None),
     "spectral": Method("spectral clustering", plain(spectral), settings=None),
-    "turtle": Method("TURTLE", head_on_vectors(TURTLESettings, cluster_by_turtle), TURTLESettings),
-    "temi": Method("TEMI", head_on_vectors(TEMISettings, cluster_by_temi), TEMISettings),
-    "scp": Method("SCP", head_on_vectors(SCPSettings, cluster_by_scp), SCPSettings),
     "deepcluster": Method(
         "DeepCluster", on_target(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
     ),

@@ -16,10 +16,10 @@ from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.layouts import check_layout
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, locate
 from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
+from ucds.experiments.layouts import check_layout
 from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features

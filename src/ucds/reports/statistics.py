@@ -84,19 +84,6 @@ def compare(
     )
 
 
-def best_of(options: Sequence[Runs]) -> dict[Any, dict[int, float]]:
-    """Return the largest number of every run that all methods have: the choice of an oracle."""
-    first, *others = options
-    return {
-        task: {
-            seed: max(value, *(other[task][seed] for other in others))
-            for seed, value in runs.items()
-            if all(seed in other.get(task, {}) for other in others)
-        }
-        for task, runs in first.items()
-    }
-
-
 def over_seeds(differences: Sequence[DoubleArray], level: float = 0.95) -> Interval:
     """Compute the interval of the mean difference for the same tasks with other seeds.
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ucds.experiments.columns import COLUMNS, Record
 from ucds.experiments.datasets import objects_in
-from ucds.experiments.grid import Benchmark, Choice, Published
+from ucds.experiments.grid import Benchmark, Published
 from ucds.experiments.records import FILE, read_records
 from ucds.files import write_text_atomically
 from ucds.reports.benchmark_figures import draw_figures
-from ucds.reports.statistics import Comparison, Runs, best_of, compare
+from ucds.reports.statistics import Comparison, compare
 from ucds.reports.table_rows import RowKey, TableRecords, collect
 from ucds.reports.table_text import (
     MISSING,
@@ -66,35 +66,28 @@ def page(results: TableRecords, tables: Sequence[Table], pictures: Sequence[str]
 
 
 def all_tables(results: TableRecords) -> list[Table]:
-    """Make all tables of a benchmark: accuracies or its own columns, choices, comparisons, other figures."""
+    """Make all tables of a benchmark: accuracies or its own columns, comparisons, other figures."""
     if results.benchmark.measures:
         return [_costs(results)]
     tables = [
         _accuracies(results, dataset, targets) for dataset, targets in results.benchmark.grid.targets.items()
     ]
-    tables += [_choices(results)] if results.benchmark.choices else []
     return [*tables, *_comparisons(results), _others(results)]
 
 
 def reference(results: TableRecords, row: RowKey) -> RowKey:
     """Return the row that a row is compared with, the first of these that exists.
 
-    - the first option of the choice that the row takes part in;
     - the row that the benchmark names as its reference;
     - with several methods: PCD, or the grid's first method, under the same variant;
     - with one method: the grid as it stands;
     - the first row.
     """
-    chosen = [
-        RowKey(choice.options[0], choice.method)
-        for choice in results.benchmark.choices
-        if row.method == choice.method and row.variant in (choice.chooser, *choice.options)
-    ]
     named = [other for other in results.rows if results.title(other) == results.benchmark.reference]
     several = len({other.method for other in results.rows}) > 1
     of_variant = [RowKey(row.variant, method) for method in ("pcd", results.benchmark.grid.methods[0])]
     ours = of_variant if several else [RowKey("", row.method)]
-    return next(other for other in (*chosen, *named, *ours, results.rows[0]) if other in results.rows)
+    return next(other for other in (*named, *ours, results.rows[0]) if other in results.rows)
 
 
 def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> Table:
@@ -163,58 +156,6 @@ _COMPARED = (
     "seeds (Satterthwaite's t), and for other tasks too (two-level bootstrap; rough with so few tasks). "
     "Targets that show the same objects are not independent, and are drawn together."
 )
-
-
-def _choices(results: TableRecords) -> Table:
-    """Show the gain of every choice, and of all together, beside the gain of an oracle.
-
-    If some tasks are held out, they and the tuned ones also have a row each.
-    """
-    choices = results.benchmark.choices
-    runs = [_chosen(results, choice) for choice in choices]
-    rows = [
-        Row(choice.name, _share_of_gain(*of_choice)) for choice, of_choice in zip(choices, runs, strict=True)
-    ]
-    tasks = {(choice, task) for choice, (chosen, *_) in zip(choices, runs, strict=True) for task in chosen}
-    held_out = {(choice, task) for choice, task in tasks if task[1] in choice.held_out}
-    parts = {"tuned": tasks - held_out, "held out": held_out} if held_out and held_out != tasks else {}
-    for name, kept in {**parts, **({"all": tasks} if len(rows) > 1 else {})}.items():
-        together = (
-            {
-                (choice.name, task): found
-                for choice, part in zip(choices, series, strict=True)
-                for task, found in part.items()
-                if (choice, task) in kept
-            }
-            for series in zip(*runs, strict=True)
-        )
-        rows.append(Row(name, _share_of_gain(*together), emphasised=True))
-    columns = ("choice", "gain", "other seeds", "oracle's gain", "share", "tasks", "pairs")
-    return Table(_CHOSEN, columns, tuple(rows))
-
-
-def _chosen(results: TableRecords, choice: Choice) -> tuple[TaskRuns, TaskRuns, TaskRuns]:
-    """Return the accuracies of the chooser, of the first option, and of the best option of every run."""
-    chosen, *options = (
-        _by_task(results, RowKey(name, choice.method)) for name in (choice.chooser, *choice.options)
-    )
-    return chosen, options[0], best_of(options)
-
-
-_CHOSEN = (
-    "What is gained by choosing, in points of accuracy above the first option, with a 95 % interval for "
-    "other seeds, and what an oracle would gain that knew the best option of every single run. Tasks are "
-    "held out if no choice of the method was made on them."
-)
-
-
-def _share_of_gain(chosen: Runs, first: Runs, best: Runs) -> tuple[Entry, ...]:
-    found, most = compare(chosen, first), compare(best, first)
-    if found is None or most is None or found.pairs != most.pairs:
-        return (MISSING,) * 6
-    share = f"{found.difference / most.difference:.0%}" if most.difference > 0 else NOTHING
-    gains = (Number(found.difference, signed=True), found.over_seeds, Number(most.difference, signed=True))
-    return (*gains, share, str(found.tasks), str(found.pairs))
 
 
 def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:

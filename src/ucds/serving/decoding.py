@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ucds.data.content import content_key
 from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
-from ucds.data.decoders import DecodeBounds, Decoders, Decoding
 from ucds.labels.wire import InvalidSample
+from ucds.serving.decoders import DecodeBounds, Decoders, Decoding
 from ucds.serving.problems import Refusal
 from ucds.serving.settings import Limits
 from ucds.serving.shares import Owner, Price, Turns

@@ -15,7 +15,6 @@ from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples
-from ucds.data.layouts import check_layout
 from ucds.data.memory import MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
@@ -64,7 +63,7 @@ def open_for_training(
         side: side that trains.
         encoder: encoder for images.
         cache: place of decoded images.
-        reporter: receives progress while images are decoded, and remarks on known data sets.
+        reporter: receives progress while images are decoded.
         domains: names of the domains to take; all if ``None``.
 
     Raises:
@@ -72,8 +71,6 @@ def open_for_training(
     """
     found = find_samples(source, by_domain=side == "source", domains=domains)
     if isinstance(found, Scan | Pictures):
-        for line in check_layout(found) if side == "source" else ():
-            reporter.say(line)
         built = encoder.build()
         return Inputs(_open_images(found, built.spec, cache, reporter), built)
     if encoder != EncoderOptions():

@@ -12,7 +12,8 @@ from pathlib import Path
 from PIL import Image
 
 from ucds.data.decode import UnusableImageError, decode_image
-from ucds.data.sandbox import confine
+from ucds.serving.sandbox import confine
+from ucds.serving.screening import TooElaborateError, check_structure
 
 DONE, UNUSABLE = b"\0", b"\1"
 IDLE_SECONDS = 60.0
@@ -45,8 +46,11 @@ def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, format
         # If the caller was killed, nobody is left to kill this process.
         _bound(resource.RLIMIT_CPU, int(_seconds_used() + seconds) + 2)
         try:
+            check_structure(data)
             pixels = decode_image(data, size, formats=tuple(formats), max_pixels=max_pixels)
             answer = DONE + pixels.tobytes()
+        except TooElaborateError as error:
+            answer = UNUSABLE + f"built to be slow to decode ({error})".encode()
         except UnusableImageError as error:
             answer = UNUSABLE + error.reason.encode()[:4096]
         del data

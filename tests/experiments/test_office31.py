@@ -13,8 +13,8 @@ from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
-from ucds.data.layouts import check_layout
-from ucds.data.subsets import imbalanced_subset
+from ucds.experiments.layouts import check_layout
+from ucds.experiments.subsets import imbalanced_subset
 
 
 @pytest.fixture

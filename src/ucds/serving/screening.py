@@ -5,8 +5,10 @@ The bounds are far above what cameras, browsers and image editors write.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
+from contextlib import suppress
 
 from PIL import Image
 
@@ -35,7 +37,7 @@ def check_structure(data: bytes) -> None:
         data: bytes of the file.
 
     Raises:
-        TooElaborateError: there are too many scans, parts, or bytes of comments.
+        TooElaborateError: there are too many scans, parts or bytes of comments, or too large tiles.
     """
     if data[:3] == b"\xff\xd8\xff":
         _check_jpeg(data)
@@ -43,19 +45,19 @@ def check_structure(data: bytes) -> None:
         _check_png(data)
     elif data[:6] in (b"GIF87a", b"GIF89a"):
         _check_gif(data)
+    elif data[:2] in (b"II", b"MM"):
+        _check_tiff(data)
 
 
-def check_tiles(image: Image.Image) -> None:
-    """Make sure that the tiles of an opened TIFF file are not much larger than its image.
-
-    Raises:
-        TooElaborateError: one tile has more than twice the pixels of the image, and over a million.
-    """
-    tags = getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
-    if _TILE_WIDTH in tags and _TILE_LENGTH in tags:
+def _check_tiff(data: bytes) -> None:
+    """Refuse tiles of more than a million pixels that are more than twice as large as the image."""
+    pixels = most = 0
+    with suppress(Exception), Image.open(io.BytesIO(data), formats=["TIFF"]) as image:  # reads the tags only
+        tags = getattr(image, "tag_v2", {})
         pixels = int(tags[_TILE_WIDTH]) * int(tags[_TILE_LENGTH])
-        if pixels > max(_USUAL_TILE, 2 * image.width * image.height):
-            raise TooElaborateError("tiles much larger than the image")
+        most = max(_USUAL_TILE, 2 * image.width * image.height)
+    if pixels > most:
+        raise TooElaborateError("tiles much larger than the image")
 
 
 def _check_jpeg(data: bytes) -> None:

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import large_webp, slow_bmp
+from hostile_files import large_webp, many_scans, slow_bmp
 from PIL import Image
 
 from ucds.data.decode import COMMON_FORMATS, UnusableImageError, decode_image
-from ucds.data.decoders import DecodeBounds, Decoders, Decoding, DelayedImageError
-from ucds.data.folders import scan_folder
-from ucds.data.images import ImageSamples
-from ucds.errors import UcdsWarning
+from ucds.serving.decoders import DecodeBounds, Decoders, Decoding, DelayedImageError
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +170,6 @@ def test_processes_hold_no_secrets_and_end_with_their_caller(
     assert number not in children()
 
 
-def test_in_training_an_image_that_takes_for_ever_is_skipped_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: bytes
-) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "good.png").write_bytes(picture())
-    (tmp_path / "data" / "slow.bmp").write_bytes(slow)
-    strict = bounded(seconds=0.5)
-    monkeypatch.setattr("ucds.data.filling.own_decoders", lambda: strict)
-    with pytest.warns(UcdsWarning) as said:
-        samples = ImageSamples.open(scan_folder(tmp_path / "data"), tmp_path / "cache", size=16)
-    assert "slow.bmp: not decoded within" in str(said[0].message)
-    assert samples.ids == ("good.png",)
-    strict.close()
+def test_a_file_that_is_built_to_be_slow_is_refused_before_it_is_decoded(decoders: Decoders) -> None:
+    with pytest.raises(UnusableImageError, match=r"a: built to be slow to decode \(more than 100 scans\)"):
+        decoders.decode(many_scans(2000, side=64), 16, "a")

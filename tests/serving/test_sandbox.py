@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ucds.data.sandbox import can_confine
+from ucds.serving.sandbox import can_confine
 
 needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
 
 ATTEMPTS = """
 import os, socket, sys
 from pathlib import Path
-from ucds.data.sandbox import confine
+from ucds.serving.sandbox import confine
 
 secret, folder, port = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 kept = open(secret)
@@ -60,7 +60,7 @@ def test_a_confined_process_reads_modules_and_open_files_and_nothing_else(tmp_pa
 def test_the_kernel_calls_a_process_that_hides_its_memory_not_dumpable() -> None:
     asked = 3  # PR_GET_DUMPABLE
     program = (
-        "import ctypes; from ucds.data.sandbox import hide_memory; libc = ctypes.CDLL(None); "
+        "import ctypes; from ucds.serving.sandbox import hide_memory; libc = ctypes.CDLL(None); "
         f"before = libc.prctl({asked}); hide_memory(); print(before, libc.prctl({asked}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ucds.data.ground_truth import GroundTruth
-from ucds.data.subsets import imbalanced_subset, long_tail_subset, small_subset
+from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 
 
 def made_up() -> tuple[GroundTruth, np.ndarray]:

@@ -7,7 +7,6 @@ these are plain processes, each at the end of a pipe of its own.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
@@ -17,16 +16,15 @@ import time
 from collections import deque
 from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
-from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 
 from ucds.data.decode import FORMATS, MAX_PIXELS, ByteArray, UnusableImageError
-from ucds.data.decoding_process import DONE, IDLE_SECONDS
+from ucds.serving.decoding_process import DONE, IDLE_SECONDS
 
-_MODULE = "ucds.data.decoding_process"
+_MODULE = "ucds.serving.decoding_process"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _LONG = 0.5  # seconds of processor time
 _PATIENCE = 4  # by the clock, where other work keeps the processors
@@ -39,7 +37,7 @@ class DelayedImageError(UnusableImageError):
 
 @dataclass(frozen=True)
 class DecodeBounds:
-    """Bounds on the decoding of one image. The defaults are for files of one's own.
+    """Bounds on the decoding of one image. Its defaults are generous.
 
     Attributes:
         seconds: processor time after which decoding is given up; four times as long by the clock.
@@ -62,7 +60,7 @@ class Decoders:
     """Processes that decode images: as many as there are callers at a time, kept for the next callers.
 
     Args:
-        bounds: bounds on the decoding of one image; those for files of one's own if ``None``.
+        bounds: bounds on the decoding of one image; the defaults if ``None``.
     """
 
     def __init__(self, bounds: DecodeBounds | None = None) -> None:
@@ -252,11 +250,3 @@ def _environment() -> dict[str, str]:
     paths = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
     return kept | single | {"PYTHONPATH": os.pathsep.join(paths)}
-
-
-@cache
-def own_decoders() -> Decoders:
-    """Return the processes that decode one's own files, the same for the whole program."""
-    decoders = Decoders()
-    atexit.register(decoders.close)
-    return decoders

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from ucds.data.folders import Scan
-from ucds.data.layouts import LAYOUTS, OFFICE_31, OFFICE_HOME, PACS, check_layout, plain_name, recognise
 from ucds.errors import UcdsWarning
+from ucds.experiments.layouts import (
+    LAYOUTS,
+    OFFICE_31,
+    OFFICE_HOME,
+    PACS,
+    check_layout,
+    plain_name,
+    recognise,
+)
 
 
 def made_up(counts: dict[str, int]) -> Scan:
