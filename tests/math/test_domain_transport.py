@@ -125,19 +125,6 @@ def test_domains_seen_from_their_own_mean_share_their_clusters(rounds: int) -> N
     assert rand_index(run(domains, rounds=rounds), truths) == 1
 
 
-def test_a_second_encoder_that_sees_noise_changes_no_cluster_and_its_weight_is_a_part_of_the_axes() -> None:
-    domains, truths = shifted([[20] * K, [15] * K])
-    rng = np.random.default_rng(7)
-    both = [np.hstack([unit_rows(one), unit_rows(rng.normal(size=(len(one), 5)))]) for one in domains]
-    found = run(both, parts=(8, 5))
-    assert rand_index(found, truths) == 1
-    assert found.encoder_weights[0] > 0.99
-    assert sum(found.encoder_weights) == pytest.approx(1)
-    assert np.abs(found.axes[8:]).max() < 0.2 * np.abs(found.axes[:8]).max()
-    expected = np.mean([unit_rows(one).mean(0) for one in both], axis=0)
-    np.testing.assert_allclose(found.mean, expected, atol=1e-4)
-
-
 def test_without_centring_the_widest_axis_tells_domains_apart() -> None:
     domains, _ = shifted([[20] * K, [15] * K])
     for centred, apart in ((True, False), (False, True)):

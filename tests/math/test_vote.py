@@ -51,20 +51,6 @@ def stability(vectors: FloatArray, found: Vote | None = None, **given: Any) -> t
     return found, resample(joined, others, weight, found.partition, K, rng())
 
 
-def test_equal_weights_of_votes_are_as_good_as_none_and_a_weight_of_nothing_silences() -> None:
-    other = TRUTH.copy()
-    other[:8] = (other[:8] + 1) % K
-    several = [TRUTH] * 8 + [other] * 8
-    plain = resample(several, None, 0.0, TRUTH, K, rng())
-    equal = resample(several, None, 0.0, TRUTH, K, rng(), vote_weights=np.ones(16, np.float32))
-    np.testing.assert_array_equal(plain.shares, equal.shares)
-    np.testing.assert_allclose(plain.single, equal.single, atol=1e-6)
-    first = np.repeat(np.array([1, 1e-9], np.float32), 8)
-    silenced = resample(several, None, 0.0, TRUTH, K, rng(), vote_weights=first)
-    np.testing.assert_allclose(silenced.single, np.eye(K)[TRUTH], atol=1e-5)
-    assert silenced.agreement == pytest.approx(1)
-
-
 def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_is_k() -> None:
     found = votes(BLOBS)
     assert len(found.spaces) == 4
@@ -133,17 +119,6 @@ def test_tight_runs_are_heard_where_most_runs_are_loose(monkeypatch: pytest.Monk
     monkeypatch.setattr("ucds.math.vote.runs_by_space", lambda *given, **named: [runs * len(FINENESS)])
     found = vote(make_spaces(BLOBS, K, names=("features",)), K, rng())
     assert adjusted_rand_score(TRUTH, found.partition) == 1
-
-
-@pytest.mark.parametrize(("first", "chosen"), [(0.9, 0), (0.1, 1)])
-def test_a_space_of_more_weight_decides_between_candidates(first: float, chosen: int) -> None:
-    candidates = [np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])]
-    vectors = [
-        np.eye(2, dtype=np.float32)[one] + np.float32(0.1) * rng(2).random((4, 2)) for one in candidates
-    ]
-    weights = np.array([first, 1 - first], np.float32)
-    found = choose_consensus(candidates, memberships(candidates), vectors, 2, weights)
-    np.testing.assert_array_equal(found, candidates[chosen])
 
 
 def test_the_generator_decides() -> None:

@@ -9,10 +9,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import ConsensusSettings
-from ucds.math.joint_vote import column_scales
 from ucds.math.partitions import Partition
-from ucds.math.spaces import unit_rows
-from ucds.target.consensus import Agreed, agree, describe_clusters
+from ucds.target.consensus import Agreed, agree
 
 N, K = 72, 4
 TRUTH = np.arange(N) % K
@@ -111,34 +109,6 @@ def test_the_providers_number_of_clusters_is_not_that_of_the_clusters_that_occur
         assert (found.evidence.use == "own") == (said < K)
     with pytest.raises(ValueError, match="need the number"):
         agree(BLURRED, K, settings, rng, labels=TRUTH[three], rows=three)
-
-
-@pytest.mark.parametrize("labels", [None, (TRUTH + 1) % K])
-def test_a_second_encoder_that_sees_noise_changes_nothing(labels: Partition | None) -> None:
-    noise = np.random.default_rng(5).normal(size=(N, 4)).astype(np.float32)
-    settings = ConsensusSettings(starts=2)
-    for blocks, place in (([CLEAR, noise], 0), ([noise, CLEAR], 1)):
-        parts, rng = [block.shape[1] for block in blocks], np.random.default_rng(0)
-        found = agree(np.hstack(blocks), K, settings, rng, labels=labels, provider_clusters=K, parts=parts)
-        assert rand_index(found) == 1
-        assert found.encoder_weights[place] > 0.99
-        assert found.stability.agreement > 0.95
-        assert found.own_agreement > 0.9  # that of the encoder that sees the groups
-        for shares in (found.stability.shares, found.stability.single):
-            np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
-            np.testing.assert_array_equal(shares.argmax(1), found.partition)
-
-
-def test_axes_hold_the_weights_of_the_encoders() -> None:
-    noise = np.random.default_rng(5).normal(size=(N, 4)).astype(np.float32)
-    units = np.hstack([unit_rows(CLEAR), unit_rows(noise)])
-    shares, scales = np.eye(K, dtype=np.float32)[TRUTH], column_scales((6, 4), np.array([0.8, 0.2]))
-    found = describe_clusters(units, shares, 16, 0.0, scales)
-    scaled = describe_clusters(units * scales, shares, 16, 0.0)
-    seen = (unit_rows(units) - found.mean) @ found.axes
-    expected = (unit_rows(units * scales) - scaled.mean) @ scaled.axes
-    np.testing.assert_allclose(seen, expected, atol=1e-5)
-    np.testing.assert_allclose(found.prototypes, scaled.prototypes, atol=1e-4)
 
 
 def test_a_sample_without_a_label_has_that_of_the_nearest_that_has_one() -> None:

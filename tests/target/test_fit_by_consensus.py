@@ -191,7 +191,7 @@ def test_useless_labels_are_not_used() -> None:
     listener = Listener()
     model, _ = train(given(shuffled), listener=listener)
     assert accuracy(model) == 1
-    assert listener.said[1].startswith("the provider's labels were not used, because neighbours")
+    assert listener.said[1].startswith("the provider's labels were not used, because they agree")
     alone, _ = train()
     assert all(torch.equal(t, alone.state_dict()[name]) for name, t in model.state_dict().items())
 

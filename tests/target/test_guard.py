@@ -260,7 +260,7 @@ def test_the_sentence_names_the_rule_that_set_labels_aside() -> None:
     assert "trust" not in fewer.sentence
     strangers = replace(trusted, provider_agreement=0.2)
     assert strangers.advised == "own"
-    assert "0.40 times as well as these agree among themselves (used from 0.65)" in strangers.sentence
+    assert "only 40% as well as these agree among themselves (used from 65%)" in strangers.sentence
     assert "trust" not in strangers.sentence
     assert "trust 0.30" in trusted.sentence
 

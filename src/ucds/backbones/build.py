@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 
 from ucds.backbones import hub_models, oriented_edges, timm_models, torchvision_models
 from ucds.backbones.checkpoint_files import load_file, require_file
-from ucds.backbones.joined import SEPARATOR, JoinedEncoders, sizes_of, split_names, split_weights
 from ucds.backbones.spec import (
     IDENTITY,
     MODULE,
@@ -37,28 +35,20 @@ def build_backbone(
     Args:
         name: a timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``), a torchvision one
             (``"torchvision/squeezenet1_1"``) or one of PyTorch's hub
-            (``"hub/facebookresearch/swav:resnet50"``); or several of these, separated by commas, which are
-            joined (:mod:`ucds.backbones.joined`).
+            (``"hub/facebookresearch/swav:resnet50"``).
         weights: ``"default"`` or ``None`` for pre-trained weights, from the cache or by download;
-            ``"none"`` for a random start; else a local ``.safetensors`` file or state dict. For several
-            models one entry for each, separated by commas, or one of the two words for all.
-        input_size: side of the square crop in pixels; the model's own if ``None``. Of several models those
-            with the largest images take it, the others at most their own.
+            ``"none"`` for a random start; else a local ``.safetensors`` file or state dict.
+        input_size: side of the square crop in pixels; the model's own if ``None``.
         seed: seed of the random start. PyTorch's global generator is left as it was.
 
     Raises:
-        InputError: a name is unknown or comes twice, or the weights cannot be had or do not fit. A random
-            start is never made in their place.
+        InputError: the name is unknown, or the weights cannot be had or do not fit. A random start is never
+            made in their place.
     """
-    names, choice = split_names(name), DEFAULT_WEIGHTS if weights is None else str(weights)
-    choices = split_weights(choice, names, (DEFAULT_WEIGHTS, NO_WEIGHTS)) if len(names) > 1 else [choice]
-    for file in choices:
-        if file not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
-            require_file(Path(file))
-    create = [
-        partial(_create_with_weights, *of_one, seed=seed) for of_one in zip(names, choices, strict=True)
-    ]
-    return _finish(names, _create_each(create, input_size))
+    choice = DEFAULT_WEIGHTS if weights is None else str(weights)
+    if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
+        require_file(Path(choice))
+    return _finish(name, _create_with_weights(name, choice, input_size=input_size, seed=seed))
 
 
 def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
@@ -81,32 +71,14 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
-    names = split_names(spec.name)
-    create = [partial(_create, one, pretrained=False, seed=seed, download=False) for one in names]
-    backbone = _finish(names, _create_each(create, spec.input_size))
+    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=seed, download=False)
+    backbone = _finish(spec.name, network)
     if backbone.spec.width != spec.width:
         raise InputError(
             f"backbone '{spec.name}' returns {backbone.spec.width} features here, but {spec.width} where the "
             "checkpoint was made; install the version of its library that was used there"
         )
     return replace(backbone, spec=spec)
-
-
-def _create_each(create: Sequence[Callable[..., Network]], input_size: int | None) -> list[Network]:
-    """Create one network or several in sizes that suit each other, see :func:`sizes_of`.
-
-    Args:
-        create: function for each network, which takes ``input_size``, ``None`` for the network's own.
-        input_size: size that is asked for; the networks' own if ``None``.
-    """
-    if len(create) == 1:
-        return [create[0](input_size=input_size)]
-    own = [of_one(input_size=None) for of_one in create]
-    sizes = sizes_of([network.input_size for network in own], input_size)
-    return [
-        network if network.input_size == size else of_one(input_size=size)
-        for of_one, network, size in zip(create, own, sizes, strict=True)
-    ]
 
 
 def _create_with_weights(name: str, weights: str, *, input_size: int | None, seed: int) -> Network:
@@ -135,20 +107,13 @@ def _create(
     raise InputError(f"no backbone is named '{name}'; {_suggestion(name)}")
 
 
-def _finish(names: Sequence[str], networks: Sequence[Network]) -> Backbone:
-    """Describe one network, or join several."""
-    widths = tuple(_width_of(*of_one) for of_one in zip(names, networks, strict=True))
-    first, size = networks[0], max(network.input_size for network in networks)
-    spec = BackboneSpec(SEPARATOR.join(names), sum(widths), size, first.mean, first.std)
-    if len(networks) == 1:
-        return Backbone(first.module, spec, first.origin)
-    origin = "; ".join(network.origin for network in networks)
-    return Backbone(JoinedEncoders(networks), spec, origin, widths)
-
-
-def _width_of(name: str, network: Network) -> int:
-    example = torch.zeros(1, 3, network.input_size, network.input_size)
-    return feature_width(channels_last(network.module), example, name)
+def _finish(name: str, network: Network) -> Backbone:
+    """Describe a network."""
+    size = network.input_size
+    width = feature_width(channels_last(network.module), torch.zeros(1, 3, size, size), name)
+    return Backbone(
+        network.module, BackboneSpec(name, width, size, network.mean, network.std), network.origin
+    )
 
 
 def _suggestion(name: str) -> str:

@@ -56,13 +56,11 @@ class Backbone:
         spec: description of the architecture.
         weights: origin of the weights, for logs and records: ``"hub: ..."``, ``"file: ..."`` with the start
             of its SHA-256, ``"none (random)"``, ``"none (identity)"`` or ``"given"``.
-        parts: number of features of each encoder, if several are joined; empty for a single one.
     """
 
     module: nn.Module
     spec: BackboneSpec
     weights: str
-    parts: tuple[int, ...] = ()
 
 
 class Network(NamedTuple):

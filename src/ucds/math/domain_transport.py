@@ -11,7 +11,7 @@ that no learned ``B`` is needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from ucds.math.arrays import FloatArray
-from ucds.math.joint_vote import column_scales, join_votes, split_columns
 from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import Partition
 from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
@@ -43,7 +42,6 @@ class DomainClusters:
         prototypes: ``(w, K)`` unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain, by the plans.
         assignments: ``(n, K)`` cluster probabilities of each sample, domain after domain.
-        encoder_weights: weight of each encoder, of sum 1.
     """
 
     axes: FloatArray
@@ -51,7 +49,6 @@ class DomainClusters:
     prototypes: FloatArray
     proportions: FloatArray
     assignments: FloatArray
-    encoder_weights: tuple[float, ...] = (1.0,)
 
 
 def cluster_domains(
@@ -65,13 +62,11 @@ def cluster_domains(
     rounds: int = 3,
     starts: int | None = None,
     centred: bool = True,
-    parts: Sequence[int] = (),
     watch: Watch = unwatched,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
-    Every domain has the same weight. The weights of several encoders are their means over the domains, but
-    for the vote in a domain, which has its own.
+    Every domain has the same weight.
 
     Args:
         domains: features ``(n_d, d)`` of each domain.
@@ -84,23 +79,16 @@ def cluster_domains(
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
         centred: whether each domain's own mean is subtracted, or the common one from all.
-        parts: number of features of each encoder, in this order; empty for a single one.
         watch: told after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
-    votes = []
+    partitions = []
     for vectors in domains:
-        spaces = [
-            make_spaces(block, n_clusters, width=width, whitening=whitening, watch=watch)
-            for block in split_columns(vectors, parts)
-        ]
-        encoders = [vote(one, n_clusters, rng, starts=starts, watch=watch) for one in spaces]
-        votes.append(join_votes(encoders, spaces, n_clusters, rng))
-    weights = np.asarray(np.mean([found.weights for found in votes], axis=0), dtype=np.float32)
-    scales = column_scales(parts, weights) if parts else None
-    joined = join_domains(
-        domains if scales is None else [vectors * scales for vectors in domains],
-        [found.partition for found in votes],
+        spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
+        partitions.append(vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
+    return join_domains(
+        domains,
+        partitions,
         n_clusters,
         width=width,
         whitening=whitening,
@@ -109,11 +97,6 @@ def cluster_domains(
         centred=centred,
         watch=watch,
     )
-    if scales is None:
-        return joined
-    # The model sees features without the scales of their encoders, which therefore become part of the axes.
-    axes, mean = joined.axes * scales[:, None], joined.mean / scales
-    return replace(joined, axes=axes, mean=mean, encoder_weights=tuple(weights.tolist()))
 
 
 def join_domains(

@@ -34,20 +34,18 @@ memory of the latter grow with the square."""
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
 
-def memberships(partitions: Sequence[Partition], weights: FloatArray | None = None) -> Memberships:
+def memberships(partitions: Sequence[Partition]) -> Memberships:
     """Write partitions, of any numbers of clusters, as one matrix of memberships.
 
     Args:
         partitions: ``(n,)`` clusters by each partition.
-        weights: ``(P,)`` weight of each partition, of any sum; all count alike if ``None``.
     """
-    shares = np.full(len(partitions), 1 / len(partitions)) if weights is None else weights / weights.sum()
     widths = [int(partition.max()) + 1 for partition in partitions]
     # A sample has one entry for each partition. So the rows are known, and nothing is sorted or joined.
     columns = np.empty((len(partitions[0]), len(partitions)), np.int32)
     for place, (partition, first) in enumerate(zip(partitions, accumulate(widths, initial=0), strict=False)):
         columns[:, place] = partition + first
-    entries = np.tile(np.sqrt(shares).astype(np.float32), len(columns))
+    entries = np.full(columns.size, np.sqrt(1 / len(partitions)), np.float32)
     ends = np.arange(0, columns.size + 1, len(partitions))
     return sparse.csr_array((entries, columns.ravel(), ends), shape=(len(columns), sum(widths)))
 

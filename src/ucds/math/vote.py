@@ -103,7 +103,6 @@ def choose_consensus(
     joined: Memberships,
     vectors: Sequence[FloatArray],
     n_clusters: int,
-    weights: FloatArray | None = None,
 ) -> Partition:
     """Choose the candidate with the largest ratio of co-association to the sixth power of its inertia.
 
@@ -113,12 +112,11 @@ def choose_consensus(
         vectors: ``(n, w)`` vectors of each space, whose inertias are averaged, each in relation to the
             smallest of the candidates.
         n_clusters: number of clusters, K.
-        weights: ``(S,)`` weight of each space in the average; all count alike if ``None``.
     """
     agreement = np.array([mean_coassociation(joined, one, n_clusters) for one in candidates])
     spread = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
     relative = np.maximum(spread, 1e-12) / np.maximum(spread.min(0), 1e-12)
-    looseness = np.average(relative, axis=1, weights=weights)
+    looseness = relative.mean(1)
     return candidates[int((agreement / looseness**_TIGHTNESS).argmax())]
 
 
@@ -205,7 +203,6 @@ def resample(
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    vote_weights: FloatArray | None = None,
     watch: Watch = unwatched,
 ) -> Stability:
     """Find the consensus again from halves of the votes and two thirds of the samples, several times.
@@ -221,14 +218,13 @@ def resample(
         agreed: ``(n,)`` consensus of all votes.
         n_clusters: number of clusters, K.
         rng: generator of the resampling.
-        vote_weights: ``(P,)`` weight of each of the votes; all count alike if ``None``.
         watch: told after each repetition.
     """
     advance = count_parts(watch, "repeat the vote in parts", _RESAMPLES)
     found, moved = [], []
     for _ in range(_RESAMPLES):
         half = rng.choice(len(votes), -(-len(votes) // 2), replace=False)
-        joined = memberships([votes[i] for i in half], None if vote_weights is None else vote_weights[half])
+        joined = memberships([votes[i] for i in half])
         if others is not None:
             joined = blend(joined, others, weight)
         seen = max(n_clusters, min(_RESAMPLED, 2 * len(agreed) // 3))
@@ -237,7 +233,7 @@ def resample(
         advance()
     agreement = float(np.mean([adjusted_mutual_info_score(agreed, other) for other in found]))
     shares = _shares([agreed, *moved, *found], agreed, n_clusters)
-    single = _single_shares(votes, vote_weights, others, weight, agreed, n_clusters)
+    single = _single_shares(votes, others, weight, agreed, n_clusters)
     return Stability(agreement, shares, single)
 
 
@@ -262,7 +258,6 @@ def _renamed(partition: Partition, agreed: Partition) -> Partition:
 
 def _single_shares(
     votes: Sequence[Partition],
-    vote_weights: FloatArray | None,
     others: Memberships | None,
     weight: float,
     agreed: Partition,
@@ -273,11 +268,8 @@ def _single_shares(
     Partitions into more clusters than the agreed one cannot be matched with it and do not count. A cluster
     without a counterpart counts for all clusters alike.
     """
-    coarse = [i for i, partition in enumerate(votes) if int(partition.max()) < n_clusters]
-    alike = [votes[i] for i in coarse]
+    alike = [partition for partition in votes if int(partition.max()) < n_clusters]
     weights = [(1 - weight) / max(len(alike), 1)] * len(alike)
-    if vote_weights is not None:
-        weights = ((1 - weight) * vote_weights[coarse] / vote_weights[coarse].sum()).tolist()
     if others is not None:
         alike, weights = [*alike, np.asarray(others.argmax(1)).ravel()], [*weights, weight]
     counts = np.full((len(agreed), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too

@@ -25,10 +25,9 @@ class SourceClustering(ClusteringEstimator):
     Args:
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder (docs/clusters.md).
-        backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``), or several names,
-            separated by commas; for arrays ``None``, or a :class:`ucds.backbones.Backbone` that takes them.
-        weights: weights of the named encoder: ``"default"``, ``"none"`` or a file; for several encoders one
-            entry for each, separated by commas, or one of the two words for all.
+        backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for
+            arrays ``None``, or a :class:`ucds.backbones.Backbone` that takes them.
+        weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
         method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
             ``"head"`` for the consensus method and ``"full"`` for the paper's.

@@ -20,7 +20,6 @@ from ucds.training.fitting import (
     draw_dataset,
     fit_assignments,
     start_from_clusters,
-    tell_encoder_weights,
     tell_what_drawing_costs,
 )
 from ucds.training.prepare import TrainedModel, conclude
@@ -57,7 +56,7 @@ def fit_source_by_transport(
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, data, n_clusters, backbone),
+        lambda vectors: _cluster(session, vectors, data, n_clusters),
         cache,
     )
     whole = session.settings.tune == "full"
@@ -84,7 +83,6 @@ def _cluster(
     vectors: FloatArray,
     data: Dataset,
     n_clusters: int,
-    backbone: Backbone,
 ) -> FeatureClusters:
     settings, domain, started = session.settings, data.samples.domain, time.monotonic()
     clusters = cluster_domains(
@@ -97,10 +95,8 @@ def _cluster(
         rounds=settings.transport_rounds,
         starts=settings.starts,
         centred=settings.domain_centring,
-        parts=backbone.parts,
         watch=session.runtime.watch,
     )
-    tell_encoder_weights(session, backbone, clusters.encoder_weights)
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)
     assignments[np.argsort(domain, kind="stable")] = clusters.assignments

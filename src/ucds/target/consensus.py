@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.constraints import Constraints, carry_shares, constrain, unmet
-from ucds.math.joint_vote import column_scales, join_votes, split_columns
 from ucds.math.partitions import Memberships, Partition, blend, consensus, share_unmatched
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, principal_space, unit_rows
 from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
@@ -36,7 +35,6 @@ from ucds.training.fitting import (
     draw_dataset,
     fit_assignments,
     start_from_clusters,
-    tell_encoder_weights,
     tell_what_drawing_costs,
 )
 from ucds.training.prepare import TrainedModel, conclude
@@ -66,17 +64,14 @@ class Agreed:
     Attributes:
         partition: ``(n,)`` cluster of each sample.
         stability: dependence of the partition on chance; its shares are what a model is fitted to.
-        own_agreement: adjusted mutual information of the target's clusterings in different spaces, those of
-            the strongest encoder.
+        own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
-        encoder_weights: ``(E,)`` weight of each encoder in the vote, of sum 1.
     """
 
     partition: Partition
     stability: Stability
     own_agreement: float
     evidence: Evidence | None
-    encoder_weights: FloatArray
 
     @property
     def doubtful(self) -> bool:
@@ -98,7 +93,6 @@ def agree(
     labels: Partition | None = None,
     rows: IntArray | None = None,
     provider_clusters: int | None = None,
-    parts: Sequence[int] = (),
     watch: Watch = unwatched,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
@@ -111,7 +105,6 @@ def agree(
         labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
         rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
-        parts: number of features of each encoder, in the order of the features; empty for a single encoder.
         watch: told after each part of the work.
 
     Raises:
@@ -119,25 +112,19 @@ def agree(
     """
     if labels is not None and provider_clusters is None:
         raise ValueError("labels need the number of the provider's clusters")
-    # Step 1: spaces, for each encoder, in which the samples fall into clusters.
-    blocks = split_columns(vectors, parts)
-    of_encoder = [
-        make_spaces(
-            block,
-            n_clusters,
-            names=settings.spaces,
-            width=settings.space_width,
-            whitening=settings.whitening,
-            neighbours=settings.neighbours,
-            rounds=settings.diffusion_rounds,
-            watch=watch,
-        )
-        for block in blocks
-    ]
+    # Step 1: spaces in which the samples fall into clusters.
+    spaces = make_spaces(
+        vectors,
+        n_clusters,
+        names=settings.spaces,
+        width=settings.space_width,
+        whitening=settings.whitening,
+        neighbours=settings.neighbours,
+        rounds=settings.diffusion_rounds,
+        watch=watch,
+    )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    votes = [vote(each, n_clusters, rng, starts=settings.starts, watch=watch) for each in of_encoder]
-    joint = join_votes(votes, of_encoder, n_clusters, rng)
-    own, spaces = joint.own, of_encoder[joint.strongest]
+    own = vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, others, evidence = own.partition, None, None
     if labels is not None and provider_clusters is not None:
         # Step 3: the guard decides how much the provider's labels count.
@@ -153,22 +140,14 @@ def agree(
         )
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
-            others = average_labels(blocks[joint.strongest], spaces, labels, rows, settings)
+            others = average_labels(vectors, spaces, labels, rows, settings)
             partition = consensus(blend(own.memberships, others, evidence.weight), n_clusters, rng)
             evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
     # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
     weight = 0.0 if evidence is None else evidence.weight
-    stability = resample(
-        joint.votes,
-        others,
-        weight,
-        partition,
-        n_clusters,
-        rng,
-        vote_weights=joint.vote_weights,
-        watch=watch,
-    )
-    return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence, joint.weights)
+    votes = [one for space in own.spaces for one in space]
+    stability = resample(votes, others, weight, partition, n_clusters, rng, watch=watch)
+    return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence)
 
 
 def average_labels(
@@ -227,7 +206,7 @@ def fit_target_by_consensus(
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, backbone, vectors, n_clusters, answers, corrections),
+        lambda vectors: _cluster(session, vectors, n_clusters, answers, corrections),
         cache,
     )
     clustered = session.result_of(STAGE)
@@ -241,30 +220,24 @@ def fit_target_by_consensus(
 
 def _cluster(
     session: Session[ConsensusSettings],
-    backbone: Backbone,
     vectors: FloatArray,
     n_clusters: int,
     answers: Mapping[str, Any],
     corrections: Constraints,
 ) -> FeatureClusters:
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
-    parts, watch = backbone.parts, session.runtime.watch
-    agreed = agree(vectors, n_clusters, session.settings, rng, **answers, parts=parts, watch=watch)
-    tell_encoder_weights(session, backbone, agreed.encoder_weights.tolist())
+    agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
-    scales = column_scales(parts, agreed.encoder_weights) if parts else None
     shares, single = agreed.stability.shares, agreed.stability.single
     if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
-        partition = correct(agreed, vectors if scales is None else vectors * scales, corrections)
+        partition = correct(agreed, vectors, corrections)
         shares, single = (carry_shares(each, agreed.partition, partition) for each in (shares, single))
     width, seconds = session.settings.bottleneck_width, time.monotonic() - started
-    return replace(describe_clusters(vectors, shares, width, seconds, scales), single=single)
+    return replace(describe_clusters(vectors, shares, width, seconds), single=single)
 
 
-def describe_clusters(
-    vectors: FloatArray, shares: FloatArray, width: int, seconds: float, scales: FloatArray | None = None
-) -> FeatureClusters:
+def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
     """Make the axes and prototypes of a model that starts from given clusters.
 
     Args:
@@ -272,12 +245,9 @@ def describe_clusters(
         shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         width: largest number of axes.
         seconds: time that the search for the clusters took.
-        scales: ``(d,)`` factor of each feature, which becomes part of the axes; 1 if ``None``.
     """
     mean = unit_rows(vectors).mean(0)
-    axes, _ = principal_axes(centre(vectors if scales is None else vectors * scales), width)
-    if scales is not None:
-        axes = axes * scales[:, None]
+    axes, _ = principal_axes(centre(vectors), width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
     prototypes = unit_rows(shares.T @ projected).T
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
@@ -335,8 +305,6 @@ def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
         "doubtful": agreed.doubtful,
         "overconfident": agreed.overconfident,
     }
-    if len(agreed.encoder_weights) > 1:
-        stability["encoder_weights"] = agreed.encoder_weights.tolist()
     files: dict[str, dict[str, Any]] = {STABILITY_FILE: stability}
     if agreed.evidence is not None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()

@@ -170,10 +170,8 @@ class Evidence:
                 "groups that your samples tell apart"
             )
         if self.disagrees:
-            return (
-                f"they agree with your own clusterings {self.agreement:.2f} times as well as these agree "
-                f"among themselves (used from {LEAST_AGREEMENT:.2f})"
-            )
+            agreement = f"{max(self.agreement, 0):.0%} as well as these agree among themselves"
+            return f"they agree with your own clusterings only {agreement} (used from {LEAST_AGREEMENT:.0%})"
         return (
             f"neighbours have the same label {self.consistency:.0%} as often as they are in "
             f"one cluster of your own consensus, and your own clusterings agree among themselves to "

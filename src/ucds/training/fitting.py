@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.backbones.joined import split_names
 from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
@@ -320,22 +319,6 @@ def solve_prototypes(
         optimiser.step(loss)  # type: ignore[no-untyped-call]
     watch(work, _ITERATIONS, _ITERATIONS)  # it often needs fewer
     return prototypes.detach()
-
-
-def tell_encoder_weights(
-    session: Session[ConsensusSettings], backbone: Backbone, weights: Sequence[float]
-) -> None:
-    """Say how much each of several encoders counts; nothing about a single one.
-
-    Args:
-        session: the run.
-        backbone: encoders, joined.
-        weights: weight of each encoder, of sum 1.
-    """
-    if len(weights) > 1 and session.runtime.rank == 0:
-        names = split_names(backbone.spec.name)
-        found = ", ".join(f"{weight:.2f} for {name}" for name, weight in zip(names, weights, strict=True))
-        session.runtime.reporter.say(f"weights of the encoders in the vote: {found}")
 
 
 def tell_what_drawing_costs(

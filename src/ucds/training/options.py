@@ -47,10 +47,8 @@ class EncoderOptions:
     """Encoder for images.
 
     Attributes:
-        backbone: name that :func:`ucds.backbones.build_backbone` takes, or several, separated by commas;
-            ``"resnet18"`` if ``None``.
-        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start; for
-            several encoders one entry for each, separated by commas, or one of the two words for all.
+        backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
+        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
     """
 
