@@ -39,13 +39,9 @@ site: setup  ## Build the site in build/site, and refuse links that lead nowhere
 	$(BIN)/python tools/build_site.py
 
 bench: setup  ## Measure; each script rewrites its record beside it
-	$(BIN)/python benchmarks/sinkhorn.py
-	$(BIN)/python benchmarks/consensus.py
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/baseline_steps.py
 	$(BIN)/python benchmarks/report_page.py
 
 clean:  ## Remove the environment and caches
