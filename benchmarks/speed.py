@@ -45,7 +45,7 @@ from ucds.data.views import ImageView
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import score
-from ucds.math.ot import cosine_cost, solve_transport
+from ucds.math.transport import cosine_cost, solve_transport
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.training.features import frozen_features

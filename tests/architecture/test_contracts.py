@@ -28,7 +28,7 @@ WEB = "Only the service knows its web framework and its database"
 
 VIOLATIONS = {
     "a lower room knows a higher one": ("data/batches.py", "ucds.training.session", {LAYERS}),
-    "mathematics knows the settings beside it": ("math/losses.py", "ucds.config", {LAYERS}),
+    "mathematics knows the settings beside it": ("math/pcd.py", "ucds.config", {LAYERS}),
     "a room that no layer names": ("attic.py", "math", {LAYERS}),
     "the provider trains with the client's code": ("source/fit.py", "ucds.target.guard", {LAYERS, PROVIDER}),
     "the service reads the client's code": ("serving/app.py", "ucds.target.ask", {LAYERS, PROVIDER}),

@@ -19,7 +19,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.pseudo_labels import temporal_ensemble
+from ucds.math.pcd import temporal_ensemble
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target, refine_target

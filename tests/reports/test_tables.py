@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from grid_kit import record
 
@@ -13,7 +15,7 @@ from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_record
 from ucds.reports.table_rows import RowKey, collect
-from ucds.reports.tables import all_tables, page, reference, write_table
+from ucds.reports.tables import Table, all_tables, page, reference, to_latex, to_markdown, write_table
 
 
 def benchmark(**changes: Any) -> Benchmark:
@@ -129,9 +131,45 @@ def test_provenance_is_told() -> None:
     assert "Revisions 0123456789ab." in text
 
 
-def test_every_row_of_a_table_is_as_long_as_its_head() -> None:
-    for table in all_tables(collect(benchmark(), RECORDS)):
-        assert {len(row.entries) + 1 for row in table.rows} == {len(table.columns)}
+TABLE = Table(
+    "A title, 95 % sure",
+    pd.DataFrame(
+        [
+            ("w/o {x} & y", "70.0 +- 10.0 (3)", "-1.2 to +2.0"),
+            ("**ours**", "1.23", "-"),
+            (r"\\ ~ ^ # $", "missing", "30.0 (1)"),
+        ],
+        columns=["method", "web_cam", "interval"],
+    ),
+)
+
+
+def test_a_table_in_markdown() -> None:
+    assert to_markdown(TABLE).splitlines()[:5] == [
+        "A title, 95 % sure",
+        "",
+        "| method | web_cam | interval |",
+        "| --- | --- | --- |",
+        "| w/o {x} & y | 70.0 +- 10.0 (3) | -1.2 to +2.0 |",
+    ]
+
+
+def test_a_table_in_latex() -> None:
+    lines = to_latex(TABLE).splitlines()
+    assert lines[:2] == [r"\begin{table}", r"\centering"]
+    assert lines[2] == r"\caption{A title, 95 \% sure}"
+    assert lines[4:] == [
+        r"\toprule",
+        r"method & web\_cam & interval \\",
+        r"\midrule",
+        r"w/o \{x\} \& y & 70.0 $\pm$ 10.0 (3) & $-1.2$ to $+2.0$ \\",
+        r"\textbf{ours} & 1.23 & -- \\",
+        lines[9],
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    assert not re.search(r"(?<!\\)[~^#$]", lines[9].replace(r"\textasciitilde", ""))
 
 
 VARIANTS = [
@@ -232,4 +270,4 @@ def test_a_page_is_written_in_both_forms_from_the_records_on_disk(tmp_path: Path
     assert (tmp_path / "small.md").read_text() == text
     latex = (tmp_path / "small.tex").read_text()
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
-    assert r"\textbf{PCD} & $50.0$ (1) & missing & missing & $46.8$ & -- & -- \\" in latex
+    assert r"\textbf{PCD} & 50.0 (1) & missing & missing & 46.8 & -- & -- \\" in latex

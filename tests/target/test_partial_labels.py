@@ -16,8 +16,13 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.losses import distillation_loss, soft_cross_entropy
-from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
+from ucds.math.pcd import (
+    distillation_loss,
+    place_targets,
+    smooth_labels,
+    soft_cross_entropy,
+    temporal_ensemble,
+)
 from ucds.target.fit import fit_target
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ucds.config import PCDSettings
-from ucds.math.domains import sample_weights
-from ucds.math.ot import cosine_cost, solve_transport
+from ucds.math.pcd import sample_weights
+from ucds.math.transport import cosine_cost, solve_transport
 from ucds.training import objective
 from ucds.training.objective import PrototypeTransport, mixing_loss
 

@@ -17,7 +17,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.math.losses import mutual_information_loss
+from ucds.math.pcd import mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.objective import PrototypeTransport

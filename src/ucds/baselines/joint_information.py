@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ucds.math.precision import at_least_single
+from ucds.math.pcd import at_least_single
 
 
 def view_joint(first: Tensor, second: Tensor) -> Tensor:

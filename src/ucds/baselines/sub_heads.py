@@ -22,7 +22,7 @@ from ucds.baselines.loop import Loop
 from ucds.baselines.settings import PairSettings
 from ucds.baselines.views import paired_view
 from ucds.data.dataset import Dataset
-from ucds.math.precision import at_least_single
+from ucds.math.pcd import at_least_single
 from ucds.models import ClusteringModel, Encoder
 from ucds.training.prediction import evaluation_mode, predict
 from ucds.training.prepare import prepare

@@ -29,6 +29,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of a
 _LONGEST_PARTING = 15.0
 _INTERRUPTED = 130  # exit status that shells give a command which Ctrl-C ends
 _EXTRAS = dict.fromkeys(("fastapi", "multipart", "prometheus_client", "sqlalchemy", "uvicorn"), "serve")
+_EXTRAS |= {"pandas": "figures"}
 """Extra that brings a package, for packages that whole commands need."""
 
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from ucds.math.arrays import FloatArray
-from ucds.math.ot import semi_relaxed_transport
 from ucds.math.partitions import Partition
 from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
+from ucds.math.transport import semi_relaxed_transport
 from ucds.math.vote import vote
 from ucds.math.watch import Watch, count_parts, unwatched
 

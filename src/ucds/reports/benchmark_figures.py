@@ -13,7 +13,7 @@ from ucds.experiments.columns import Record
 from ucds.experiments.grid import Figure, Sweep
 from ucds.experiments.methods import method_named
 from ucds.experiments.points import read_points
-from ucds.reports import figures, tsne
+from ucds.reports import figures
 from ucds.reports.table_rows import RowKey, TableRecords
 
 LOSSES = {
@@ -66,7 +66,7 @@ def _tsne(results: TableRecords, folder: Path, figure: Figure, dataset: str, tar
             raise InputError("the record is older than the figure: run the benchmark again")
         title = f"{method_named(method).title} ({100 * record['accuracy']:.1f} %)"
         panels[title] = read_points(folder / POINTS, record["points"])
-    tsne.draw_panels(panels, folder / figure.file_name)
+    figures.features_in_plane(panels, folder / figure.file_name)
     return f"Features of {target} in the plane, seed {figure.seed}: {', '.join(panels)}"
 
 

@@ -1,21 +1,73 @@
-"""Figures for papers and reports, each as PNG and SVG: samples, proportions, sensitivity."""
+"""Figures for papers and pages, as PNG and SVG: samples, proportions, sensitivity, features in the plane."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ucds.errors import InputError
+from ucds.files import write_atomically
+from ucds.math.arrays import IntArray
 from ucds.math.metrics import proportions_l1
-from ucds.reports.canvas import INK, PAGE_WIDTH, FigureFiles, blank_figure, colour_and_marker, save, style
+from ucds.math.plane import PlanePoints, to_plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-TRUE_COLOUR, ESTIMATED_COLOUR = "#332288", "#DDCC77"
+# P. Tol's "muted" scheme, made to be told apart under all common colour-vision deficiencies, and a grey.
+COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
+    *("#AA4499", "#44AA99", "#882255", "#999933", "#666666"),
+)
+# P. Tol's "light" scheme, for dark backgrounds, on which several of the above can hardly be seen.
+DARK_COLOURS = (
+    *("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF"),
+    *("#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD"),
+)
+# No common factor with the number of colours: 70 classes differ in the pair, neighbours in both.
+MARKERS = "o^sDvP<"
+
+INK = "#222222"
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "svg.hashsalt": "ucds",  # or element names, and with them the file, would differ at each run
+}
+DOTS_PER_INCH = 200
+PAGE_WIDTH = 7.0  # inches
+MAX_LEGEND = 40
+
+
+class FigureFiles(NamedTuple):
+    """Files of a figure."""
+
+    png: Path
+    svg: Path
+
+
+def require_seaborn() -> None:
+    """Make sure that figures can be drawn.
+
+    Raises:
+        InputError: seaborn is not installed.
+    """
+    if find_spec("seaborn") is None:
+        raise InputError("figures need seaborn: pip install 'ucds[figures]'")
+
+
+def colour_and_marker(klass: int) -> tuple[str, str]:
+    """Choose the colour and the marker of a class."""
+    return COLOURS[klass % len(COLOURS)], MARKERS[klass % len(MARKERS)]
 
 
 def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFiles:
@@ -31,16 +83,16 @@ def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFil
     rows = {name: _images(name, stack) for name, stack in images.items()}
     if not rows:
         raise ValueError("no domains to draw")
-    cell = min(0.8, PAGE_WIDTH / max(len(stack) for stack in rows.values()))
-    heights = [cell * stack.shape[1] / stack.shape[2] for stack in rows.values()]
-    with style():
-        # A row of square cells, and room for the domain's name above it.
-        figure = blank_figure(PAGE_WIDTH, sum(heights) + 0.34 * len(heights))
-        columns = max(len(stack) for stack in rows.values())
+    columns = max(len(stack) for stack in rows.values())
+    heights = [min(0.8, PAGE_WIDTH / columns) * stack.shape[1] / stack.shape[2] for stack in rows.values()]
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (name, stack) in zip(axes, rows.items(), strict=True):
             _image_row(ax, name, stack, columns)
-        return save(figure, path)
+
+    # A row of square cells, and room for the domain's name above it.
+    return _write(draw, path, PAGE_WIDTH, sum(heights) + 0.34 * len(heights))
 
 
 def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> FigureFiles:
@@ -64,29 +116,154 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
     uniform = np.full(len(truth), 1 / len(truth))
     distance, of_uniform = proportions_l1(found, truth), proportions_l1(uniform, truth)
     labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
-    with style():
-        figure = blank_figure(PAGE_WIDTH, 2.9)
+    shares = {"true": np.pad(truth, (0, len(found) - len(truth))), "estimated": found}
+
+    def draw(figure: Figure) -> None:
+        import seaborn
+
         ax = figure.subplots()
-        _proportion_bars(ax, np.pad(truth, (0, len(found) - len(truth))), found)
-        ax.axhline(uniform[0], color=INK, linestyle="--", linewidth=0.9, label="uniform")
-        _name_ticks(ax, labels)
+        places, kinds = np.tile(np.arange(len(found)), 2), np.repeat(list(shares), len(found))
+        values = 100 * np.concatenate(list(shares.values()))
+        seaborn.barplot(x=places, y=values, hue=kinds, palette=[COLOURS[0], COLOURS[3]], saturation=1, ax=ax)
+        ax.axhline(100 * uniform[0], color=INK, linestyle="--", linewidth=0.9, label="uniform")
+        # Names are upright once they would overlap, and smaller once there are many.
+        upright = max(map(len, labels)) >= 75 // len(labels)
+        size = 9 if len(labels) <= 12 else 8 if len(labels) <= 35 else 5.5
+        ax.set_xticks(range(len(labels)), labels, rotation=90 if upright else 0, fontsize=size)
+        ax.tick_params(axis="x", length=0)
         ax.set_ylabel("share of samples (%)")
-        handles, texts = ax.get_legend_handles_labels()
-        order = sorted(range(3), key=lambda i: ("true", "estimated", "uniform").index(texts[i]))
-        place: dict[str, Any] = {
-            "loc": "lower left",
-            "bbox_to_anchor": (0, 1),
-            "borderaxespad": 0,
-            "borderpad": 0.2,
-        }
-        shown = [handles[i] for i in order], [texts[i] for i in order]
-        ax.legend(*shown, frameon=False, ncols=3, **place)
+        ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
         title = f"L1 distance to the true proportions: estimated {distance:.3f}, uniform {of_uniform:.3f}"
         ax.set_title(title, loc="left", pad=22)
-        return save(figure, path)
+
+    return _write(draw, path, PAGE_WIDTH, 2.9)
+
+
+def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> FigureFiles:
+    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation.
+
+    Args:
+        lines: accuracies in percent, one a seed, by name of the loss and then by its positive weight.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+
+    Raises:
+        ValueError: there is no line, or a weight without accuracies.
+    """
+    if not lines or not all(all(map(len, points.values())) for points in lines.values()):
+        raise ValueError("every line needs at least one accuracy for each of its weights")
+    points = [
+        (name, weight, accuracy)
+        for name, runs in lines.items()
+        for weight, accuracies in runs.items()
+        for accuracy in accuracies
+    ]
+    losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
+
+    def draw(figure: Figure) -> None:
+        import seaborn
+
+        ax = figure.subplots()
+        ax.set_xscale("log")
+        looks = {name: colour_and_marker(number) for number, name in enumerate(lines)}
+        seaborn.lineplot(
+            x=weights,
+            y=accuracies,
+            hue=losses,
+            style=losses,
+            palette={name: colour for name, (colour, _) in looks.items()},
+            markers={name: marker for name, (_, marker) in looks.items()},
+            dashes=False,
+            errorbar="sd",
+            ax=ax,
+        )
+        ticks = sorted(set(weights))
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
+        ax.set(xlabel="weight of the loss", ylabel="clustering accuracy (%)")
+        ax.legend(frameon=False)
+
+    return _write(draw, path, PAGE_WIDTH, 3.2)
+
+
+def features_in_plane(
+    panels: Mapping[str, PlanePoints], path: Path, *, names: Sequence[str] | None = None
+) -> FigureFiles:
+    """Draw embedded features side by side, coloured by class, prototypes as stars.
+
+    Args:
+        panels: points of each panel by its title.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+        names: names of the classes, for a legend.
+    """
+    require_seaborn()
+    handles = _legend_entries(np.concatenate([points.classes for points in panels.values()]), names)
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), 110 // (longest + 6)))  # 110 characters of this size fill a line
+    side = PAGE_WIDTH / max(2, len(panels))
+
+    def draw(figure: Figure) -> None:
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        for ax, (title, points) in zip(row, panels.items(), strict=True):
+            _panel(ax, title, points)
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+        figure.legend(handles=handles, fontsize=8, frameon=False, handletextpad=0.1, borderpad=0.1, **place)
+
+    return _write(draw, path, side * len(panels), side + 0.3 + 0.19 * -(-len(handles) // columns))
+
+
+def tsne_before_after(
+    before_features: ArrayLike,
+    after_features: ArrayLike,
+    prototypes_after: ArrayLike,
+    classes: ArrayLike,
+    path: Path,
+    seed: int,
+    *,
+    names: Sequence[str] | None = None,
+    titles: tuple[str, str] = ("before", "after"),
+) -> FigureFiles:
+    """Draw features before and after training in the plane, embedded by :func:`ucds.math.plane.to_plane`.
+
+    Args:
+        before_features: features before training, ``(n, d)``.
+        after_features: features after training, ``(n, d_f)``.
+        prototypes_after: prototypes after training, ``(d_f, K)``, as the model holds them.
+        classes: class of each sample, ``(n,)`` integers from 0, for colours and markers.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+        seed: seed of the embedding and of the choice of samples.
+        names: names of the classes, for a legend.
+        titles: titles of the two panels.
+
+    Raises:
+        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
+    """
+    before = to_plane(before_features, None, classes, seed)
+    after = to_plane(after_features, prototypes_after, classes, seed)
+    return features_in_plane(dict(zip(titles, (before, after), strict=True)), path, names=names)
+
+
+def _write(draw: Callable[[Figure], None], path: Path, width: float, height: float) -> FigureFiles:
+    """Write what a function draws in both formats, without dates, so that equal figures are equal files."""
+    require_seaborn()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    files = FigureFiles(path.with_suffix(".png"), path.with_suffix(".svg"))
+    no_software, no_date = {"Software": None}, {"Date": None}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        write_atomically(
+            files.png, lambda f: figure.savefig(f, format="png", dpi=DOTS_PER_INCH, metadata=no_software)
+        )
+        write_atomically(files.svg, lambda f: figure.savefig(f, format="svg", metadata=no_date))
+    return files
 
 
 def _images(name: str, stack: ArrayLike) -> NDArray[np.uint8]:
+    """Refuse other arrays than images."""
     array = np.asarray(stack)
     if array.ndim != 4 or array.shape[-1] != 3 or array.dtype != np.uint8 or 0 in array.shape:
         raise ValueError(f"images of '{name}' must be (m, H, W, 3) uint8, not {array.shape} {array.dtype}")
@@ -104,58 +281,46 @@ def _image_row(ax: Axes, name: str, stack: NDArray[np.uint8], columns: int) -> N
     ax.set_axis_off()
 
 
-def _proportion_bars(ax: Axes, truth: NDArray[np.float64], found: NDArray[np.float64]) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _panel(ax: Axes, title: str, points: PlanePoints) -> None:
+    """Draw samples and prototypes in a square that holds all of them."""
+    import seaborn
 
-    positions = np.arange(len(found))
-    ax.bar(positions - 0.2, truth, 0.4, color=TRUE_COLOUR, label="true")
-    ax.bar(
-        positions + 0.2, found, 0.4, color=ESTIMATED_COLOUR, edgecolor=INK, linewidth=0.5, label="estimated"
+    looks = {klass: colour_and_marker(klass) for klass in np.unique(points.classes).tolist()}
+    seaborn.scatterplot(
+        x=points.samples[:, 0],
+        y=points.samples[:, 1],
+        hue=points.classes,
+        style=points.classes,
+        palette={klass: colour for klass, (colour, _) in looks.items()},
+        markers={klass: marker for klass, (_, marker) in looks.items()},
+        s=float(np.clip(6000 / len(points.samples), 5, 20)),
+        alpha=0.8,
+        linewidth=0,
+        legend=False,
+        ax=ax,
     )
-    ax.set_xlim(-0.7, len(found) - 0.3)
-    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}")
+    size = float(np.clip(1500 / max(1, len(points.prototypes)), 35, 130))  # many must not hide the samples
+    x, y = points.prototypes.T
+    ax.scatter(x, y, size, marker="*", color="black", edgecolors="white", linewidths=0.7, zorder=3)
+    extent = np.concatenate([points.samples, points.prototypes])
+    centre = (extent.max(axis=0) + extent.min(axis=0)) / 2
+    half = 1.06 * float(np.ptp(extent, axis=0).max()) / 2
+    ax.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    shown = len(points.samples)
+    ax.set_title(title + (f" ({shown:,} of {points.total:,} samples)" if shown < points.total else ""))
+    ax.spines[:].set(visible=True, color="#BBBBBB")
 
 
-def _name_ticks(ax: Axes, labels: Sequence[str]) -> None:
-    """Write names below the bars: upright once they would overlap, smaller once there are many."""
-    room = 75 // max(len(labels), 1)  # characters that fit into the page width, by class
-    rotation = 0 if max(map(len, labels)) < room else 90
-    size = 9 if len(labels) <= 12 else 8 if len(labels) <= 35 else 5.5
-    ax.set_xticks(range(len(labels)), labels, rotation=rotation, fontsize=size)
-    ax.tick_params(axis="x", length=0)
+def _legend_entries(classes: IntArray, names: Sequence[str] | None) -> list[Line2D]:
+    """Make an entry for each class, if classes have names and are few enough, and one for the prototypes."""
+    from matplotlib.lines import Line2D
 
-
-def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> FigureFiles:
-    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation.
-
-    Args:
-        lines: accuracies in percent, one a seed, by name of the loss and then by its positive weight.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-
-    Raises:
-        ValueError: there is no line, or a weight without accuracies.
-    """
-    if not lines or not all(all(map(len, points.values())) for points in lines.values()):
-        raise ValueError("every line needs at least one accuracy for each of its weights")
-    with style():
-        figure = blank_figure(PAGE_WIDTH, 3.2)
-        ax = figure.subplots()
-        for number, (name, points) in enumerate(lines.items()):
-            weights = np.array(sorted(points))
-            runs = [np.asarray(points[weight], dtype=np.float64) for weight in weights]
-            mean = np.array([values.mean() for values in runs])
-            deviation = np.array([values.std(ddof=1) if len(values) > 1 else 0.0 for values in runs])
-            colour, marker = colour_and_marker(number)
-            ax.fill_between(
-                weights, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0
-            )
-            ax.plot(weights, mean, color=colour, marker=marker, markersize=4, label=name)
-        ax.set_xscale("log")
-        ticks = sorted({weight for points in lines.values() for weight in points})
-        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        ax.minorticks_off()
-        ax.set_xlabel("weight of the loss")
-        ax.set_ylabel("clustering accuracy (%)")
-        ax.legend(frameon=False)
-        return save(figure, path)
+    present = np.unique(classes).tolist()
+    handles = []
+    for klass in present if names is not None and len(present) <= MAX_LEGEND else []:
+        colour, marker = colour_and_marker(klass)
+        label = names[klass] if names is not None and klass < len(names) else str(klass)
+        handles.append(Line2D([], [], linestyle="", color=colour, marker=marker, markersize=5, label=label))
+    handles.append(Line2D([], [], linestyle="", color="black", marker="*", markersize=8, label="prototype"))
+    return handles

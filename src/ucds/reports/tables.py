@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ucds.experiments.columns import COLUMNS, Record
 from ucds.experiments.datasets import objects_in
@@ -14,25 +17,23 @@ from ucds.experiments.grid import Benchmark, Published
 from ucds.experiments.records import FILE, read_records
 from ucds.files import write_text_atomically
 from ucds.reports.benchmark_figures import draw_figures
-from ucds.reports.statistics import Comparison, compare
+from ucds.reports.statistics import Comparison, Interval, compare
 from ucds.reports.table_rows import RowKey, TableRecords, collect
-from ucds.reports.table_text import (
-    MISSING,
-    NOTHING,
-    Entry,
-    Number,
-    Row,
-    Table,
-    summarise,
-    to_latex,
-    to_markdown,
+
+MISSING, NOTHING = "missing", "-"
+ALSO = (
+    *("nmi", "ari", "oracle_accuracy", "proportions_l1", "uniform_l1", "seconds", "images_per_second"),
+    *("parameters", "peak_memory_mib"),
 )
+"""Columns of the table of what else was measured."""
 
-TaskRuns = dict[tuple[str, str, str], dict[int, float]]
-"""Accuracies by data set, target and subset, and within that by seed."""
 
-ALSO = ("nmi", "ari", "oracle_accuracy", "proportions_l1", "uniform_l1", "seconds", "images_per_second")
-ALSO_OF_THE_MACHINE = ("parameters", "peak_memory_mib")
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; the names of rows that others are compared with stand between two stars, as bold."""
+
+    title: str
+    frame: pd.DataFrame
 
 
 def write_table(benchmark: Benchmark, folder: Path) -> str:
@@ -57,22 +58,40 @@ def write_table(benchmark: Benchmark, folder: Path) -> str:
 
 def page(results: TableRecords, tables: Sequence[Table], pictures: Sequence[str]) -> str:
     """Compose a benchmark's page in Markdown."""
-    parts = [
-        f"# {results.benchmark.title}",
-        *([results.benchmark.note.strip()] if results.benchmark.note else []),
-    ]
-    parts += map(to_markdown, tables)
-    return "\n\n".join([*parts, *pictures, "\n".join(_provenance(results))]) + "\n"
+    note = results.benchmark.note.strip()
+    parts = [f"# {results.benchmark.title}", *([note] if note else []), *map(to_markdown, tables), *pictures]
+    return "\n\n".join([*parts, "\n".join(_provenance(results))]) + "\n"
 
 
 def all_tables(results: TableRecords) -> list[Table]:
     """Make all tables of a benchmark: accuracies or its own columns, comparisons, other figures."""
+    measured = _measure(results)
     if results.benchmark.measures:
-        return [_costs(results)]
-    tables = [
-        _accuracies(results, dataset, targets) for dataset, targets in results.benchmark.grid.targets.items()
-    ]
-    return [*tables, *_comparisons(results), _others(results)]
+        return [_costs(results, measured)]
+    datasets = results.benchmark.grid.targets.items()
+    accuracies = [_accuracies(results, measured, dataset, targets) for dataset, targets in datasets]
+    return [*accuracies, *_comparisons(results, measured), _others(results, measured)]
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table as a pipe table below its title."""
+    columns = list(table.frame.columns)
+    lines = [columns, ["---"] * len(columns), *table.frame.itertuples(index=False)]
+    return "\n".join([table.title, "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def to_latex(table: Table) -> str:
+    """Write a table as a ``tabular`` in the style of the booktabs package, with a caption."""
+    styled = table.frame.style.hide(axis="index").format(escape="latex")
+    text = styled.format_index(escape="latex", axis="columns").to_latex(
+        hrules=True,
+        column_format="l" + "c" * (table.frame.shape[1] - 1),
+        caption=re.sub(r"([%&_#$])", r"\\\1", table.title),
+        position_float="centering",
+    )
+    text = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text).replace("+-", r"$\pm$")
+    text = re.sub(r"(?<=& )-(?= )", "--", text)
+    return re.sub(r"(?<= )([+-]\d+\.\d+)", r"$\1$", text).rstrip()
 
 
 def reference(results: TableRecords, row: RowKey) -> RowKey:
@@ -90,65 +109,46 @@ def reference(results: TableRecords, row: RowKey) -> RowKey:
     return next(other for other in (*named, *ours, results.rows[0]) if other in results.rows)
 
 
-def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> Table:
-    named = f" on {dataset}" if len(results.benchmark.grid.targets) > 1 else ""
-    published = {row: _published(results.benchmark, row, targets) for row in results.rows}
-    columns = ["method", *targets, *(["mean"] if len(targets) > 1 else [])]
-    if any(any(figures) for figures in published.values()):
-        columns += [f"paper {target}" for target in targets] + (["paper mean"] if len(targets) > 1 else [])
-    rows = []
-    for row in results.rows:
-        values = [
-            [100 * record["accuracy"] for record in results.of(row, dataset, target).values()]
-            for target in targets
-        ]
-        theirs = [_entry(figure) for figure in published[row]]
-        entries = [*map(summarise, values), _mean([np.mean(v) if v else None for v in values])]
-        entries = entries if len(targets) > 1 else entries[:-1]
-        if len(columns) > 1 + len(entries):
-            entries += theirs
-            if len(targets) > 1:
-                entries.append(_mean([_centre(figure) for figure in published[row]], NOTHING))
-        rows.append(_row(results, row, entries))
-    title = f"Clustering accuracy{named} in percent: mean +- standard deviation over seeds (their number)."
-    return Table(title, tuple(columns), tuple(rows))
-
-
-def _costs(results: TableRecords) -> Table:
-    measures, columns = results.benchmark.measures, ["method"]
-    published = {row: _published(results.benchmark, row, measures) for row in results.rows}
-    beside = any(any(figures) for figures in published.values())
-    for key in measures:
-        columns += [COLUMNS[key].title, *([f"paper: {COLUMNS[key].title}"] if beside else [])]
-    rows = []
-    for row in results.rows:
-        records = results.of_row(row)
-        entries: list[Entry] = []
-        for key, figure in zip(measures, published[row], strict=True):
-            entries.append(_measured(key, records, NOTHING if records else MISSING))
-            entries += [_entry(figure, COLUMNS[key].digits)] if beside else []
-        rows.append(_row(results, row, entries))
-    return Table("Means over targets and seeds.", tuple(columns), tuple(rows))
-
-
-def _comparisons(results: TableRecords) -> list[Table]:
-    """Compare every row with its reference, paired by task and seed, in one table for each reference."""
-    rows: dict[RowKey, list[Row]] = defaultdict(list)
-    for row in results.rows:
-        ours = reference(results, row)
-        if row == ours:
-            continue
-        found = _compare(_by_task(results, row), _by_task(results, ours))
-        entries: tuple[Entry, ...] = (NOTHING,) * 6
-        if found is not None:
-            counts = (str(found.tasks), str(found.groups), str(found.pairs))
-            entries = (Number(found.difference, signed=True), found.over_seeds, found.over_tasks, *counts)
-        rows[ours].append(Row(results.title(row), entries))
-    columns = ("method", "difference", "other seeds", "other tasks", "tasks", "independent", "pairs")
-    return [
-        Table(_COMPARED.format(results.title(ours)), columns, tuple(compared))
-        for ours, compared in rows.items()
+def _measure(results: TableRecords) -> pd.DataFrame:
+    """Return a line for each record: number of its row, task and seed, and the value of each column."""
+    numbers = {row: number for number, row in enumerate(results.rows)}
+    keys = ("row", "dataset", "target", "subset", "seed")
+    lines = [
+        (numbers[row], dataset, target, record["subset"], seed, *(c.of(record) for c in COLUMNS.values()))
+        for (row, dataset, target), runs in results.runs.items()
+        for seed, record in runs.items()
     ]
+    frame = pd.DataFrame(lines, columns=[*keys, *COLUMNS])
+    return frame.astype(dict.fromkeys(COLUMNS, float))
+
+
+def _accuracies(results: TableRecords, measured: pd.DataFrame, dataset: str, targets: Sequence[str]) -> Table:
+    """Show accuracies by target, and the paper's beside them."""
+    own, rows = measured[measured["dataset"] == dataset], range(len(results.rows))
+    pivot = own.groupby(["row", "target"])["accuracy"]
+    shown = _wide(pivot.apply(_spread).astype(object), rows, targets).fillna(MISSING)
+    published = pd.DataFrame([_published(results, row, targets) for row in results.rows], columns=targets)
+    theirs = published.map(_entry).add_prefix("paper ")
+    if len(targets) > 1:
+        shown["mean"] = _wide(pivot.mean(), rows, targets).mean(axis=1, skipna=False).map(_number(MISSING))
+        theirs["paper mean"] = published.map(_centre).mean(axis=1, skipna=False).map(_number(NOTHING))
+    named = f" on {dataset}" if len(results.benchmark.grid.targets) > 1 else ""
+    title = f"Clustering accuracy{named} in percent: mean +- standard deviation over seeds (their number)."
+    return _table(results, title, shown if published.isna().all(axis=None) else shown.join(theirs))
+
+
+def _costs(results: TableRecords, measured: pd.DataFrame) -> Table:
+    """Show the benchmark's own measures, and the paper's figures of them."""
+    measures = results.benchmark.measures
+    published = pd.DataFrame([_published(results, row, measures) for row in results.rows], columns=measures)
+    empty = [NOTHING if results.of_row(row) else MISSING for row in results.rows]
+    frame = pd.DataFrame(index=range(len(results.rows)))
+    for key in measures:
+        title, means = COLUMNS[key].title, _mean_text(results, measured, key)
+        frame[title] = means.where(means != NOTHING, empty)
+        if not published.isna().all(axis=None):
+            frame[f"paper: {title}"] = [_entry(figure, COLUMNS[key].digits) for figure in published[key]]
+    return _table(results, "Means over targets and seeds.", frame)
 
 
 _COMPARED = (
@@ -158,61 +158,97 @@ _COMPARED = (
 )
 
 
-def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:
-    """Return the accuracies of a row by data set, target and subset: another subset is another task."""
-    found: TaskRuns = defaultdict(dict)
-    for (of_row, dataset, target), runs in results.runs.items():
-        for seed, record in runs.items() if of_row == row else ():
-            found[dataset, target, record["subset"]][seed] = 100 * record["accuracy"]
-    return found
-
-
-def _compare(ours: TaskRuns, theirs: TaskRuns) -> Comparison | None:
-    """Compare two rows; targets that show the same objects count as one independent task."""
-    return compare(ours, theirs, group=lambda task: (task[0], objects_in(task[0], task[1])))
-
-
-def _others(results: TableRecords) -> Table:
-    keys = (*ALSO, *ALSO_OF_THE_MACHINE)
-    rows = [
-        _row(results, row, [_measured(key, results.of_row(row), NOTHING) for key in keys])
-        for row in results.rows
+def _comparisons(results: TableRecords, measured: pd.DataFrame) -> list[Table]:
+    """Compare every row with its reference, paired by task and seed, in one table for each reference."""
+    columns = ("method", "difference", "other seeds", "other tasks", "tasks", "independent", "pairs")
+    lines: dict[RowKey, list[tuple[str, ...]]] = defaultdict(list)
+    for row in results.rows:
+        ours = reference(results, row)
+        if row == ours:
+            continue
+        found = _compare(results, measured, row, ours)
+        entries = (NOTHING,) * 6
+        if found is not None:
+            counts = (str(found.tasks), str(found.groups), str(found.pairs))
+            intervals = (_interval(found.over_seeds), _interval(found.over_tasks))
+            entries = (f"{found.difference:+.1f}", *intervals, *counts)
+        lines[ours].append((results.title(row), *entries))
+    return [
+        Table(_COMPARED.format(results.title(ours)), pd.DataFrame(compared, columns=columns))
+        for ours, compared in lines.items()
     ]
-    columns = ("method", *(COLUMNS[key].title for key in keys))
-    return Table("What else was measured, as means over targets and seeds.", columns, tuple(rows))
 
 
-def _measured(key: str, records: Sequence[Record], otherwise: str) -> Entry:
-    column = COLUMNS[key]
-    values = [value for record in records if (value := column.of(record)) is not None]
-    return Number(float(np.mean(values)), digits=column.digits) if values else otherwise
+def _compare(results: TableRecords, measured: pd.DataFrame, row: RowKey, ours: RowKey) -> Comparison | None:
+    """Compare two rows: another subset is another task, and targets of the same objects count as one."""
+    runs = []
+    for key in (row, ours):
+        own = measured[measured["row"] == results.rows.index(key)]
+        by_task: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+        for line in own.itertuples():
+            by_task[line.dataset, line.target, line.subset][line.seed] = line.accuracy
+        runs.append(by_task)
+    return compare(*runs, group=lambda task: (task[0], objects_in(task[0], task[1])))
 
 
-def _row(results: TableRecords, row: RowKey, entries: Sequence[Entry]) -> Row:
-    return Row(results.title(row), tuple(entries), row == reference(results, row))
+def _others(results: TableRecords, measured: pd.DataFrame) -> Table:
+    """Show what else was measured."""
+    columns = {COLUMNS[key].title: _mean_text(results, measured, key) for key in ALSO}
+    title = "What else was measured, as means over targets and seeds."
+    return _table(results, title, pd.DataFrame(columns))
 
 
-def _published(benchmark: Benchmark, row: RowKey, keys: Sequence[str]) -> list[Published | None]:
-    figures = next(v for v in benchmark.all_variants if v.name == row.variant).paper.get(row.method, {})
-    return [figures.get(key) for key in keys]
+def _table(results: TableRecords, title: str, frame: pd.DataFrame) -> Table:
+    """Put the names of the rows before a table; rows that others are compared with are bold."""
+    names = [results.title(row) for row in results.rows]
+    bold = [row == reference(results, row) for row in results.rows]
+    frame.insert(0, "method", [f"**{n}**" if own else n for n, own in zip(names, bold, strict=True)])
+    return Table(title, frame)
 
 
-def _entry(figure: Published | None, digits: int = 1) -> Entry:
-    if figure is None:
-        return NOTHING
+def _wide(values: pd.Series, rows: Iterable[int], targets: Sequence[str]) -> pd.DataFrame:
+    """Lay values by row and target out as a table with all rows and targets."""
+    return values.unstack("target").reindex(index=list(rows), columns=list(targets))
+
+
+def _mean_text(results: TableRecords, measured: pd.DataFrame, key: str) -> pd.Series:
+    """Write the mean of a column over all records of each row."""
+    means = measured.groupby("row")[key].mean().reindex(range(len(results.rows)))
+    return means.map(_number(NOTHING, COLUMNS[key].digits))
+
+
+def _spread(values: pd.Series) -> str:
+    """Write mean, sample standard deviation and number of values."""
+    deviation = f" +- {values.std():.1f}" if len(values) > 1 else ""
+    return f"{values.mean():.1f}{deviation} ({len(values)})"
+
+
+def _number(otherwise: str, digits: int = 1) -> Callable[[float], str]:
+    """Return a function that writes a number, and ``otherwise`` where there is none."""
+    return lambda value: otherwise if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _interval(found: Interval) -> str:
+    finite = np.isfinite([found.low, found.high]).all()
+    return f"{found.low:+.1f} to {found.high:+.1f}" if finite else NOTHING
+
+
+def _published(results: TableRecords, row: RowKey, keys: Sequence[str]) -> list[Published | None]:
+    """Return the paper's figures of a row."""
+    variant = next(v for v in results.benchmark.all_variants if v.name == row.variant)
+    return [variant.paper.get(row.method, {}).get(key) for key in keys]
+
+
+def _entry(figure: Published | None, digits: int = 1) -> str:
+    """Write a figure of the paper: its mean, or mean and standard deviation."""
     if isinstance(figure, tuple):
-        return Number(*figure, digits=digits)
-    return Number(figure, digits=digits)
+        return " +- ".join(f"{value:.{digits}f}" for value in figure)
+    return _number(NOTHING, digits)(_centre(figure))
 
 
-def _centre(figure: Published | None) -> float | None:
-    return figure[0] if isinstance(figure, tuple) else figure
-
-
-def _mean(values: Sequence[float | None], otherwise: str = MISSING) -> Entry:
-    """Return the mean over all targets; ``otherwise`` if one of them has no value."""
-    known = [value for value in values if value is not None]
-    return Number(float(np.mean(known))) if len(known) == len(values) else otherwise
+def _centre(figure: Published | None) -> float:
+    value = figure[0] if isinstance(figure, tuple) else figure
+    return np.nan if value is None else value
 
 
 def _provenance(results: TableRecords) -> list[str]:

@@ -10,8 +10,7 @@ from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, split_validation, subset
-from ucds.math.losses import mutual_information_loss
-from ucds.math.proportions import cosine_momentum
+from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.fitting import draw_dataset

@@ -22,8 +22,7 @@ from ucds.errors import InputError
 from ucds.math.arrays import FloatArray
 from ucds.math.claims import PrivacyClaim, ProtectedUnit
 from ucds.math.privacy import epsilon_of, rho_of
-from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.private_space import Array
+from ucds.math.private_prototypes import Array, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.source.protected import make_claim, number_units, weights_of
 from ucds.source.public_directions import public_directions

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.backbones import Backbone
-from ucds.math.private_space import DIRECTIONS
+from ucds.math.private_prototypes import DIRECTIONS
 
 
 def public_directions(backbone: Backbone) -> NDArray[np.float64] | None:
@@ -19,8 +19,8 @@ def public_directions(backbone: Backbone) -> NDArray[np.float64] | None:
         backbone: encoder.
 
     Returns:
-        ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_space.DIRECTIONS` or as many as
-        there are; ``None`` if no layer of the encoder returns as many values as there are features.
+        ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_prototypes.DIRECTIONS` or as
+        many as there are; ``None`` if no layer of the encoder returns as many values as there are features.
     """
     layers = [
         one for one in backbone.module.parameters() if one.dim() > 1 and len(one) == backbone.spec.width

@@ -14,9 +14,14 @@ from ucds.data.samples import Samples, subset
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
-from ucds.math.losses import distillation_loss, mutual_information_loss
-from ucds.math.proportions import cosine_momentum
-from ucds.math.pseudo_labels import place_targets, smooth_labels, temporal_ensemble
+from ucds.math.pcd import (
+    cosine_momentum,
+    distillation_loss,
+    mutual_information_loss,
+    place_targets,
+    smooth_labels,
+    temporal_ensemble,
+)
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.fitting import draw_dataset

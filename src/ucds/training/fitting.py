@@ -18,7 +18,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.losses import soft_cross_entropy
+from ucds.math.pcd import soft_cross_entropy
 from ucds.math.spaces import unit_rows
 from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ProjectionHead

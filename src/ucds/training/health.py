@@ -10,7 +10,7 @@ import torch
 from pydantic import ConfigDict
 from torch import Tensor
 
-from ucds.math.precision import at_least_single
+from ucds.math.pcd import at_least_single
 
 CHECKED = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="always")
 """Way in which the entries of a checkpoint are checked when it is read."""

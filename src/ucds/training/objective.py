@@ -9,11 +9,15 @@ from torch import Tensor
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError
-from ucds.math.domains import stack_domains
-from ucds.math.losses import soft_cross_entropy, transport_loss
 from ucds.math.mixing import mix
-from ucds.math.ot import cosine_cost, solve_transport
-from ucds.math.proportions import uniform_proportions, update_proportions
+from ucds.math.pcd import (
+    soft_cross_entropy,
+    stack_domains,
+    transport_loss,
+    uniform_proportions,
+    update_proportions,
+)
+from ucds.math.transport import cosine_cost, solve_transport
 from ucds.training.stage import Stage, StageState, Step
 
 
@@ -43,7 +47,7 @@ class PrototypeTransport(StageState):
         Args:
             logits: ``(n, K)`` logits, grouped by domain.
             counts: number of samples of each domain.
-            weights: ``(D, m)`` weights from :func:`ucds.math.domains.sample_weights`.
+            weights: ``(D, m)`` weights from :func:`ucds.math.pcd.sample_weights`.
             momentum: weight of the old proportions, beta.
         """
         stacked = stack_domains(logits, counts)
@@ -56,7 +60,7 @@ class PrototypeTransport(StageState):
             features: ``(n, d_f)`` features, grouped by domain.
             prototypes: ``(d_f, K)`` prototypes.
             counts: number of samples of each domain.
-            weights: ``(D, m)`` weights from :func:`ucds.math.domains.sample_weights`.
+            weights: ``(D, m)`` weights from :func:`ucds.math.pcd.sample_weights`.
 
         Returns:
             A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.

@@ -23,7 +23,7 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.math.domains import sample_weights
+from ucds.math.pcd import sample_weights
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
@@ -87,7 +87,7 @@ class Stage:
 
     Attributes:
         counts: number of rows of each domain in a pooled batch.
-        weights: ``(D, m)`` weights of these rows, see :func:`ucds.math.domains.sample_weights`.
+        weights: ``(D, m)`` weights of these rows, see :func:`ucds.math.pcd.sample_weights`.
 
     Raises:
         InputError: there are too few samples, or batches cannot be formed or shared.

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
-from ucds.reports.canvas import COLOURS, DARK_COLOURS
+from ucds.reports.figures import COLOURS, DARK_COLOURS
 from ucds.reports.page.charts import draw_bars, draw_choice, draw_curves
 from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import RunRecord

@@ -1,0 +1,247 @@
+"""The paper's method in the order of its equations: tensors in, tensors out.
+
+Transport (Eq. 1) and proportions (Eq. 2) are defined by domain. The sampler gives a batch domain after
+domain, with the same number of samples of each domain in every step; :func:`stack_domains` lays it out as
+``(D, m, ...)`` with ``m`` the largest block. Shorter blocks end in padding rows whose weight is zero. The
+layout is known on the CPU: nothing here waits for a device.
+
+The losses are means over the batch they are given. With several processes the caller gives the pooled batch,
+because the marginal entropy is not linear in its samples. The plan of Eq. 1 comes from
+:mod:`ucds.math.transport`, and CutMix from :mod:`ucds.math.mixing`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+
+def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
+    """Stack the rows of a batch by domain.
+
+    Args:
+        values: ``(n, ...)`` rows, grouped by domain in order.
+        counts: number of rows of each of the ``D`` domains; they add up to ``n``.
+
+    Returns:
+        ``(D, m, ...)`` with ``m = max(counts)``, zero where a domain has fewer rows.
+
+    Raises:
+        ValueError: ``counts`` does not add up to ``n``.
+    """
+    if sum(counts) != len(values):
+        raise ValueError(f"counts add up to {sum(counts)} rows, but the batch has {len(values)}")
+    if len(counts) == 1:
+        return values.unsqueeze(0)
+    return pad_sequence(list(torch.split(values, list(counts))), batch_first=True)
+
+
+def sample_weights(counts: Sequence[int], device: torch.device | str | None = None) -> Tensor:
+    """Weight every sample of a domain alike: the paper's marginal ``u``.
+
+    Args:
+        counts: number of samples of each of the ``D`` domains.
+        device: device of the result.
+
+    Returns:
+        ``(D, m)`` fp32; row ``d`` holds ``1 / counts[d]`` in its first ``counts[d]`` places and zero
+        in the padding.
+
+    Raises:
+        ValueError: a domain has no sample.
+    """
+    if not counts or min(counts) < 1:
+        raise ValueError("every domain needs at least one sample in a batch")
+    return pad_sequence([torch.full((count,), 1.0 / count) for count in counts], batch_first=True).to(device)
+
+
+def transport_loss(cost: Tensor, plan: Tensor) -> Tensor:
+    """Compute the cost of moving the data onto the prototypes by a fixed plan, averaged over domains (Eq. 1).
+
+    The entropy of the plan does not depend on the model once the plan is held fixed, so it is left out.
+
+    Args:
+        cost: ``(D, m, K)`` costs, differentiable.
+        plan: ``(D, m, K)`` transport plan, held constant; zero in padding rows.
+    """
+    return (plan.detach() * cost).sum((-2, -1)).mean()
+
+
+def uniform_proportions(n_domains: int, n_clusters: int, device: torch.device | str | None = None) -> Tensor:
+    """Make the proportions to start from: ``(D, K)``, every entry ``1 / K``."""
+    return torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
+
+
+def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
+    """Compute the probability of each cluster given a sample, under its domain's proportions.
+
+    This is the E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``.
+
+    Args:
+        logits: ``(D, m, K)`` products of features and prototypes.
+        proportions: ``(D, K)`` current proportions; an entry of zero excludes that cluster.
+
+    Returns:
+        ``(D, m, K)`` probabilities, rows sum to one.
+    """
+    return (at_least_single(logits) + proportions.log().unsqueeze(-2)).softmax(-1)
+
+
+@torch.no_grad()
+def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, momentum: float) -> Tensor:
+    """Move every domain's proportions towards what the batch shows (Eq. 2 and its moving average).
+
+    ``B <- beta B + (1 - beta) mean_j pi(. | f_j)``; the mean runs over the domain's samples in the batch.
+
+    Args:
+        proportions: ``(D, K)`` current proportions.
+        logits: ``(D, m, K)`` logits, padded as by :func:`stack_domains`.
+        weights: ``(D, m)`` weights from :func:`sample_weights`; padding rows weigh nothing.
+        momentum: the paper's ``beta`` at this step, in ``[0, 1]``.
+
+    Returns:
+        ``(D, K)`` new proportions, rows sum to one.
+
+    Raises:
+        ValueError: ``momentum`` is outside ``[0, 1]``.
+    """
+    if not 0.0 <= momentum <= 1.0:
+        raise ValueError(f"the momentum of the proportions must lie in [0, 1], not {momentum}")
+    estimate = torch.einsum("dm,dmk->dk", weights, cluster_posterior(logits, proportions))
+    return torch.lerp(estimate, proportions, momentum)
+
+
+def cosine_momentum(initial: float, progress: float) -> float:
+    """Compute ``beta`` on its schedule: ``1 - beta`` falls from ``1 - initial`` to zero along a half cosine.
+
+    The paper says only that beta "follows a cosine learning rate schedule". It is ``1 - beta`` that
+    acts as a learning rate; letting beta itself fall to zero would end on the estimate of a single batch.
+
+    Args:
+        initial: the paper's ``beta_0``.
+        progress: share of the stage that is done, in ``[0, 1]``.
+    """
+    return 1.0 - (1.0 - initial) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def mutual_information_loss(logits: Tensor) -> Tensor:
+    """Compute the negative mutual information of samples and cluster labels, in nats (Eq. 3).
+
+    ``-(H(mean_j p_j) - mean_j H(p_j))``: lowest, at ``-log K``, when every sample is certain of its
+    cluster and all clusters are equally large; zero when labels tell nothing about samples.
+
+    Args:
+        logits: ``(n, K)`` logits of the predictions.
+    """
+    log_p = at_least_single(logits).log_softmax(-1)
+    p = log_p.exp()
+    conditional = -(p * log_p).sum(-1).mean()
+    # The mean probability of a dead cluster can underflow to 0, where p log p has limit 0 but log has none.
+    mean = p.mean(0)
+    marginal = -(mean * mean.clamp_min(1e-30).log()).sum()
+    return conditional - marginal
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the cross-entropy against soft targets, the CutMix term ``L(G(x~), y~)``.
+
+    Args:
+        logits: ``(n, K)`` logits of the mixed samples.
+        targets: ``(n, K)`` mixed predictions; no gradient flows into them.
+    """
+    return -(targets.detach() * at_least_single(logits).log_softmax(-1)).sum(-1).mean()
+
+
+def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
+    """Interpolate hard labels with the uniform distribution.
+
+    ``y_k = (1 - gamma) [k = label] + gamma / K``.
+
+    Args:
+        labels: ``(n,)`` labels, integers in ``[0, K)``.
+        n_clusters: the paper's ``K``.
+        smoothing: the paper's ``gamma``, in ``[0, 1]``.
+
+    Returns:
+        ``(n, K)`` fp32 targets, rows sum to one.
+
+    Raises:
+        ValueError: a label is out of range, or ``smoothing`` is not in ``[0, 1]``.
+    """
+    if not 0.0 <= smoothing <= 1.0:
+        raise ValueError(f"label smoothing must lie in [0, 1], not {smoothing}")
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_clusters:
+        raise ValueError(f"labels must lie in [0, {n_clusters})")
+    one_hot = torch.nn.functional.one_hot(labels.long(), n_clusters).float()
+    return (1.0 - smoothing) * one_hot + smoothing / n_clusters
+
+
+def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
+    """Put the targets of some samples in their rows among all samples; the others get a row of zeros.
+
+    A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is
+    zero and so is its gradient, whatever the model predicts, and no distribution looks like it.
+
+    Args:
+        targets: ``(m, K)`` targets, rows sum to one.
+        rows: ``(m,)`` positions of these samples, each once.
+        n_samples: the paper's ``N``.
+
+    Returns:
+        ``(N, K)`` targets, rows sum to one or to zero.
+    """
+    placed = targets.new_zeros(n_samples, targets.shape[-1])
+    placed[rows] = targets
+    return placed
+
+
+def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> Tensor:
+    """Blend past targets with the model's current predictions: ``y <- tau y + (1 - tau) G(x)``.
+
+    A sample without a target (a row of zeros) takes the prediction as it is, and is like any other from
+    then on. With a momentum of 1 predictions count for nothing, so it stays without a target.
+
+    Args:
+        targets: ``(n, K)`` current targets.
+        predictions: ``(n, K)`` probabilities of the same samples, from the model in evaluation mode.
+        momentum: the paper's ``tau`` in ``[0, 1]``; 1 keeps the provider's labels for ever.
+
+    Raises:
+        ValueError: shapes differ, or ``momentum`` is outside ``[0, 1]``.
+    """
+    if targets.shape != predictions.shape:
+        raise ValueError(f"targets {tuple(targets.shape)} and predictions {tuple(predictions.shape)} differ")
+    if not 0.0 <= momentum <= 1.0:
+        raise ValueError(f"the momentum of the temporal ensemble must lie in [0, 1], not {momentum}")
+    if momentum == 1.0:
+        return targets.clone()
+    predictions = predictions.to(targets)
+    has_past = targets.any(-1, keepdim=True)
+    return torch.where(has_past, torch.lerp(predictions, targets, momentum), predictions)
+
+
+def distillation_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the distance of the model's predictions from the targets, ``KL(y || G(x))``, in nats (stage 2).
+
+    Args:
+        logits: ``(n, K)`` logits of the model.
+        targets: ``(n, K)`` probabilities; zeros are allowed, no gradient flows into them. A row of zeros
+            means "no target": the loss is the mean over the other rows, and zero without any.
+    """
+    targets = targets.detach()
+    negative_entropy = (targets * targets.clamp_min(1e-30).log()).sum(-1).mean()
+    # A row of zeros adds nothing to the two means over all rows. Scaled by 1, exactly, when there is none.
+    scale = len(targets) / targets.any(-1).sum().clamp_min(1)
+    return scale * (negative_entropy + soft_cross_entropy(logits, targets))
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Return ``values`` in fp32, or untouched when they are fp32 or fp64 already.
+
+    Entropies and logarithms of small probabilities lose all their digits in half precision.
+    """
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()

@@ -1,0 +1,251 @@
+"""The layout by domain, Eq. 1 to 3, and the targets of stage 2, against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ucds.math.pcd import (
+    cluster_posterior,
+    cosine_momentum,
+    distillation_loss,
+    mutual_information_loss,
+    sample_weights,
+    smooth_labels,
+    soft_cross_entropy,
+    stack_domains,
+    temporal_ensemble,
+    transport_loss,
+    uniform_proportions,
+    update_proportions,
+)
+
+LOG2, LOG3 = math.log(2.0), math.log(3.0)
+
+
+def logits_of(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64).log()
+
+
+def entropy(*p: float) -> float:
+    return -sum(q * math.log(q) for q in p if q > 0)
+
+
+def test_rows_are_stacked_by_domain_and_padded_with_zero() -> None:
+    values = torch.arange(1.0, 6.0).unsqueeze(1)
+    stacked = stack_domains(values, (2, 3))
+    torch.testing.assert_close(stacked[..., 0], torch.tensor([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]]))
+
+
+def test_weights_are_even_within_a_domain_and_zero_in_the_padding() -> None:
+    torch.testing.assert_close(sample_weights((2, 4)), torch.tensor([[0.5, 0.5, 0, 0], [0.25] * 4]))
+    torch.testing.assert_close(sample_weights((3,)), torch.full((1, 3), 1 / 3))
+
+
+def test_gradients_flow_back_to_the_rows() -> None:
+    values = torch.randn(5, 2, requires_grad=True)
+    stack_domains(values, (1, 4)).sum().backward()
+    torch.testing.assert_close(values.grad, torch.ones(5, 2))
+
+
+def test_bad_layouts_are_refused() -> None:
+    with pytest.raises(ValueError, match="add up"):
+        stack_domains(torch.zeros(3, 1), (1, 1))
+    with pytest.raises(ValueError, match="at least one"):
+        sample_weights((2, 0))
+
+
+def test_transport_loss_is_the_mean_cost_of_the_domains() -> None:
+    cost = torch.tensor([[[0.2, 1.0], [0.6, 0.4]], [[1.0, 2.0], [0.0, 0.0]]])
+    plan = torch.tensor([[[0.5, 0.0], [0.1, 0.4]], [[0.25, 0.75], [0.0, 0.0]]])
+    # Domain 1: 0.10 + 0.06 + 0.16 = 0.32; domain 2: 0.25 + 1.50 = 1.75.
+    assert transport_loss(cost, plan).item() == pytest.approx((0.32 + 1.75) / 2)
+
+
+def test_transport_loss_moves_the_cost_and_not_the_plan() -> None:
+    cost = torch.rand(2, 3, 4, requires_grad=True)
+    plan = torch.rand(2, 3, 4, requires_grad=True)
+    transport_loss(cost, plan).backward()
+    assert plan.grad is None
+    torch.testing.assert_close(cost.grad, plan.detach() / 2)
+
+
+def test_proportions_start_uniform() -> None:
+    torch.testing.assert_close(uniform_proportions(2, 4), torch.full((2, 4), 0.25))
+
+
+def test_posterior_is_likelihood_times_proportion() -> None:
+    logits = torch.tensor([[[1.0, 3.0]]]).log()
+    proportions = torch.tensor([[0.75, 0.25]])
+    # 1 * 3/4 against 3 * 1/4: even.
+    torch.testing.assert_close(cluster_posterior(logits, proportions), torch.tensor([[[0.5, 0.5]]]))
+
+
+def test_update_of_proportions_by_hand() -> None:
+    logits = torch.tensor([[[1.0, 3.0], [1.0, 1.0]]]).log()
+    proportions = torch.tensor([[0.75, 0.25]])
+    # Posteriors (1/2, 1/2) and (3/4, 1/4): mean (5/8, 3/8); beta = 0.9.
+    new = update_proportions(proportions, logits, torch.tensor([[0.5, 0.5]]), 0.9)
+    torch.testing.assert_close(new, torch.tensor([[0.9 * 0.75 + 0.0625, 0.9 * 0.25 + 0.0375]]))
+
+
+def test_domains_do_not_mix_and_padding_counts_for_nothing() -> None:
+    logits = torch.randn(5, 3)
+    counts = (3, 2)
+    both = update_proportions(
+        uniform_proportions(2, 3), stack_domains(logits, counts), sample_weights(counts), 0.5
+    )
+    for d, rows in enumerate((logits[:3], logits[3:])):
+        alone = update_proportions(
+            uniform_proportions(1, 3), rows.unsqueeze(0), sample_weights((len(rows),)), 0.5
+        )
+        torch.testing.assert_close(both[d], alone[0])
+
+
+def test_proportions_stay_on_the_simplex_and_carry_no_gradient() -> None:
+    proportions = uniform_proportions(3, 6)
+    weights = sample_weights((4, 4, 4))
+    for _ in range(50):
+        logits = torch.randn(3, 4, 6, requires_grad=True) * 10
+        proportions = update_proportions(proportions, logits, weights, 0.9)
+    assert not proportions.requires_grad
+    assert (proportions >= 0).all()
+    torch.testing.assert_close(proportions.sum(-1), torch.ones(3))
+
+
+def test_an_excluded_cluster_stays_excluded() -> None:
+    proportions = torch.tensor([[0.0, 1.0]])
+    new = update_proportions(proportions, torch.randn(1, 4, 2), sample_weights((4,)), 0.5)
+    torch.testing.assert_close(new, proportions)
+
+
+def test_iterating_eq_2_recovers_shifted_proportions() -> None:
+    """EM on likelihoods of a known mixture: from uniform to the true prior of the sample."""
+    generator = torch.Generator().manual_seed(1)
+    true = torch.tensor([0.7, 0.2, 0.1])
+    classes = torch.multinomial(true, 4000, replacement=True, generator=generator)
+    x = torch.randn(4000, 3, generator=generator) + 2.0 * torch.eye(3)[classes]
+    logits = 2.0 * x  # log-likelihood ratios of unit Gaussians two apart
+    proportions = uniform_proportions(1, 3)
+    for _ in range(200):
+        proportions = update_proportions(proportions, logits.unsqueeze(0), sample_weights((4000,)), 0.5)
+    torch.testing.assert_close(proportions[0], true, atol=0.02, rtol=0)
+
+
+def test_momentum_schedule() -> None:
+    assert cosine_momentum(0.99, 0.0) == pytest.approx(0.99)
+    assert cosine_momentum(0.99, 0.5) == pytest.approx(0.995)
+    assert cosine_momentum(0.99, 1.0) == pytest.approx(1.0)
+
+
+def test_a_momentum_of_proportions_beyond_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="momentum"):
+        update_proportions(uniform_proportions(1, 2), torch.zeros(1, 1, 2), sample_weights((1,)), 1.5)
+
+
+def test_mutual_information_of_certain_and_balanced_predictions_is_log_k() -> None:
+    logits = 200.0 * torch.eye(3, dtype=torch.float64).repeat(2, 1)
+    assert mutual_information_loss(logits).item() == pytest.approx(-LOG3)
+
+
+@pytest.mark.parametrize("row", [[0.5, 0.5], [0.9, 0.1]])
+def test_mutual_information_is_zero_when_all_predictions_are_equal(row: list[float]) -> None:
+    assert mutual_information_loss(logits_of(row, row, row)).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_mutual_information_by_hand() -> None:
+    # Rows (1, 3)/4 and (3, 3, .)... mean (5/8, 3/8) of (1/4, 3/4) and (1, 0).
+    loss = mutual_information_loss(logits_of([0.25, 0.75], [1.0 - 1e-12, 1e-12]))
+    expected = -(entropy(0.625, 0.375) - entropy(0.25, 0.75) / 2)
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_mutual_information_survives_dead_clusters() -> None:
+    logits = torch.tensor([[0.0, -200.0], [0.0, -200.0]], requires_grad=True)
+    loss = mutual_information_loss(logits)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.0, abs=1e-6)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_soft_cross_entropy_by_hand_and_without_gradient_to_targets() -> None:
+    targets = torch.tensor([[0.5, 0.5], [1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    logits = logits_of([0.25, 0.75], [0.5, 0.5]).requires_grad_()
+    loss = soft_cross_entropy(logits, targets)
+    loss.backward()
+    expected = ((-0.5 * math.log(0.25) - 0.5 * math.log(0.75)) + LOG2) / 2
+    assert loss.item() == pytest.approx(expected)
+    assert targets.grad is None
+
+
+def test_smoothing_by_hand() -> None:
+    smoothed = smooth_labels(torch.tensor([2, 0]), 4, 0.1)
+    torch.testing.assert_close(
+        smoothed, torch.tensor([[0.025, 0.025, 0.925, 0.025], [0.925, 0.025, 0.025, 0.025]])
+    )
+
+
+def test_no_smoothing_gives_one_hot_rows() -> None:
+    torch.testing.assert_close(smooth_labels(torch.tensor([1]), 2, 0.0), torch.tensor([[0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("labels", [[3], [-1]])
+def test_labels_out_of_range_are_refused(labels: list[int]) -> None:
+    with pytest.raises(ValueError, match="range|lie in"):
+        smooth_labels(torch.tensor(labels), 3, 0.1)
+
+
+def test_the_ensemble_by_hand() -> None:
+    targets = torch.tensor([[0.9, 0.1]])
+    predictions = torch.tensor([[0.2, 0.8]])
+    torch.testing.assert_close(temporal_ensemble(targets, predictions, 0.6), torch.tensor([[0.62, 0.38]]))
+
+
+def test_the_ensemble_forgets_geometrically() -> None:
+    targets = torch.tensor([[1.0, 0.0]])
+    for _ in range(10):
+        targets = temporal_ensemble(targets, torch.tensor([[0.0, 1.0]]), 0.6)
+    assert targets[0, 0].item() == pytest.approx(0.6**10)
+
+
+def test_momentum_one_keeps_the_providers_labels() -> None:
+    targets = smooth_labels(torch.tensor([0, 1]), 3, 0.1)
+    torch.testing.assert_close(temporal_ensemble(targets, torch.rand(2, 3), 1.0), targets)
+
+
+def test_targets_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="differ"):
+        temporal_ensemble(torch.ones(2, 3), torch.ones(3, 3), 0.6)
+    with pytest.raises(ValueError, match="momentum"):
+        temporal_ensemble(torch.ones(2, 3), torch.ones(2, 3), -0.1)
+    with pytest.raises(ValueError, match="smoothing"):
+        smooth_labels(torch.tensor([0]), 3, 2.0)
+
+
+def test_distillation_loss_by_hand() -> None:
+    targets = torch.tensor([[0.75, 0.25]], dtype=torch.float64)
+    logits = logits_of([0.5, 0.5])
+    expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert distillation_loss(logits, targets).item() == pytest.approx(expected)
+
+
+def test_distillation_loss_accepts_hard_targets() -> None:
+    loss = distillation_loss(logits_of([0.2, 0.8]), torch.tensor([[1.0, 0.0]], dtype=torch.float64))
+    assert loss.item() == pytest.approx(math.log(5.0))
+
+
+def test_distillation_loss_is_a_divergence() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p = torch.randn(50, 7, generator=generator, dtype=torch.float64)
+    q = torch.randn(50, 7, generator=generator, dtype=torch.float64)
+    assert distillation_loss(p, q.softmax(-1)).item() > 0
+    assert distillation_loss(p, p.softmax(-1)).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_losses_are_computed_in_single_precision_from_half() -> None:
+    logits = torch.randn(8, 5).bfloat16()
+    for loss in (mutual_information_loss(logits), soft_cross_entropy(logits, torch.full((8, 5), 0.2))):
+        assert loss.dtype == torch.float32
