@@ -300,7 +300,7 @@ def page(records: Sequence[Record]) -> str:
 HEAD = """# A thousand samples to a million
 
 Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. What a machine can do:
-[docs/scale.md](../docs/scale.md).
+[docs/large-data.md](../docs/large-data.md).
 
 Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included.
 {machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only

@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-_PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+_PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 _ROLE = re.compile(r":(?:func|class|meth|data|attr|mod):`~?([\w.]+)`")
 _ENTRIES = {
     f"ucds.{path.rpartition('.')[2]}": path

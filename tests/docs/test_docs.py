@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,27 @@ def messages() -> str:
 
 
 def test_the_messages_that_are_explained_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^### `(.*)`$", text, re.MULTILINE)
-    assert len(headings) > 20
+    text = (ROOT / "docs" / "help.md").read_text(encoding="utf-8").partition("## Messages")[2]
+    explained = re.findall(r"^\| `(.*?)` \|", text, re.MULTILINE)
+    assert len(explained) > 20
     known = messages()
-    for heading in headings:
-        words = [re.escape(part.strip("'\": ;(),")) for part in heading.split("..")]
-        assert re.search(".*".join(word for word in words if word), known), heading
+    for message in explained:
+        words = [re.escape(part.strip("'\": ;(),")) for part in message.split("..")]
+        assert re.search(".*".join(word for word in words if word), known), message
+
+
+def test_the_page_start_names_all_extras() -> None:
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = re.findall(r"^\| (`[^|]*`) \|", text.partition("| extra |")[2].partition("\n\n")[0], re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(project["optional-dependencies"]) - {"dev"}
+
+
+def test_the_pages_are_few_words() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert words["README.md"] <= 800
 
 
 def test_the_citation_is_complete() -> None:

@@ -31,9 +31,7 @@ import ucds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# tests/distributed follows the page on devices and machines, with as many processes as a test can have.
-HOW_TO = sorted(page for page in (ROOT / "docs" / "how-to").glob("*.md") if page.stem != "machines")
-LEFT_OUT = ("ucds benchmark configs/", "ucds table configs/")  # hours; their own tests read every grid
+LEFT_OUT = ("ucds demo",)  # its own tests run it
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -69,6 +67,15 @@ def write_scan(path: Path, rng: np.random.Generator) -> None:
     scan.save_as(path, enforce_file_format=True)
 
 
+def shorten(grid: Path, copy: Path) -> None:
+    """Copy a published grid with one seed, one target and two methods."""
+    text = grid.read_text(encoding="utf-8")
+    for name, values in (("seeds", "[0]"), ("targets", '["webcam"]'), ("methods", '["kmeans", "consensus"]')):
+        text = re.sub(rf"(?m)^{name} = \[[^\]]*\]$", f"{name} = {values}", text, count=1)
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text(text, encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the pages take for granted."""
@@ -77,6 +84,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         draw(root / "office31" / domain, 31, each, brightness)
     for name, brightness in (("hospitals/north", 200), ("hospitals/south", 90), ("clinic-images", 30)):
         draw(root / name, 12, 3, brightness)
+    grid = "configs/office31-head-consensus.toml"
+    shorten(ROOT / grid, root / grid)
     for name in ("IMAGES", "PHOTOS"):
         draw(root / name, 5, 8, 100)
     (root / "STUDIES").mkdir()
@@ -221,19 +230,19 @@ def test_the_tutorials_of_provider_and_client(walk: Walk) -> None:
 
 def test_the_tutorial_of_the_researcher(walk: Walk) -> None:
     walk.follow(ROOT / "docs" / "tutorials" / "researcher.md")
-    assert len((walk.place / "my-results" / "webcam" / "runs.jsonl").read_text().splitlines()) == 8
-    assert "missing" not in (walk.place / "my-results" / "webcam.md").read_text()
+    results = walk.place / "my-results"
+    assert len((results / "webcam" / "runs.jsonl").read_text().splitlines()) == 10
+    assert len((results / "mine" / "runs.jsonl").read_text().splitlines()) == 4
+    assert not any("missing" in page.read_text() for page in results.glob("*.md"))
 
 
-@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
-def test_the_how_to_pages(walk: Walk, page: Path) -> None:
-    walk.follow(page)
-    assert walk.followed
+def test_readme(walk: Walk) -> None:
+    walk.follow(ROOT / "README.md")
+    assert (walk.place / "my-results" / "office31-head-consensus.md").exists()
+    assert len(list((walk.place / "sorted").rglob("*.jpg"))) == 40
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "docs" / "python.md"], ids=lambda page: page.stem
-)
-def test_readme_and_python(walk: Walk, page: Path) -> None:
-    walk.follow(page)
+@pytest.mark.parametrize("name", ["start", "inputs", "encoders", "python"])
+def test_the_pages_for_users(walk: Walk, name: str) -> None:
+    walk.follow(ROOT / "docs" / f"{name}.md")
     assert len(walk.followed) > 1

@@ -141,7 +141,7 @@ def _in_tables(paths: list[str], size: int, by_domain: bool) -> list[Shard]:
         names, n = _describe(path)
         column = first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), names)
         if column is None:
-            raise InputError(f"{path} has no column of paths, images or embeddings; see docs/data.md")
+            raise InputError(f"{path} has no column of paths, images or embeddings; see docs/inputs.md")
         if by_domain and DOMAIN_NAME not in names:
             raise InputError(f"{path} has no column {DOMAIN_NAME!r}")
         prefix = "" if len(paths) == 1 else f"{path.rpartition('/')[2]}/"

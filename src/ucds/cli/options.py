@@ -36,13 +36,13 @@ ENCODER, METHOD, COMPUTING, OUTPUT = "Encoder", "Method", "Computing", "Output"
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
-    Path, typer.Argument(help="Folder, list or table of images, tar file, or embeddings; see docs/data.md.")
+    Path, typer.Argument(help="Folder, list or table of images, tar file, or embeddings; see docs/inputs.md.")
 ]
 SamplesArgument = Annotated[
     str,
     typer.Argument(
         help="Folder, list or table of images, tar file, or embeddings; in bulk also an address, or features "
-        "of the same encoder; see docs/data.md.",
+        "of the same encoder; see docs/inputs.md.",
     ),
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]

@@ -1,6 +1,6 @@
 """Decode an image file of any usual kind to a square of 8-bit colour, or say why it cannot be used.
 
-The table in ``docs/data.md`` lists what is done with each kind of file.
+The table in ``docs/inputs.md`` lists what is done with each kind of file.
 """
 
 from __future__ import annotations

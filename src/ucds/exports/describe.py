@@ -78,7 +78,7 @@ def input_name(spec: BackboneSpec) -> str:
 def describe_transform(spec: BackboneSpec) -> dict[str, Any] | None:
     """Describe the way from an image file to the model's input; ``None`` for a model of embeddings.
 
-    The steps are those of ``docs/data.md``, in this order: upright RGB, resize to a square, cut out the
+    The steps are those of ``docs/inputs.md``, in this order: upright RGB, resize to a square, cut out the
     centre, scale to 0 .. 1, subtract the mean, divide by the standard deviation.
     """
     view = view_for(spec)

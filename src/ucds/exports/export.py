@@ -59,7 +59,7 @@ def export(
 ) -> Exported:
     """Write a finished model in a form that other programs run; ``ucds export`` does the same.
 
-    A graph is compared with the model on 64 samples before it is written. ``docs/export.md`` says what each
+    A graph is compared with the model on 64 samples before it is written. ``docs/outputs.md`` says what each
     form holds.
 
     Args:

@@ -14,7 +14,7 @@ from ucds.math.spaces import unit_rows
 MOST_JOINED, MOST_DIVIDED = 7, 3
 """Questions whether two clusters are one, and whether one cluster is two.
 
-Ten answers gain most in this proportion on dslr and webcam (``docs/report.md``).
+Ten answers gain most in this proportion on dslr and webcam (``docs/reading.md``).
 """
 
 _SHOWN = 3
