@@ -41,7 +41,8 @@ HEAD = f"""# The report of 5,000 pictures
 each in a new browser. *Shown* is the time until all scripts have run and the map is drawn; *work* is the
 processor time of the page's main thread until then, which other programs on the machine do not delay.
 Medians, and the largest in brackets.
-Limits: {LIMITS["megabytes"]:g} MB, shown within {LIMITS["seconds"]:g} s. Written by `benchmarks/report_page.py`.
+Limits: {LIMITS["megabytes"]:g} MB, shown within {LIMITS["seconds"]:g} s.
+Written by `benchmarks/report_page.py`.
 """
 
 # Resolves when the page has loaded, its scripts have run, and a frame was drawn after that.
