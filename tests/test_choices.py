@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.bulk.engines import BulkOptions
+from ucds.bulk.options import BulkOptions
 from ucds.choices import Sorting
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError
@@ -28,7 +28,7 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
         (lambda place: Runtime(accelerator=WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
         (lambda place: Runtime(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
         (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
-        (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, torchscript"),
+        (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, sklearn"),
         (
             lambda place: ucds.TargetClustering(2, settings=WRONG).fit(VECTORS),
             "settings are given by name, as a mapping, not as str",

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ucds.backbones import Backbone as Backbone
     from ucds.backbones import build_backbone as build_backbone
     from ucds.backbones import module_backbone as module_backbone
-    from ucds.bulk.engines import BulkOptions as BulkOptions
+    from ucds.bulk.features import WrittenFeatures as WrittenFeatures
     from ucds.bulk.features import features as features
-    from ucds.bulk.job import BulkResult as BulkResult
+    from ucds.bulk.options import BulkOptions as BulkOptions
     from ucds.config import ConsensusSettings as ConsensusSettings
     from ucds.config import PCDSettings as PCDSettings
     from ucds.errors import DamagedFileError as DamagedFileError
@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from ucds.serving.serve import serve as serve
     from ucds.serving.server import Address as Address
     from ucds.serving.settings import Limits as Limits
-    from ucds.source.bulk import label_in_bulk as label_in_bulk
     from ucds.source.estimator import SourceClustering as SourceClustering
     from ucds.source.label import label as label
     from ucds.source.train import train_source as train_source
     from ucds.target.ask import query as query
-    from ucds.target.bulk import predict_in_bulk as predict_in_bulk
     from ucds.target.estimator import TargetClustering as TargetClustering
     from ucds.target.predict import predict as predict
     from ucds.target.train import train_target as train_target
@@ -55,9 +53,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "auditing.audit": ["audit"],
     "backbones": ["Backbone", "build_backbone", "module_backbone"],
-    "bulk.engines": ["BulkOptions"],
-    "bulk.features": ["features"],
-    "bulk.job": ["BulkResult"],
+    "bulk.features": ["WrittenFeatures", "features"],
+    "bulk.options": ["BulkOptions"],
     "config": ["ConsensusSettings", "PCDSettings"],
     "errors": [
         "DamagedFileError",
@@ -78,11 +75,9 @@ _NAMES = {
     "serving.serve": ["serve"],
     "serving.server": ["Address"],
     "serving.settings": ["Limits"],
-    "source.bulk": ["label_in_bulk"],
     "source.estimator": ["SourceClustering"],
     "source.label": ["label"],
     "source.train": ["train_source"],
-    "target.bulk": ["predict_in_bulk"],
     "target.ask": ["query"],
     "target.estimator": ["TargetClustering"],
     "target.predict": ["predict"],

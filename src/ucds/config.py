@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import (
     BaseModel,
@@ -29,17 +29,11 @@ from ucds.files import parse_toml, read_toml
 
 
 class Settings(BaseModel):
-    """Immutable settings; unknown names and impossible values are refused.
-
-    Attributes:
-        FORMERLY: value of each setting that some records do not name, because they are older than the
-            setting: the value that gives what the method did then. Defaults may change; these never do.
-    """
+    """Immutable settings; unknown names and impossible values are refused."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
-    FORMERLY: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -119,8 +113,6 @@ class TrainingSettings(ModelSettings):
 class PCDSettings(TrainingSettings):
     """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
 
-    FORMERLY: ClassVar[Mapping[str, Any]] = {"most_samples": 50_000}
-
     # Clustering loss (Eq. 1, 3, 4)
     transport_weight: float = Field(1.0, ge=0, description="weight of the transport loss, Eq. 1")
     information_weight: float = Field(1.0, ge=0, description="weight of the mutual information, Eq. 3")
@@ -158,14 +150,6 @@ class PCDSettings(TrainingSettings):
 
 class ConsensusSettings(TrainingSettings):
     """Settings of the consensus method (``docs/consensus.md``)."""
-
-    FORMERLY: ClassVar[Mapping[str, Any]] = {
-        "dp_epsilon": None,
-        "dp_delta": None,
-        "dp_axes": 32,
-        "dp_steps": 5,
-        "most_samples": 50_000,
-    }
 
     tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
 

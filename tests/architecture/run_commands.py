@@ -74,7 +74,7 @@ if __name__ == "__main__":
     import scipy.cluster.hierarchy  # noqa: F401
     import sklearn.cluster
     import sklearn.linear_model  # noqa: F401
-    import torch.utils.tensorboard  # noqa: F401
+    import torch  # noqa: F401
     import typer.rich_utils  # noqa: F401
 
     assert not _modules()

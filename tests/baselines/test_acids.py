@@ -13,9 +13,8 @@ from torch import nn
 from ucds.backbones import identity_backbone
 from ucds.baselines import acids
 from ucds.baselines.acids import AcidsModel, adapt_acids, learn_acids
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import domain_joint, mutual_information, view_joint
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.data.dataset import Dataset

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from ucds.backbones import identity_backbone
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.iic import cluster_by_iic
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import IICSettings
 from ucds.baselines.sobel import sobel_backbone
 from ucds.data.dataset import Dataset

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, umap_kmeans, ward
+from ucds.baselines.plain import gaussian_mixture, kmeans, spectral, spherical_kmeans, umap_kmeans, ward
 from ucds.math.arrays import FloatArray
 from ucds.math.spaces import unit_rows
 
 K = 4
-PLAIN = {f.__name__: f for f in (spherical_kmeans, gaussian_mixture, ward, spectral, umap_kmeans)}
+PLAIN = {f.__name__: f for f in (kmeans, spherical_kmeans, gaussian_mixture, ward, spectral, umap_kmeans)}
 
 
 def groups(n: int = 60, noise: float = 0.15, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
@@ -43,12 +43,20 @@ def test_spherical_kmeans_ends_at_a_fixed_point_with_no_cluster_empty() -> None:
     np.testing.assert_array_equal((vectors @ centres.T).argmax(1), labels)
 
 
-def test_the_length_of_a_vector_does_not_matter_to_spherical_kmeans_on_unit_rows() -> None:
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_length_of_a_vector_does_not_matter(name: str) -> None:
     vectors, _ = groups(noise=0.6)
-    stretched = vectors * np.linspace(1, 9, len(vectors), dtype=np.float32)[:, None]
-    np.testing.assert_array_equal(
-        spherical_kmeans(unit_rows(stretched), K, 0), spherical_kmeans(vectors, K, 0)
+    stretched = vectors * 2.0 ** (np.arange(len(vectors)) % 7)[:, None].astype(np.float32)
+    np.testing.assert_array_equal(PLAIN[name](stretched, K, 0), PLAIN[name](vectors, K, 0))
+
+
+def test_kmeans_keeps_the_best_of_its_starts() -> None:
+    vectors, _ = groups(n=200, noise=0.6)
+    one, many = (
+        sum(((vectors[labels == k] - vectors[labels == k].mean(0)) ** 2).sum() for k in range(12))
+        for labels in (kmeans(vectors, 12, 0, starts=starts) for starts in (1, 30))
     )
+    assert many < one
 
 
 @pytest.mark.parametrize("n", [5, 12])

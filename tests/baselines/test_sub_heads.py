@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from ucds.backbones import identity_backbone, module_backbone
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import PairSettings
 from ucds.baselines.sub_heads import (
     conclude,

@@ -40,7 +40,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Return the ids of the workers that belong to a command."""
-    return [pid for pid in _descendants(process.pid) if b"MapWorker" in _read(pid, "cmdline")]
+    return [pid for pid in _descendants(process.pid) if b"_Worker" in _read(pid, "cmdline")]
 
 
 def _descendants(ancestor: int) -> Iterator[int]:
@@ -63,8 +63,8 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def shards(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+def parts(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("part-*")}
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(many: Path, t
     out, killed = tmp_path / "ray", set[int]()
     told = ["--backbone", encoder.backbone, "--weights", "none", "--image-size", 64, "--shard-size", 3]
     process = start("features", many, "--out", out, *told, "--engine", "ray", "--workers", 2)
-    for done in (3, 20, 50):  # shards that are there when the next worker dies
-        while len(shards(out)) < done:
+    for done in (3, 20, 50):  # parts that are there when the next worker dies
+        while len(list(out.glob("part-*.json"))) < done:
             assert process.poll() is None
             time.sleep(0.05)
         while not (alive := [pid for pid in workers_of(process) if pid not in killed]):
@@ -99,30 +99,9 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(many: Path, t
         killed.add(alive[0])
     said = finish(process)
     assert len(killed) == 3
-    assert "features of 300 samples" in said
-    assert "1 skipped" in said
-    assert shards(out) == shards(tmp_path / "plain")
-
-
-@pytest.mark.slow
-def test_labels_and_clusters_are_those_of_the_plain_loop(folder: Path, runs: Path, tmp_path: Path) -> None:
-    for command, run in (("label", "source"), ("predict", "target")):
-        for engine in ("plain", "ray"):
-            out = tmp_path / command / engine
-            size = ["--engine", engine, "--shard-size", 10, "--accelerator", "cpu"]
-            finish(start(command, runs / run, folder, "--out", out, *size))
-        assert shards(tmp_path / command / "plain") == shards(tmp_path / command / "ray")
-
-
-@pytest.mark.slow
-def test_an_error_of_a_worker_is_one_line(runs: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "wide.npy", np.ones((40, 9), np.float32))
-    process = start(
-        "predict", runs / "target", tmp_path / "wide.npy", "--out", tmp_path / "out", "--engine", "ray"
-    )
-    _, said = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2
-    assert "error: these are vectors of width 9; the model takes 128" in said.splitlines()[-1]
+    assert "features of 300 images" in said
+    assert "1 images skipped" in said
+    assert parts(out) == parts(tmp_path / "plain")
 
 
 def test_without_ray_the_command_names_the_extra(

@@ -233,13 +233,13 @@ def test_a_second_signal_stops_at_once_without_a_traceback(
 @pytest.mark.slow
 def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000")
+    data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000", "--checkpoint-seconds", "0")
     command = ("train-source", data, "--clusters", "4", "--method", "pcd", "--out", str(out), *epochs)
     with subprocess.Popen(
         [sys.executable, "-m", "ucds", *command], stderr=subprocess.PIPE, text=True
     ) as process:
         deadline = time.monotonic() + 120
-        while not (out / "tensorboard").exists():  # it logs: the training has begun
+        while not (out / "checkpoint.pt").exists():  # the training has begun
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)

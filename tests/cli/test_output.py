@@ -92,7 +92,7 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
     shared |= {"--resume", "--accelerator", "--devices", "--precision"}
     shared |= {"--cache", "--quiet", "--json", "--clusters", "--out"}
-    shared |= {"--help", "--engine", "--address", "--workers", "--shard-size"}
+    shared |= {"--help"}
     assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-group"}
     assert options("train-target") == shared | {"--labels", "--constraints", "--no-report"}
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from grid_kit import make_machine, run_inline, small, write_small
 
-from ucds.baselines.settings import KMeansSettings
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
 from ucds.experiments import runner
@@ -102,13 +101,11 @@ def test_common_settings_reach_every_family_that_has_them_and_sections_one(tmp_p
 [settings.consensus]
 bottleneck_width = 16
 neighbours = 3
-[settings.kmeans]
-restarts = 9
 [settings.iic]
 epochs = 4
 """
     found = settings_in(small(tmp_path, more, methods='methods = ["kmeans", "iic", "po", "consensus"]'))
-    assert found["kmeans"] == {"restarts": 9}
+    assert found["kmeans"] == {}
     assert {name: values.get("bottleneck_width") for name, values in found.items()} == {
         **{"kmeans": None, "iic": 8, "po": 8, "consensus": 16}
     }
@@ -149,10 +146,7 @@ def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path
     """The grid's own methods do not look at it, and are not refused for that."""
     more = '[settings.consensus]\nneighbours = 3\n[[variants]]\nname = "v"\nmethods = ["consensus"]\n'
     cells = list(small(tmp_path, more).cells())
-    assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {
-        KMeansSettings,
-        PCDSettings,
-    }
+    assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {PCDSettings}
     assert {type(given) for c in cells if c.variant for given in c.condition.settings} == {ConsensusSettings}
 
 

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from grid_kit import make_machine, run_inline, small, write_pictures
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
 from ucds.backbones import build_backbone, identity_backbone
+from ucds.baselines.loop import Clustering
+from ucds.baselines.settings import DeepClusterSettings
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
@@ -24,14 +27,18 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.experiments import methods as methods_module
-from ucds.experiments.methods import METHODS, PAPER_METHODS, Method, method_named, run_methods
+from ucds.experiments import runner
+from ucds.experiments.methods import METHODS, PAPER_METHODS, Method, method_named, on_target, run_methods
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
+from ucds.experiments.records import FILE, read_records
+from ucds.experiments.runner import run_benchmark
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.prediction import predict
+from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -307,3 +314,96 @@ def test_adaptation_works_where_it_must(blobs: Blobs) -> None:
     truth = np.arange(120) % 4
     assert clustering_accuracy(pcd.labels, truth) == 1.0
     assert (pcd.labels == so.labels).mean() >= clustering_accuracy(so.labels, truth) - 1e-12
+
+
+QUICK = """
+[settings.deepcluster]
+epochs = 2
+batch_size = 6
+principal_components = 4
+[settings.iic]
+epochs = 1
+batch_size = 6
+repeats = 1
+sub_heads = 2
+[settings.acids]
+source_epochs = 1
+target_epochs = 1
+batch_size = 8
+sub_heads = 2
+"""
+
+
+WITHOUT_PCD = dict.fromkeys(("clustering_epochs", "refinement_epochs", "evaluations_per_stage"), "")
+"""The small benchmark without the settings that no baseline has."""
+
+
+def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_jobs", run_inline)
+    machine = make_machine(tmp_path)
+    write_pictures(tmp_path / "data", ["a", "b", "c"])
+    names = ["deepcluster", "iic", "acids"]
+    asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]", **WITHOUT_PCD)
+    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == len(names)
+    found = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
+    assert list(found) == names
+    for method, record in found.items():
+        assert record["settings"].items() >= asked.settings[method].items()
+        assert 0 < record["accuracy"] <= 1
+        assert record["parameters"] > 0
+        assert record["images_per_second"] > 0
+    assert found["iic"]["settings"]["repeats"] == 1
+    # Both heads of two sub-heads each, 8 x 3 and 8 x 21, where IIC keeps one sub-head.
+    assert found["acids"]["parameters"] - found["iic"]["parameters"] == 2 * 8 * (3 + 21) - 8 * 3
+    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 0
+    others = asked.model_copy(update={"settings": asked.settings | {"iic": {"epochs": 2}}})
+    assert run_benchmark(others, tmp_path / "out", machine, Quiet()) == 1
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool, picture_task: Task) -> None:
+    seen: list[Any] = []
+
+    def cluster(session: Any, backbone: Any, data: Any, n_clusters: int, *, cache: Any) -> Clustering:
+        seen.append((session, backbone))
+        assert data is picture_task.target
+        assert n_clusters == picture_task.n_clusters
+        return Clustering(np.zeros(len(data.samples), np.int64), 1.0, 10, backbone.module)
+
+    run = on_target(DeepClusterSettings, cluster, from_scratch=from_scratch)
+    settings = DeepClusterSettings(tune="head", epochs=7)
+    for seed in (3, 4):
+        outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed, accelerator="cpu")))
+        assert (outcome.seconds, outcome.images) == (1.0, 10)
+    (session, backbone), (_, other) = seen
+    assert (session.runtime.seed, session.settings.epochs) == (3, 7)
+    if not from_scratch:
+        assert session.settings == settings
+        assert backbone.spec.name == "ucds/oriented_edges"
+        return
+    # A random encoder cannot stay frozen, and every seed has its own.
+    assert session.settings.tune == "full"
+    assert backbone.weights == "none (random)"
+    weights = [next(built.module.parameters()).detach().numpy() for built in (backbone, other)]
+    assert not np.array_equal(*weights)
+
+
+def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
+    samples = VectorSamples(np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32))
+    data = Dataset(samples, VectorView())
+    task = Task(data, data, lambda: identity_backbone(5), 12)
+    vectors = normalize(samples.read(np.arange(200)).numpy())
+    for outcome in run_methods(task, TaskOptions((), 0, "cpu"), ["kmeans", "kmeans-100"]):
+        starts = {"kmeans": 5, "kmeans-100": 100}[outcome.method]
+        expected = KMeans(12, n_init=starts, random_state=0).fit_predict(vectors)
+        np.testing.assert_array_equal(outcome.labels, expected)
+
+
+def test_baselines_come_with_their_original_track() -> None:
+    assert {name for name in METHODS if METHODS[name].encoders == "none"} == {
+        "deepcluster-original",
+        "iic-original",
+        "acids-original",
+    }

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from grid_kit import record, small
 
-from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import NoSpaceError, UserError
 from ucds.experiments.records import (
     append_record,
@@ -130,7 +129,6 @@ EVERY = (
     ("settings", "looking"),
     [
         ({"iic": {"epochs": 3}}, {"iic"}),
-        ({"kmeans": {"restarts": 9}}, {"kmeans"}),
         ({"epsilon": 0.5}, {"po", "so", "to", "ao", "pcd"}),
         ({"neighbours": 3}, {"consensus-source", "consensus-alone", "consensus"}),
         ({"spaces": ["features"]}, {"consensus-source", "consensus-alone", "consensus"}),
@@ -155,28 +153,6 @@ def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> Non
     assert matching == ["", "the grid again"]
     assert identity_in(made | {"dataset": ""}) != identity_in(made)
     assert origin_of(made) == {"weights": "none", "source_weights": "none", "data": "aa"}
-
-
-def test_entries_younger_than_a_record_have_the_value_of_its_time() -> None:
-    made = record("pcd", "a", 0, 0.5)
-    old = {name: value for name, value in made.items() if name != "image_size"}
-    assert identity_in(old) == identity_in(made)
-    assert identity_in(old) != identity_in(made | {"image_size": 48})
-
-
-@pytest.mark.parametrize("kind", [PCDSettings, ConsensusSettings])
-def test_settings_younger_than_a_record_have_the_value_of_its_time(
-    kind: type[PCDSettings | ConsensusSettings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The value that is named once, and not today's default, which may be another one."""
-    method = "pcd" if kind is PCDSettings else "consensus"
-    made = record(method, "a", 0, 0.5, settings={"decay_rate": 7.0})
-    old = made | {"settings": {n: v for n, v in made["settings"].items() if n != "decay_rate"}}
-    assert identity_in(old) != identity_in(made)
-    monkeypatch.setattr(kind, "FORMERLY", {"decay_rate": 7.0, "momentum": 0.1})
-    assert identity_in(old) == identity_in(made)
-    assert made["settings"]["momentum"] == 0.9  # what a record names is not replaced
-    assert identity_in(record(method, "a", 0, 0.5, settings={})) != identity_in(old)
 
 
 def test_a_forgotten_setting_makes_another_record() -> None:

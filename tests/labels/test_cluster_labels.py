@@ -297,5 +297,5 @@ def test_json_of_another_kind_is_refused(tmp_path: Path, value: str) -> None:
 def test_a_missing_file_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the label file .*: No such file"):
         ClusterLabels.load(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="description of label shards .*: No such file"):
+    with pytest.raises(InputError, match="cannot read the label file .*: Is a directory"):
         ClusterLabels.load(tmp_path)

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from grid_kit import record
 
-from ucds.baselines.settings import KMeansSettings
 from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_record
@@ -88,7 +87,6 @@ def test_without_published_figures_there_are_no_such_columns() -> None:
 def test_records_of_other_settings_do_not_count() -> None:
     foreign = [
         record("pcd", "b", 0, 0.99, settings={"epsilon": 0.03}),
-        record("kmeans", "a", 0, 0.01, settings={"restarts": 7}),
     ]
     assert text_of(benchmark(), [*RECORDS, *foreign]) == text_of(benchmark(), RECORDS)
 
@@ -125,7 +123,7 @@ def test_a_seed_counts_once_and_the_latest_record_of_it() -> None:
 
 def test_provenance_is_told() -> None:
     text = text_of(benchmark(), RECORDS)
-    settings = ", ".join(sorted([PCDSettings(epsilon=0.02).hash, KMeansSettings().hash]))
+    settings = ", ".join(sorted([PCDSettings(epsilon=0.02).hash, "none"]))
     assert "Backbone net, weights none, data aa." in text
     assert f"Settings {settings}; cpu (1 threads); torch 2." in text
     assert "Revisions 0123456789ab." in text

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ucds.backbones import BackboneSpec, identity_backbone, module_backbone
+from ucds.backbones import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.views import ImageView, VectorView
@@ -47,7 +47,8 @@ def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **option
 
 
 def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
-    return open_for_prediction(source, spec, side, CacheOptions(cache), Quiet())
+    backbone = Backbone(torch.nn.Identity(), spec, "given")  # only features are compared with its weights
+    return open_for_prediction(source, backbone, side, CacheOptions(cache), Quiet())
 
 
 def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> None:

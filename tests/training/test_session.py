@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess
-from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -87,24 +85,6 @@ def test_a_session_without_a_checkpoint_begins_the_log_anew(tmp_path: Path) -> N
         session.close()
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     assert json.loads(line)["a"] == 1
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_missing_extra_is_named_with_what_to_install(
-    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not installed:
-        monkeypatch.setitem(sys.modules, "tensorboard", None)
-    said: list[str] = []
-
-    class Listener(Quiet):
-        def say(self, message: str) -> None:
-            said.append(message)
-
-    runtime = Runtime(accelerator="cpu", folder=RunFolder(tmp_path), reporter=Listener())
-    Session(runtime, PCDSettings()).close()
-    told = ["no curves for TensorBoard: pip install 'ucds[tensorboard]' to have them"]
-    assert said == ([] if installed else told)
 
 
 def test_the_predictions_of_all_evaluations_are_written(tmp_path: Path) -> None:

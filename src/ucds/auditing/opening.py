@@ -141,7 +141,7 @@ def _open_both(
 ) -> tuple[Dataset, Dataset]:
     """Open members and others, a random choice of each; others whose content a member has are left out."""
     opened = [
-        open_for_prediction(source, backbone.spec, "source", cache, reporter) for source in (members, others)
+        open_for_prediction(source, backbone, "source", cache, reporter) for source in (members, others)
     ]
     known, rng = set(opened[0].samples.keys), numpy_generator(seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])

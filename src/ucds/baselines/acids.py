@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from ucds.backbones import Backbone
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.domain_norm import estimate_statistics, merge_norms, split_norms
 from ucds.baselines.joint_information import (
     RunningJoint,
@@ -22,7 +21,7 @@ from ucds.baselines.joint_information import (
     mutual_information,
     view_joint,
 )
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sub_heads import (
     Networks,

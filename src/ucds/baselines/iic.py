@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ucds.backbones import Backbone
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import IICSettings
 from ucds.baselines.sub_heads import conclude, in_pairs, make_optimiser, pair_probabilities, prepare_networks
 from ucds.data.batches import DomainBalancedSampler

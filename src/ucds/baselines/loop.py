@@ -1,4 +1,4 @@
-"""The training loop of a baseline: epochs of steps, updates, progress.
+"""The training loop of a baseline, with epochs of steps, updates and progress, and its result.
 
 The originals train for a given number of epochs and take the last model. So a loop, unlike a
 :class:`ucds.training.stage.Stage`, does not evaluate and select on the way, and cannot be resumed.
@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,25 @@ from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.training.health import assess
 from ucds.training.session import Session
 from ucds.training.steps import Batch, Steps
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """A clustering of the target samples, and its cost.
+
+    Attributes:
+        labels: ``(n,)`` cluster of each sample.
+        seconds: seconds of training and clustering; frozen features are not counted.
+        images_seen: number of samples that passed through the network in training, every view counted.
+        model: whole network, in evaluation mode.
+        information: mutual information of the clusters of two views, of methods that maximise it.
+    """
+
+    labels: NDArray[np.int64]
+    seconds: float
+    images_seen: int
+    model: nn.Module
+    information: float | None = None
 
 
 class Loop:

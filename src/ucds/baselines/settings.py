@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from pydantic import Field
 
-from ucds.config import ModelSettings, Settings
-
-
-class KMeansSettings(Settings):
-    """Settings of k-means on frozen features."""
-
-    restarts: int = Field(5, ge=1, description="starts, of which the one with the best objective is kept")
+from ucds.config import ModelSettings
 
 
 class DeepClusterSettings(ModelSettings):
     """Settings of DeepCluster; the defaults are the authors' for ImageNet."""
-
-    FORMERLY: ClassVar[Mapping[str, Any]] = {"rectified": False}
 
     epochs: int = Field(500, ge=1, description="times that the samples are clustered and then learned")
     batch_size: int = Field(256, ge=2, description="samples a step; at least one of each cluster")
@@ -36,8 +25,6 @@ class DeepClusterSettings(ModelSettings):
 
 class PairSettings(ModelSettings):
     """Settings that IIC and ACIDS share."""
-
-    FORMERLY: ClassVar[Mapping[str, Any]] = {"rates": []}
 
     sub_heads: int = Field(5, ge=1, description="sub-heads of each head")
     over_clustering: float = Field(7.0, ge=1, description="outputs of the other head, in multiples of K")

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone
-from ucds.baselines.clustering import Clustering
 from ucds.baselines.joint_information import mutual_information, view_joint
-from ucds.baselines.loop import Loop
+from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import PairSettings
 from ucds.baselines.views import paired_view
 from ucds.data.dataset import Dataset

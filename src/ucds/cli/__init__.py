@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import tempfile
-import threading
 import time
 import traceback
 import warnings
@@ -61,7 +60,7 @@ def _command_line() -> Any:
 
 
 def _run() -> NoReturn:
-    warnings.showwarning, threading.excepthook = _show_warning, _show_fault_of_thread
+    warnings.showwarning = _show_warning
     try:
         try:
             status = _command_line()(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
@@ -97,16 +96,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
         say(f"warning: {message}")
     else:
         _show_library_warning(message, category, *place, **named)
-
-
-def _show_fault_of_thread(fault: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread that failed, unless the system refused to write or read.
-
-    TensorBoard writes in a thread, and raises such an error again where it is asked to write: there it is
-    reported in one line.
-    """
-    if not isinstance(fault.exc_value, OSError):
-        threading.__excepthook__(fault)
 
 
 def _fail_unforeseen(error: Exception) -> NoReturn:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ucds.choices import Engine
 from ucds.cli import options
 from ucds.cli.app import app
 
@@ -13,27 +15,40 @@ from ucds.cli.app import app
 @app.command("features", rich_help_panel=options.PROVIDER)
 @options.expand
 def features_command(
-    images: options.SamplesArgument,
-    out: Annotated[str, typer.Option(help="Folder or address of the shards.")],
+    images: Annotated[
+        str,
+        typer.Argument(
+            help="Folder, list or table of images, tar file, or the address of a folder in an object store; "
+            "see docs/bulk.md."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the features.")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
-    bulk: options.BulkGroup,
     output: options.OutputGroup,
-    by_domain: Annotated[
-        bool,
-        typer.Option("--by-domain", help="The folder holds one folder a domain: name it for each sample."),
-    ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="A loop in this process ('plain'), or Ray ('ray'): on the cluster that RAY_ADDRESS names, "
+            "or on this machine."
+        ),
+    ] = "plain",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of Ray.", show_default="one a processor")
+    ] = None,
+    shard_size: Annotated[int, typer.Option(min=1, help="Images of a part.")] = 4096,
 ) -> None:
-    """Compute the features of images in bulk, as parquet shards; `label` and `predict` take them."""
+    """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.reporter()
     from ucds.bulk.features import features
+    from ucds.bulk.options import BulkOptions
 
     done = features(
         images,
         out,
         encoder=encoder.encoder(),
-        by_domain=by_domain,
-        options=bulk.bulk_options(work, "plain"),
+        options=BulkOptions(engine, workers, shard_size, work.accelerator),
+        cache=work.cache_options(),
         reporter=reporter,
     )
-    output.present_bulk(done, "features")
+    output.present(done.sentence(), done.to_dict())

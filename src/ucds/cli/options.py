@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ucds.choices import Accelerator, Engine, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError, printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
 if TYPE_CHECKING:
-    from ucds.bulk.engines import BulkOptions
-    from ucds.bulk.job import BulkResult
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
     from ucds.training.options import CacheOptions, EncoderOptions
@@ -36,13 +34,9 @@ ENCODER, METHOD, COMPUTING, OUTPUT = "Encoder", "Method", "Computing", "Output"
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
-    Path, typer.Argument(help="Folder, list or table of images, tar file, or embeddings; see docs/inputs.md.")
-]
-SamplesArgument = Annotated[
     str,
     typer.Argument(
-        help="Folder, list or table of images, tar file, or embeddings; in bulk also an address, or features "
-        "of the same encoder; see docs/inputs.md.",
+        help="Folder, list or table of images, tar file, features, or embeddings; see docs/inputs.md."
     ),
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
@@ -162,54 +156,6 @@ class TrainingGroup(WorkGroup):
 
 
 @dataclass(frozen=True)
-class BulkGroup:
-    """Options of work on millions of samples."""
-
-    PANEL = "Bulk work"
-    engine: Annotated[
-        Engine | None,
-        typer.Option(
-            help="Work shard by shard (docs/bulk.md), by a loop in this process ('plain') or by Ray "
-            "('ray'). Labels and predictions are written to a folder --out as parquet shards; training "
-            "computes its features in shards first, in the folder RUN.features.",
-            show_default="`features`: plain; others: not in shards",
-        ),
-    ] = None
-    address: Annotated[
-        str | None,
-        typer.Option(help="Running Ray cluster, such as auto or HOST:PORT.", show_default="this machine"),
-    ] = None
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of Ray.", show_default="one a processor")
-    ] = None
-    shard_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples of a shard.", show_default="4096")
-    ] = None
-
-    def bulk_options(self, work: WorkGroup, default: Engine | None = None) -> BulkOptions | None:
-        """Return the options of bulk work, or ``None`` if none is asked for.
-
-        Args:
-            work: device to compute on.
-            default: engine of a command that always works in bulk.
-
-        Raises:
-            InputError: an option is given that needs another.
-        """
-        engine = self.engine or default
-        if engine is None:
-            if (self.address, self.workers, self.shard_size) != (None, None, None):
-                raise InputError(
-                    "--address, --workers and --shard-size are for bulk work: give --engine as well"
-                )
-            return None
-        from ucds.bulk.engines import BulkOptions
-
-        size = BulkOptions.shard_size if self.shard_size is None else self.shard_size
-        return BulkOptions(engine, self.address, self.workers, size, work.accelerator)
-
-
-@dataclass(frozen=True)
 class OutputGroup:
     """Options of what a command prints."""
 
@@ -240,10 +186,6 @@ class OutputGroup:
         count, clusters = len(labels.ids), labels.n_clusters
         values = {"samples": count, "n_clusters": clusters, "provider": labels.provider, "out": str(out)}
         self.present(f"{count:,} labels of {clusters} clusters written to {out}", values)
-
-    def present_bulk(self, result: BulkResult, what: str) -> None:
-        """Print the result of bulk work; ``what`` names the results in words."""
-        self.present(result.sentence(what), result.to_dict())
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,8 +18,7 @@ def train_source_command(
     data: Annotated[
         str,
         typer.Argument(
-            help="Folder with one folder a domain, .npz with one array a domain, or a table; in bulk also an "
-            "address, or features of the same encoder."
+            help="Folder with one folder a domain, .npz with one array a domain, a table, or features."
         ),
     ],
     clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
@@ -27,7 +26,6 @@ def train_source_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    bulk: options.BulkGroup,
     output: options.OutputGroup,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
@@ -56,7 +54,6 @@ def train_source_command(
         options=training.run_options(method.seed),
         cache=training.cache_options(),
         groups=dp_group,
-        bulk=bulk.bulk_options(training),
         reporter=reporter,
     )
     output.present_run(run)
@@ -73,19 +70,13 @@ def _names(text: str) -> list[str]:
 @options.expand
 def label_command(
     run: options.RunArgument,
-    images: options.SamplesArgument,
-    out: Annotated[str, typer.Option(help="Label file to write; in bulk the folder or address of shards.")],
+    images: options.ImagesArgument,
+    out: options.LabelFileOption,
     work: options.WorkGroup,
-    bulk: options.BulkGroup,
     output: options.OutputGroup,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
-    reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
-    if in_bulk is not None:
-        from ucds.source.bulk import label_in_bulk
-
-        output.present_bulk(label_in_bulk(run, images, out, options=in_bulk, reporter=reporter), "labels")
-        return
+    reporter = output.reporter()
     from ucds.source.label import label
 
     labels = label(
@@ -96,4 +87,4 @@ def label_command(
         cache=work.cache_options(),
         reporter=reporter,
     )
-    output.present_labels(labels, Path(out))
+    output.present_labels(labels, out)

@@ -11,7 +11,6 @@ import typer
 from ucds.choices import Sorting
 from ucds.cli import options
 from ucds.cli.app import app
-from ucds.errors import InputError
 from ucds.training.processes import is_first_process
 from ucds.training.progress import Reporter
 
@@ -117,12 +116,11 @@ def query_command(
 @app.command("train-target", rich_help_panel=options.CLIENT)
 @options.expand
 def train_target_command(
-    images: options.SamplesArgument,
+    images: options.ImagesArgument,
     out: options.RunFolderOption,
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    bulk: options.BulkGroup,
     output: ReportingGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
@@ -143,7 +141,6 @@ def train_target_command(
     """
     number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = method.method_settings("target"), output.reporter()
-    in_bulk = bulk.bulk_options(training)
     from ucds.target.train import train_target
 
     run = train_target(
@@ -156,11 +153,9 @@ def train_target_command(
         settings=settings,
         options=training.run_options(method.seed),
         cache=training.cache_options(),
-        bulk=in_bulk,
         reporter=reporter,
     )
-    without = output.no_report or in_bulk is not None  # a report has every image decoded here
-    page = None if without else _write_report(out, Path(images), None, None, training, reporter)
+    page = None if output.no_report else _write_report(out, images, None, None, training, reporter)
     output.present_run(run, page)
 
 
@@ -168,13 +163,9 @@ def train_target_command(
 @options.expand
 def predict_command(
     run: options.RunArgument,
-    images: options.SamplesArgument,
-    out: Annotated[
-        str,
-        typer.Option(help="Table to write, .csv; in bulk the folder or address of shards."),
-    ],
+    images: options.ImagesArgument,
+    out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
-    bulk: options.BulkGroup,
     output: ReportingGroup,
     sort_into: Annotated[
         Path | None,
@@ -188,24 +179,13 @@ def predict_command(
     ] = 0.0,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
-    reporter, in_bulk = output.reporter(), bulk.bulk_options(work)
-    if in_bulk is not None:
-        if sort_into is not None or names is not None:
-            raise InputError("--sort-into and --names are not for bulk work: leave out --engine")
-        from ucds.target.bulk import predict_in_bulk
-
-        done = predict_in_bulk(
-            run, images, out, min_confidence=min_confidence, options=in_bulk, reporter=reporter
-        )
-        output.present_bulk(done, "clusters")
-        return
+    reporter = output.reporter()
     from ucds.target.predict import predict
 
-    table = Path(out)
     found = predict(
         run,
         images,
-        table,
+        out,
         sort_into=sort_into,
         sort_how=sort_how,
         names=names,
@@ -216,8 +196,8 @@ def predict_command(
     )
     page = None
     if not output.no_report:
-        page = _write_report(run, Path(images), table.with_suffix(".html"), names, work, reporter)
-    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
+        page = _write_report(run, images, out.with_suffix(".html"), names, work, reporter)
+    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
@@ -231,25 +211,32 @@ def report_command(
     work: options.WorkGroup,
     output: options.OutputGroup,
     images: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="Images or embeddings in any form that training takes.", show_default="those of the training"
+            help="Images, features or embeddings in any form that training takes.",
+            show_default="those of the training",
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="HTML file to write.", show_default="RUN/report.html")
     ] = None,
     names: NamesOption = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            "--images", help="Images of a folder of features.", show_default="where they were read from"
+        ),
+    ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
-    done = _report(run, images, out, names, work, output.reporter())
+    done = _report(run, images, out, names, work, output.reporter(), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
 
 
 def _write_report(
     run: Path,
-    images: Path,
+    images: str,
     out: Path | None,
     names: Path | None,
     work: options.WorkGroup,
@@ -261,11 +248,12 @@ def _write_report(
 
 def _report(
     run: Path,
-    images: Path | None,
+    images: str | None,
     out: Path | None,
     names: Path | None,
     work: options.WorkGroup,
     reporter: Reporter,
+    pictures: Path | None = None,
 ) -> WrittenReport:
     from ucds.reports.page.report import report
 
@@ -274,6 +262,7 @@ def _report(
         images,
         out,
         names=names,
+        pictures=pictures,
         accelerator=work.accelerator,
         cache=work.cache_options(),
         reporter=reporter,

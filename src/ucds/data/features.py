@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ucds.data.cache import RowStore
-from ucds.data.samples import Inventory
+from ucds.data.samples import Kind, Samples
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
@@ -23,11 +23,14 @@ class FeatureSamples:
         InputError: the store lacks some of the features.
     """
 
-    def __init__(self, samples: Inventory, store: RowStore) -> None:
+    kind: Kind = "features"
+
+    def __init__(self, samples: Samples, store: RowStore) -> None:
         self.ids = samples.ids
         self.domain = samples.domain
         self.domain_names = samples.domain_names
         self.keys = samples.keys
+        self.files = samples.files
         self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
         self._store = store
         self._rows = store.rows_of(samples.keys)

@@ -20,6 +20,7 @@ from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, dec
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.manifest import Manifest
+from ucds.data.samples import Kind
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
@@ -37,6 +38,8 @@ class ImageSamples:
         size: side of the decoded images in pixels.
         skipped: files that cannot be used, each with its reason.
     """
+
+    kind: Kind = "images"
 
     def __init__(self, scan: Scan, filling: Filling, workers: int) -> None:
         good = np.setdiff1d(np.arange(len(scan)), list(filling.problems))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import ByteArray, decode_image, to_square
-from ucds.data.samples import Listing
+from ucds.data.samples import Kind, Listing
 from ucds.data.table_columns import Pictures
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
@@ -32,6 +32,9 @@ class MemoryImages:
         InputError: there is no image, or one of them is of another kind.
         UnusableImageError: an image is damaged or too large.
     """
+
+    kind: Kind = "images"
+    files: None = None
 
     def __init__(self, images: Iterable[object], size: int, listing: Listing | None = None) -> None:
         with warnings.catch_warnings(action="ignore"):  # remarks of the image library

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ucds.data.columns import Chosen, domains_of
 from ucds.data.content import fingerprint
+from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
@@ -61,9 +62,26 @@ class Inventory(Listing, Protocol):
         ...
 
 
+Kind = Literal["images", "embeddings", "features"]
+"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+
+
 @runtime_checkable
 class Samples(Inventory, Protocol):
-    """Unlabelled samples of one or several domains."""
+    """Unlabelled samples of one or several domains.
+
+    Attributes:
+        kind: pixels, embeddings or features.
+        files: image files that the samples were read from; ``None`` if there are none at hand.
+    """
+
+    @property
+    def kind(self) -> Kind:  # noqa: D102
+        ...
+
+    @property
+    def files(self) -> Scan | None:  # noqa: D102
+        ...
 
     def __len__(self) -> int: ...
 
@@ -84,6 +102,16 @@ class SubsetSamples:
     index: IntArray
     domain: IntArray
     domain_names: tuple[str, ...]
+
+    @property
+    def kind(self) -> Kind:
+        """What the samples are."""
+        return self.parent.kind
+
+    @cached_property
+    def files(self) -> Scan | None:
+        """Image files of the chosen samples, if the parent has files."""
+        return None if self.parent.files is None else self.parent.files.take(self.index)
 
     @property
     def ids(self) -> Sequence[str]:

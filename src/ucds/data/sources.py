@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
 
+FEATURES_FILE = "features.json"
+"""Description of a folder of features, which makes it one."""
+
 _LIST_SUFFIX = ".txt"
 _VECTOR_SUFFIXES = (".npy", ".npz")
 
@@ -48,7 +51,8 @@ def find_samples(
     """Find samples; image files are listed and not opened yet.
 
     Args:
-        source: a path or samples in memory. Paths: folder of images or of tar files; tar file of images;
+        source: a path or samples in memory. Paths: folder of images, of tar files or of features
+            (:mod:`ucds.data.feature_folder`); tar file of images;
             ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see :func:`samples_in_columns`); ``.npy``
             or ``.npz`` of embeddings; folder that ``datasets`` saved. In memory: array ``(n, d)`` of
             embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or data set of paths, PIL images,
@@ -60,8 +64,13 @@ def find_samples(
         InputError: the source cannot be used, has no such domains, or holds several where one is wanted.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
-    if isinstance(source, str | Path) and _is_plain_folder(Path(source)):
-        return scan_domains(source, domains) if by_domain else scan_folder(source)
+    if isinstance(source, str | Path):
+        if is_address(str(source)):
+            raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
+        if is_feature_folder(Path(source)):
+            return _features(Path(source), by_domain, domains)
+        if is_plain_folder(Path(source)):
+            return scan_domains(source, domains) if by_domain else scan_folder(source)
     found = _in_path(Path(source)) if isinstance(source, str | Path) else _in_memory(source)
     if by_domain:
         return found if domains is None else _of_domains(found, domains, what)
@@ -70,8 +79,20 @@ def find_samples(
     return found
 
 
-def _is_plain_folder(path: Path) -> bool:
-    return path.suffix.lower() not in _READERS and not _is_saved_dataset(path)
+def is_feature_folder(path: Path) -> bool:
+    """Return whether a path is a folder of features, as ``ucds features`` writes it."""
+    return (path / FEATURES_FILE).is_file()
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return whether a path is to be read as a folder of images, or of folders of images."""
+    return path.suffix.lower() not in _READERS and not (_is_saved_dataset(path) or is_feature_folder(path))
+
+
+def _features(folder: Path, by_domain: bool, domains: Sequence[str] | None) -> Samples:
+    from ucds.data.feature_folder import FeatureFolder  # it brings torch, which asking need not load
+
+    return FeatureFolder.open(folder, by_domain=by_domain, domains=domains)
 
 
 def _is_saved_dataset(path: Path) -> bool:

@@ -94,14 +94,14 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
 
 def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] | None) -> Scan | Pictures:
     """Return the pictures of a column that holds paths, contents of files, or pictures."""
-    values = [_content(value) for value in column]
+    values = [content_of(value) for value in column]
     if isinstance(values[0], str):
         return scan_files(_texts(values), root, domains)
     names, domain = np.unique(domains or ["images"] * len(values), return_inverse=True)
     return Pictures(values, _ids(columns, len(values)), domain.astype(np.int64), tuple(map(str, names)))
 
 
-def _content(value: object) -> object:
+def content_of(value: object) -> object:
     """Return the bytes of a file that a parquet file of a data set holds beside its name; else the value."""
     if isinstance(value, Mapping) and "bytes" in value:
         return value["bytes"] if value["bytes"] is not None else value.get("path")

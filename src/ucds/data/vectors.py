@@ -19,6 +19,7 @@ from torch import Tensor
 from ucds.data.array_files import read_arrays
 from ucds.data.columns import Keys, RowIds, domains_of, first_repeated, pack
 from ucds.data.content import KEY_BYTES, content_key, fingerprint
+from ucds.data.samples import Kind
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.math.arrays import FloatArray, IntArray
 
@@ -77,6 +78,9 @@ class VectorSamples:
         InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
             ids are not unique, or domains and names do not fit.
     """
+
+    kind: Kind = "embeddings"
+    files: None = None
 
     def __init__(
         self,

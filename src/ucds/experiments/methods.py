@@ -8,36 +8,44 @@ of the group ``ucds.methods``. Such a name stands for a function, or for a :clas
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from ucds.backbones import Backbone
+from ucds.baselines import plain
+from ucds.baselines.acids import adapt_acids, learn_acids
 from ucds.baselines.deepcluster import cluster_by_deepcluster
 from ucds.baselines.iic import cluster_by_iic
-from ucds.baselines.plain import gaussian_mixture, spectral, spherical_kmeans, umap_kmeans, ward
-from ucds.baselines.settings import (
-    ACIDSSettings,
-    DeepClusterSettings,
-    IICSettings,
-    KMeansSettings,
-)
-from ucds.config import ConsensusSettings, PCDSettings, Settings
+from ucds.baselines.loop import Clustering
+from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, PairSettings
+from ucds.baselines.sobel import sobel_backbone
+from ucds.baselines.sub_heads import with_best_rate
+from ucds.config import ConsensusSettings, ModelSettings, PCDSettings, Settings
+from ucds.data.dataset import Dataset
 from ucds.errors import InputError
-from ucds.experiments.baseline_methods import acids, kmeans, on_target, plain
-from ucds.experiments.consensus_methods import provider_labels, with_provider, without_provider
-from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.experiments.pipeline import LearnedSource, Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray
+from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
 
 Encoders = Literal["target", "source", "both", "none"]
 
+S = TypeVar("S", bound=ModelSettings)
+
 FAMILIES: dict[str, type[Settings]] = {
     "pcd": PCDSettings,
     "consensus": ConsensusSettings,
-    "kmeans": KMeansSettings,
     "deepcluster": DeepClusterSettings,
     "iic": IICSettings,
     "acids": ACIDSSettings,
@@ -124,6 +132,82 @@ def run_methods(
             yield replace(found[name].run(pipeline), method=name)
 
 
+def _plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Callable[[Pipeline], Outcome]:
+    """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
+
+    def run(pipeline: Pipeline) -> Outcome:
+        features = pipeline.target_vectors()
+        vectors = features.samples.read(np.arange(len(features.samples))).numpy()
+        start = time.monotonic()
+        labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
+        return Outcome(labels, time.monotonic() - start, features)
+
+    return run
+
+
+def on_target(
+    kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
+) -> Callable[[Pipeline], Outcome]:
+    """Make the method that clusters the target alone by a baseline.
+
+    Args:
+        kind: class of the baseline's settings.
+        cluster: function of the baseline, such as :func:`ucds.baselines.iic.cluster_by_iic`.
+        from_scratch: start from a random encoder, as in the baseline's paper, in place of the client's.
+    """
+
+    def run(pipeline: Pipeline) -> Outcome:
+        task, options = pipeline.task, pipeline.options
+
+        def train(settings: ModelSettings) -> Clustering:
+            backbone = _backbone(pipeline, task.backbone, from_scratch)
+            session = options.session(settings)
+            return cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+
+        settings = _settings(pipeline, kind, from_scratch)
+        found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
+        return _outcome(found, found.model, task.target)
+
+    return run
+
+
+def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
+    """Cluster by ACIDS, whose target model starts from the source model; see :func:`on_target`."""
+    task, options = pipeline.task, pipeline.options
+    target = task.target if from_scratch else task.seen_by_source
+    trained = nn.ModuleList()
+
+    def train(settings: ACIDSSettings) -> Clustering:
+        nonlocal trained
+        backbone, session = (
+            _backbone(pipeline, task.make_source_backbone, from_scratch),
+            options.session(settings),
+        )
+        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
+        trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
+        return adapt_acids(options.session(settings), source, target, cache=options.cache)
+
+    found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
+    return _outcome(found, trained, task.target)
+
+
+def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
+    """Return the settings of a baseline; a random encoder is always trained."""
+    settings = pipeline.options.settings_of(kind)
+    return settings.model_copy(update={"tune": "full"}) if from_scratch else settings
+
+
+def _backbone(pipeline: Pipeline, make_backbone: Callable[[], Backbone], from_scratch: bool) -> Backbone:
+    """Make the encoder that a baseline starts from, anew at every call."""
+    return sobel_backbone(seed=pipeline.options.seed) if from_scratch else make_backbone()
+
+
+def _outcome(found: Clustering, trained: nn.Module, data: Dataset) -> Outcome:
+    parameters = sum(weight.numel() for weight in trained.parameters())
+    return Outcome(found.labels, found.seconds, data, parameters=parameters, images=found.images_seen)
+
+
 def _pretrained_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings))
     training = pipeline.new_target(session)
@@ -162,21 +246,51 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     return pipeline.outcome(pipeline.extended(before, before.training, session))
 
 
+def _provider_labels(pipeline: Pipeline) -> Outcome:
+    """Take the provider's labels of the target's samples as they are."""
+    source = pipeline.transported
+    return pipeline.outcome(source.learned, source.answers)
+
+
+def _without_provider(pipeline: Pipeline) -> Outcome:
+    """Cluster the target without a provider."""
+    return _cluster_target("consensus-alone", pipeline, None)
+
+
+def _with_provider(pipeline: Pipeline) -> Outcome:
+    """Cluster the target with the provider's labels, as far as the guard trusts them."""
+    return _cluster_target("consensus", pipeline, pipeline.transported)
+
+
+def _cluster_target(method: str, pipeline: Pipeline, source: LearnedSource | None) -> Outcome:
+    task, options = pipeline.task, pipeline.options
+    session, labels = options.session(options.settings_of(ConsensusSettings), method), None
+    if source is not None:
+        n_clusters = task.source_clusters or task.n_clusters
+        labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
+    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
+    before = None if source is None else source.learned
+    return pipeline.outcome(pipeline.extended(before, found, session))
+
+
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 """k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 METHODS: dict[str, Method] = {
-    "kmeans": Method("frozen k-means", kmeans, KMeansSettings),
-    "umap": Method("UMAP + k-means", plain(umap_kmeans), settings=None, needs="umap"),
-    "spherical-kmeans": Method("spherical k-means", plain(spherical_kmeans), settings=None),
-    "gaussian-mixture": Method("Gaussian mixture", plain(gaussian_mixture), settings=None),
-    "ward": Method("Ward's clustering", plain(ward), settings=None),
-    "spectral": Method("spectral clustering", plain(spectral), settings=None),
+    "kmeans": Method("frozen k-means", _plain(plain.kmeans), settings=None),
+    "kmeans-100": Method(
+        "frozen k-means, 100 starts", _plain(partial(plain.kmeans, starts=100)), settings=None
+    ),
+    "umap": Method("UMAP + k-means", _plain(plain.umap_kmeans), settings=None, needs="umap"),
+    "spherical-kmeans": Method("spherical k-means", _plain(plain.spherical_kmeans), settings=None),
+    "gaussian-mixture": Method("Gaussian mixture", _plain(plain.gaussian_mixture), settings=None),
+    "ward": Method("Ward's clustering", _plain(plain.ward), settings=None),
+    "spectral": Method("spectral clustering", _plain(plain.spectral), settings=None),
     "deepcluster": Method(
         "DeepCluster", on_target(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
     ),
     "iic": Method("IIC", on_target(IICSettings, cluster_by_iic), IICSettings),
-    "acids": Method("ACIDS", acids, ACIDSSettings, "source"),
+    "acids": Method("ACIDS", _acids, ACIDSSettings, "source"),
     "deepcluster-original": Method(
         "DeepCluster, from scratch",
         on_target(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
@@ -186,15 +300,17 @@ METHODS: dict[str, Method] = {
     "iic-original": Method(
         "IIC, from scratch", on_target(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
     ),
-    "acids-original": Method("ACIDS, from scratch", partial(acids, from_scratch=True), ACIDSSettings, "none"),
+    "acids-original": Method(
+        "ACIDS, from scratch", partial(_acids, from_scratch=True), ACIDSSettings, "none"
+    ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
     "so": Method("SO", _source_only, encoders="source"),
     "to": Method("TO", _target_only),
     "ao": Method("AO", _adaptation_only, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
-    "consensus-source": Method("consensus, provider's labels", provider_labels, ConsensusSettings, "source"),
-    "consensus-alone": Method("consensus, without a provider", without_provider, ConsensusSettings),
-    "consensus": Method("consensus", with_provider, ConsensusSettings, "both"),
+    "consensus-source": Method("consensus, provider's labels", _provider_labels, ConsensusSettings, "source"),
+    "consensus-alone": Method("consensus, without a provider", _without_provider, ConsensusSettings),
+    "consensus": Method("consensus", _with_provider, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

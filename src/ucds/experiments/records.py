@@ -1,7 +1,6 @@
 """The records of a benchmark: one line of JSON for each run, appended when it is finished and never changed.
 
-A record names everything that its figures depend on. An entry or a setting that a record does not name is
-younger than the record: :data:`FORMERLY` and :attr:`ucds.config.Settings.FORMERLY` say what stands for it.
+A record names everything that its figures depend on: the cell, all settings of its method, and the files.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,9 @@ from typing import Any
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
-from ucds.experiments.methods import METHODS
 from ucds.files import append_line, parse_json
 
 FILE = "runs.jsonl"
-
-FORMERLY: Mapping[str, Any] = {"image_size": None}
-"""Values of entries that are younger than some records, for the runs before those entries existed."""
 
 IDENTITY = (
     *("dataset", "target", "seed", "method", "settings", "backbone", "source_backbone", "random"),
@@ -34,7 +29,7 @@ IDENTITY = (
 ORIGIN = ("weights", "source_weights", "data")
 """Entries that name the files a run was made from."""
 
-_NEEDED = (*(name for name in IDENTITY if name not in FORMERLY), *ORIGIN, "accuracy")
+_NEEDED = (*IDENTITY, *ORIGIN, "accuracy")
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -122,11 +117,7 @@ def identity_of(cell: Cell) -> str:
 
 def identity_in(record: Record) -> str:
     """Return the text of :func:`identity_of` for the cell that a record belongs to."""
-    values: dict[str, Any] = {**FORMERLY, **record}
-    method = METHODS.get(values["method"])
-    if method is not None and method.settings is not None:
-        values["settings"] = {**method.settings.FORMERLY, **values["settings"]}
-    return json.dumps({name: values[name] for name in IDENTITY}, sort_keys=True)
+    return json.dumps({name: record[name] for name in IDENTITY}, sort_keys=True)
 
 
 def origin_of(record: Record) -> dict[str, str]:

@@ -17,15 +17,15 @@ from ucds.choices import ExportFormat, require_choice
 from ucds.data.sources import Source
 from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
-from ucds.exports.describe import Description, describe
-from ucds.exports.graph import LARGEST_DIFFERENCE, GraphFormat, largest_difference, write_graph
+from ucds.exports.describe import FORMAT, Description, describe
+from ucds.exports.graph import LARGEST_DIFFERENCE, largest_difference, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.exports.scikit import scikit_bytes
-from ucds.files import require_writable, write_atomically, write_text_atomically
+from ucds.files import parse_json, require_writable, write_atomically, write_text_atomically
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
 
-_SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "torchscript": ".pt", "sklearn": ".skops"}
+_SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "sklearn": ".skops"}
 _COMPARED = 64
 
 
@@ -65,13 +65,13 @@ def export(
     Args:
         run: folder of a finished run, or a model that :func:`ucds.load` opened.
         out: file or folder to write; in the run folder, under the name "model" or "hub", if ``None``.
-        form: ``"onnx"`` or ``"torchscript"``, a graph with its description as JSON beside it; ``"sklearn"``,
-            the layers above the encoder; or ``"hub"``, a folder in the layout of a model hub.
+        form: ``"onnx"``, a graph, or ``"sklearn"``, the layers above the encoder, with a description as JSON
+            beside it; or ``"hub"``, a folder in the layout of a model hub.
         images: samples to compare a graph on; random ones if ``None``.
 
     Raises:
-        InputError: the model, the samples or ``out`` cannot be used, a package is not installed, or the graph
-            gives other probabilities than the model.
+        InputError: the model, the samples or ``out`` cannot be used, a package is not installed, the file
+            beside ``out`` holds something else, or the graph gives other probabilities than the model.
         DamagedFileError: the model file cannot be read.
         NoSpaceError: the result cannot be written.
 
@@ -90,29 +90,41 @@ def export(
     path = Path(str(run)) / f"model{_SUFFIXES[form]}" if out is None else Path(out)
     require_writable(path)
     require_suffix(path, (_SUFFIXES[form],))
+    beside = path.with_suffix(".json")
+    _refuse_other_use(beside)
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
         content, compared = scikit_bytes(model.stored.model), 0
     else:
         inputs = _random_inputs(model.stored.card.backbone) if images is None else _inputs(model, images)
-        content, compared = write_graph(model.stored.model, description, inputs[:2], form), len(inputs)
-        differences = _compare(model, content, inputs, form, description)
+        content, compared = write_graph(model.stored.model, description, inputs[:2]), len(inputs)
+        differences = _compare(model, content, inputs, description)
     _warn_of_source(model)
     write_atomically(path, lambda file: file.write(content))
     written = asdict(description) | {"largest_difference": differences}
-    write_text_atomically(path.with_suffix(".json"), json.dumps(written, indent=2) + "\n")
+    write_text_atomically(beside, json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences, compared)
 
 
-def _compare(
-    model: Model, content: bytes, inputs: Tensor, form: GraphFormat, description: Description
-) -> dict[str, float]:
-    found = largest_difference(model.stored.model, content, inputs, form)
+def _refuse_other_use(path: Path) -> None:
+    """Make sure that the file of a description does not exist, or describes an earlier export."""
+    try:
+        known = parse_json(path.read_bytes()) if path.exists() else {"format": FORMAT}
+    except (OSError, ValueError):
+        known = None
+    if not isinstance(known, dict) or known.get("format") != FORMAT:
+        raise InputError(
+            f"{path} would be overwritten, and describes no exported model: choose another --out"
+        )
+
+
+def _compare(model: Model, content: bytes, inputs: Tensor, description: Description) -> dict[str, float]:
+    found = largest_difference(model.stored.model, content, inputs)
     if not found[0] <= LARGEST_DIFFERENCE:
         raise InputError(
             f"the exported model gives probabilities that differ by {found[0]:.2g} from the model's, "
-            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written; try another format"
+            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
         )
     return dict(zip(description.outputs, found, strict=True))
 

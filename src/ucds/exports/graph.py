@@ -1,14 +1,10 @@
-"""Writes a model as a graph of operations, in ONNX or TorchScript, and compares it with the model itself."""
+"""Writes a model as a graph in ONNX, and compares it with the model itself."""
 
 from __future__ import annotations
 
 import copy
-import io
 import json
-import warnings
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,9 +13,8 @@ from torch import Tensor, nn
 from ucds.errors import InputError, one_line
 from ucds.exports.describe import Description
 from ucds.models import ClusteringModel
-from ucds.training.onnx_graph import Outputs, open_onnx, write_onnx
+from ucds.training.onnx_graph import open_onnx, write_onnx
 
-GraphFormat = Literal["onnx", "torchscript"]
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between a probability of an exported model and that of the model itself."""
 
@@ -45,63 +40,38 @@ class ExportedModel(nn.Module):
         return (*found, embeddings) if self.of_images else found
 
 
-def write_graph(
-    model: ClusteringModel, description: Description, example: Tensor, form: GraphFormat
-) -> bytes:
-    """Return the contents of a file of the exported model, with its description as metadata.
+def write_graph(model: ClusteringModel, description: Description, example: Tensor) -> bytes:
+    """Return the contents of an ONNX file of the exported model, with its description as metadata.
 
     Args:
         model: model on the CPU, in evaluation mode.
         description: description of the model; names of the input and of the outputs.
         example: batch of at least two inputs.
-        form: format of the file.
 
     Raises:
-        InputError: the encoder cannot be written in this format.
+        InputError: the encoder cannot be written as a graph.
     """
-    exported = ExportedModel(model)
-    write = _onnx if form == "onnx" else _torchscript
+    (name,), outputs = description.input, list(description.outputs)
+    described = {"ucds": json.dumps(asdict(description))}
     try:
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            return write(exported, description, example)
+        return write_onnx(ExportedModel(model), example, input_name=name, outputs=outputs, metadata=described)
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
-        reason = f"the encoder {model.spec.name!r} cannot be written as {form}: {one_line(error)}"
+        reason = f"the encoder {model.spec.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
 
 
-def _onnx(exported: ExportedModel, description: Description, example: Tensor) -> bytes:
-    (name,) = description.input
-    described = {"ucds": json.dumps(asdict(description))}
-    return write_onnx(
-        exported, example, input_name=name, outputs=list(description.outputs), metadata=described
-    )
-
-
-def _torchscript(exported: ExportedModel, description: Description, example: Tensor) -> bytes:
-    traced: Any = torch.jit.trace(  # type: ignore[no-untyped-call]
-        exported, (example,), check_trace=False
-    )
-    file = io.BytesIO()
-    torch.jit.save(traced, file, _extra_files={"ucds.json": json.dumps(asdict(description))})
-    return file.getvalue()
-
-
-def largest_difference(
-    model: ClusteringModel, content: bytes, inputs: Tensor, form: GraphFormat
-) -> tuple[float, ...]:
+def largest_difference(model: ClusteringModel, content: bytes, inputs: Tensor) -> tuple[float, ...]:
     """Compare the outputs of an exported model with those of the model itself.
 
     Args:
         model: model on the CPU, in evaluation mode.
         content: contents of the exported file.
         inputs: inputs ``(n, ...)`` to compare on.
-        form: format of the file.
 
     Returns:
         Largest absolute difference of each output.
     """
-    run = open_onnx(content) if form == "onnx" else _torchscript_runner(content)
-    exported = ExportedModel(model)
+    run, exported = open_onnx(content), ExportedModel(model)
     differences = []
     for batch in inputs.tensor_split(_BOUNDS):
         if len(batch):
@@ -110,14 +80,3 @@ def largest_difference(
             found = zip(run(batch), expected, strict=True)
             differences.append([float(np.abs(given - wanted).max()) for given, wanted in found])
     return tuple(np.max(differences, axis=0).tolist())
-
-
-def _torchscript_runner(content: bytes) -> Callable[[Tensor], Outputs]:
-    with warnings.catch_warnings(action="ignore"):
-        loaded: Any = torch.jit.load(io.BytesIO(content))  # type: ignore[no-untyped-call]
-
-    def run(batch: Tensor) -> Outputs:
-        with torch.no_grad():
-            return tuple(output.numpy() for output in loaded(batch))
-
-    return run

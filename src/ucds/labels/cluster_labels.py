@@ -19,8 +19,7 @@ from ucds.data.columns import Chosen, find_places, first_repeated, pack
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.labels.label_file import write_label_file
 from ucds.labels.label_reading import read_label_file
-from ucds.labels.label_shards import read_label_shards
-from ucds.labels.marks import MARK_BYTES, Marks, marks_of
+from ucds.labels.marks import Marks, marks_of
 
 _AT_A_TIME = 65_536  # samples whose contents are compared at a time
 
@@ -190,19 +189,12 @@ class ClusterLabels:
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
-        """Read a label file, or a folder of label shards.
+        """Read a label file.
 
         Raises:
-            InputError: the file cannot be read, or the folder does not hold all labels.
+            InputError: the file cannot be read.
             DamagedFileError: the file holds anything but labels.
         """
-        if Path(path).is_dir():
-            told = read_label_shards(Path(path))
-            marks = Marks.of([key[: 2 * MARK_BYTES] for key in told.pop("contents")])
-            try:
-                return cls(**told, contents=marks)
-            except InputError as error:
-                raise DamagedFileError(f"{path} is not a usable folder of label shards: {error}") from None
         content = read_label_file(path)
         try:
             content.check_digest()

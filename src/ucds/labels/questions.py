@@ -23,6 +23,7 @@ from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
+    from ucds.data.parts import PartRows
     from ucds.data.samples import Listing
     from ucds.data.vectors import Rows
 
@@ -117,7 +118,7 @@ class VectorQuestions:
         noise: noise that is put on each row before it is sent; ``None`` sends them as they are.
     """
 
-    rows: Rows
+    rows: Rows | PartRows
     ids: Sequence[str]
     noise: Noise | None = None
 
@@ -188,9 +189,11 @@ def questions_about(found: Scan | Listing) -> Questions:
     """
     if isinstance(found, Scan):
         return ImageQuestions(found)
-    from ucds.data.vectors import VectorSamples  # it brings torch, which asking about images does not need
+    # These bring torch, which asking about images does not need.
+    from ucds.data.feature_folder import FeatureFolder
+    from ucds.data.vectors import VectorSamples
 
-    if isinstance(found, VectorSamples):
+    if isinstance(found, VectorSamples | FeatureFolder):
         return VectorQuestions(found.rows, found.ids)
     raise InputError("only image files and embeddings can be sent to a service")
 

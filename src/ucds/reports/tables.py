@@ -126,7 +126,7 @@ def _accuracies(results: TableRecords, measured: pd.DataFrame, dataset: str, tar
     """Show accuracies by target, and the paper's beside them."""
     own, rows = measured[measured["dataset"] == dataset], range(len(results.rows))
     pivot = own.groupby(["row", "target"])["accuracy"]
-    shown = _wide(pivot.apply(_spread).astype(object), rows, targets).fillna(MISSING)
+    shown = _wide(pivot.apply(_spread), rows, targets).astype(object).fillna(MISSING)
     published = pd.DataFrame([_published(results, row, targets) for row in results.rows], columns=targets)
     theirs = published.map(_entry).add_prefix("paper ")
     if len(targets) > 1:

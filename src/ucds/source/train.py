@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ucds.bulk.engines import BulkOptions
-from ucds.bulk.training import check_bulk, open_in_bulk
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
@@ -31,7 +29,6 @@ def train_source(
     options: RunOptions | None = None,
     cache: CacheOptions | None = None,
     groups: str | Path | None = None,
-    bulk: BulkOptions | None = None,
     reporter: Reporter | None = None,
 ) -> TrainedRun:
     """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
@@ -50,9 +47,6 @@ def train_source(
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
         groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
             ``dp_epsilon`` protects persons. ``None`` protects single images.
-        bulk: engine that computes the features of a frozen encoder, and how it works, see
-            :func:`ucds.bulk.training.open_in_bulk`; this process decodes the images and computes them if
-            ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
@@ -62,13 +56,10 @@ def train_source(
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     read_clusters(n_clusters)
     check_run(out, place_of(data), options)
-    check_bulk(settings, bulk)
     people = None if groups is None else read_groups(Path(groups))
-    encoder = encoder or EncoderOptions()
-    if bulk is None:
-        inputs = open_for_training(data, "source", encoder, cache, reporter, domains)
-    else:
-        inputs = open_in_bulk(data, "source", out, encoder, cache, bulk, reporter, domains)
+    inputs = open_for_training(
+        data, "source", encoder or EncoderOptions(), cache, reporter, domains, settings.tune
+    )
     return train_run(
         out,
         "source",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.bulk.engines import BulkOptions
-from ucds.bulk.training import check_bulk, open_in_bulk
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, place_of
@@ -33,7 +31,6 @@ def train_target(
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
     cache: CacheOptions | None = None,
-    bulk: BulkOptions | None = None,
     reporter: Reporter | None = None,
 ) -> TrainedRun:
     """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
@@ -52,9 +49,6 @@ def train_target(
             consensus method, whose defaults are used if ``None``.
         options: seed, device and how to run otherwise; the defaults if ``None``.
         cache: place of decoded images and frozen features; the user's cache folder if ``None``.
-        bulk: engine that computes the features of a frozen encoder, and how it works, see
-            :func:`ucds.bulk.training.open_in_bulk`; this process decodes the images and computes them if
-            ``None``.
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
@@ -72,14 +66,10 @@ def train_target(
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
     check_run(out, place, options)
-    check_bulk(settings, bulk)
     corrected = None if constraints is None else Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     encoder = encoder or EncoderOptions()
-    if bulk is None:
-        inputs = open_for_training(images, "target", encoder, cache, reporter)
-    else:
-        inputs = open_in_bulk(images, "target", out, encoder, cache, bulk, reporter)
+    inputs = open_for_training(images, "target", encoder, cache, reporter, tune=settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)

@@ -204,10 +204,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         from ucds.data.views import VectorView
         from ucds.training.inputs import open_for_prediction
 
-        spec = self.stored_.card.backbone
         if isinstance(X, str | Path):
-            return open_for_prediction(X, spec, side, self._cache_options(), self._runtime().reporter)
-        if spec.input_size is not None:
+            return open_for_prediction(
+                X, self.stored_.backbone, side, self._cache_options(), self._runtime().reporter
+            )
+        if self.stored_.card.backbone.input_size is not None:
             raise InputError("this estimator was fitted on images: give a folder of them, not an array")
         vectors = validate_data(self, X, dtype=np.float32, reset=False)
         return Dataset(VectorSamples(vectors), VectorView())

@@ -60,7 +60,8 @@ def frozen_features(
         Interrupted: the run was asked to stop.
     """
     samples = data.samples
-    if backbone.spec.name == IDENTITY or _are_features(data, backbone):
+    takes_images = backbone.spec.input_size is not None
+    if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
         return data
     encoder = _choose_encoder(backbone, data, runtime, cache)
     if cache is None or not keep or backbone.spec.name == MODULE:
@@ -112,11 +113,6 @@ def feature_store(encoder: FrozenEncoder, cache: Path) -> RowStore:
     what |= {"package": version("ucds"), "computed_by": encoder.computed_by}
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
     return RowStore(cache, kind, (encoder.backbone.spec.width,), np.float32, _MOST_ROWS)
-
-
-def _are_features(data: Dataset, backbone: Backbone) -> bool:
-    """Return whether the samples of an encoder of images are vectors: their features, then."""
-    return backbone.spec.input_size is not None and len(data.view.input_shape) == 1
 
 
 def _extract(

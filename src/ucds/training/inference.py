@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ucds.backbones import Backbone
 from ucds.data.dataset import Dataset
 from ucds.data.memory import MemoryImages
 from ucds.math.watch import Watch, unwatched
@@ -96,11 +95,11 @@ def _prepared(
     """Return the part of a model that is to be computed, and the samples that it takes."""
     model, card = stored.model.to(runtime.device), stored.card
     recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
-    apart = recentred or cache is not None
+    encoded = data.samples.kind != "images"
+    apart = encoded or recentred or cache is not None
     if card.tune == "head" and card.backbone.input_size is not None and apart:
-        backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
         keep = not isinstance(data.samples, MemoryImages)
-        data = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH, keep=keep)
+        data = frozen_features(stored.backbone, data, runtime, cache, batch_size=_BATCH, keep=keep)
         model = model.head()
     if recentred:
         model = recentre(model, data)
@@ -109,7 +108,7 @@ def _prepared(
 
 def _watch_of(data: Dataset, runtime: Runtime) -> Watch:
     """Return what is told of the progress: images go through the encoder, features take little time."""
-    return runtime.watch if len(data.view.input_shape) > 1 else unwatched
+    return runtime.watch if data.samples.kind == "images" else unwatched
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:

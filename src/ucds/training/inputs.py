@@ -11,8 +11,9 @@ import numpy as np
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.backbones.spec import IDENTITY
-from ucds.choices import Role
+from ucds.choices import Role, Tune
 from ucds.data.dataset import Dataset
+from ucds.data.feature_folder import FeatureFolder
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples
 from ucds.data.memory import MemoryImages
@@ -21,6 +22,7 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.table_columns import Pictures
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
+from ucds.training.encoder_file import load_encoder, require_encoder
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Reporter, told_to
 
@@ -54,6 +56,7 @@ def open_for_training(
     cache: CacheOptions,
     reporter: Reporter,
     domains: Sequence[str] | None = None,
+    tune: Tune | None = None,
 ) -> Inputs:
     """Open samples, and the encoder to train on them.
 
@@ -65,27 +68,35 @@ def open_for_training(
         cache: place of decoded images.
         reporter: receives progress while images are decoded.
         domains: names of the domains to take; all if ``None``.
+        tune: part of the model that is to be trained; any if ``None``.
 
     Raises:
-        InputError: the samples or the encoder cannot be used, or a target comes in several domains.
+        InputError: the samples or the encoder cannot be used, a target comes in several domains, or the
+            encoder of features is to be trained.
+        DamagedFileError: a folder of features is damaged.
     """
     found = find_samples(source, by_domain=side == "source", domains=domains)
     if isinstance(found, Scan | Pictures):
         built = encoder.build()
         return Inputs(_open_images(found, built.spec, cache, reporter), built)
     if encoder != EncoderOptions():
-        raise InputError("--backbone, --weights and --image-size are for images, not for embeddings")
+        what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
+        raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
+    if isinstance(found, FeatureFolder):
+        if tune == "full":
+            raise InputError(f"--tune full trains the encoder, and {source} holds features: give the images")
+        return Inputs(Dataset(found, VectorView()), load_encoder(found.folder, found.manifest))
     return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
 
 
 def open_for_prediction(
-    source: Source, spec: BackboneSpec, side: Role, cache: CacheOptions, reporter: Reporter
+    source: Source, backbone: Backbone, side: Role, cache: CacheOptions, reporter: Reporter
 ) -> Dataset:
     """Open samples for a model that is already trained.
 
     Args:
         source: samples, see :func:`ucds.data.sources.find_samples`.
-        spec: description of the model's backbone.
+        backbone: encoder of the model.
         side: ``"source"`` if a folder holds one folder a domain.
         cache: place of decoded image files.
         reporter: receives progress while files are decoded.
@@ -94,11 +105,14 @@ def open_for_prediction(
         InputError: the samples cannot be used, or their kind or width is not what the model takes.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
-    found = find_samples(source, by_domain=side == "source")
+    found, spec = find_samples(source, by_domain=side == "source"), backbone.spec
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
             raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
         return _open_images(found, spec, cache, reporter)
+    if spec.input_size is not None and isinstance(found, FeatureFolder):
+        require_encoder(found, backbone)
+        return Dataset(found, VectorView())
     if spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
     if spec.width != _width(found) and spec.name == IDENTITY:

@@ -88,7 +88,7 @@ class Model:
 
     def open(self, source: Source, side: Role = "target") -> Dataset:
         """Open samples for the model; a folder for the side "source" holds one folder a domain."""
-        return open_for_prediction(source, self.stored.card.backbone, side, self.cache, self.reporter)
+        return open_for_prediction(source, self.stored.backbone, side, self.cache, self.reporter)
 
     def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""

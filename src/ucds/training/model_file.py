@@ -80,6 +80,11 @@ class StoredModel:
     proportions: Tensor
 
     @property
+    def backbone(self) -> Backbone:
+        """Encoder without its bottleneck."""
+        return Backbone(self.model.encoder.backbone, self.card.backbone, self.card.weights)
+
+    @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
         prototypes = self.model.prototypes.detach().cpu().contiguous().numpy()

@@ -8,7 +8,6 @@
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
 | `transfer.json` | what became of the provider's labels there, and why |
 | `log.jsonl` | one line a logged step or evaluation |
-| `tensorboard/<stage>/` | the same for TensorBoard |
 | `checkpoint.pt` | an unfinished run's state |
 | `checkpoint-before.pt` | the state before that, for the case of damage |
 | `evaluations.npz` | predictions at every evaluation, for the oracle that `ucds evaluate` prints apart |
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -138,7 +136,6 @@ class RunFolder:
         results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE)
         for name in ("run.json", *results, "log.jsonl", ".lock"):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
         with suppress(OSError):
             self.path.rmdir()
 

@@ -42,14 +42,8 @@ class Session(Generic[SettingsT]):
         self._results: dict[str, StageResult] = {result.name: result for result in results}
         if folder is None or runtime.rank != 0:
             return
-        self._log = RunLog(folder.log_path, folder.path / "tensorboard")
-        if not self._log.draws_curves:
-            runtime.reporter.say("no curves for TensorBoard: pip install 'ucds[tensorboard]' to have them")
-        if checkpoint is None:
-            self._log.cut(0)
-        else:
-            step = 0 if checkpoint.progress is None else checkpoint.progress.step
-            self._log.cut(checkpoint.log, checkpoint.stage, step)
+        self._log = RunLog(folder.log_path)
+        self._log.cut(0 if checkpoint is None else checkpoint.log)
 
     @property
     def results(self) -> list[StageResult]:

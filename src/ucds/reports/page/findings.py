@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ucds.data.columns import find_places
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
-from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
@@ -21,7 +20,7 @@ from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.questions import choose_questions
-from ucds.reports.page.thumbnails import Pictures, resize, shrink
+from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
 from ucds.training.loaded import Outputs
 
 EACH = 6
@@ -111,6 +110,7 @@ def find_facts(
     found: Outputs,
     prototypes: FloatArray,
     labels: ClusterLabels | None,
+    images: Images | None,
 ) -> Findings:
     """Compute what a report shows of samples.
 
@@ -121,12 +121,13 @@ def find_facts(
         found: features, probabilities and confidence of the samples to show.
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
+        images: images of all samples; ``None`` if there are none.
     """
     places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
-    pictures = shrink(samples, order) if isinstance(samples, ImageSamples) else None
+    pictures = None if images is None else shrink(images, order)
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
     exemplars = find_exemplars(features, probabilities, EACH, confidence=confidence)
     nearest = find_nearest(features)

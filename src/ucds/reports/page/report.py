@@ -10,14 +10,17 @@ import numpy as np
 
 from ucds.choices import Accelerator
 from ucds.data.dataset import Dataset
+from ucds.data.feature_folder import FeatureFolder
 from ucds.data.images import ImageSamples
-from ucds.data.samples import subset
+from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
+from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.arrays import IntArray
 from ucds.reports.page.findings import choose_shown, find_facts
 from ucds.reports.page.record import read_record
 from ucds.reports.page.render import render
+from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
 from ucds.training.loaded import Model, Outputs, load
@@ -57,6 +60,7 @@ def report(
     out: str | Path | None = None,
     *,
     names: str | Path | None = None,
+    pictures: str | Path | None = None,
     accelerator: Accelerator = "auto",
     cache: CacheOptions | None = None,
     reporter: Reporter | None = None,
@@ -72,6 +76,8 @@ def report(
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
         names: file of names that was saved from an earlier report; none if ``None``.
+        pictures: folder of the images that a folder of features was computed from, where each has its id as
+            its path; the folder that they were read from if ``None``. Without images the page shows ids.
         accelerator: device to compute on.
         cache: place of decoded images and frozen features.
         reporter: receives progress messages; nothing is said if ``None``.
@@ -102,10 +108,11 @@ def report(
         found,
         model.stored.model.prototypes.detach().cpu().numpy(),
         record.labels if trained_on else None,
+        _images_of(data.samples, None if pictures is None else Path(pictures)),
     )
-    what, skipped = "samples", 0
+    what, skipped = "samples" if data.samples.kind == "embeddings" else "images", 0
     if isinstance(data.samples, ImageSamples):
-        what, skipped = "images", len(data.samples.skipped)
+        skipped = len(data.samples.skipped)
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
     page = render(
@@ -122,6 +129,14 @@ def report(
     path = run / REPORT_FILE if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
+
+
+def _images_of(samples: Samples, root: Path | None) -> Images | None:
+    if isinstance(samples, FeatureFolder):
+        return samples.find_pictures(root)
+    if root is not None:
+        raise InputError("--images names the images of a folder of features, and these samples are none")
+    return samples if samples.kind == "images" else None
 
 
 def _look_at(model: Model, data: Dataset) -> tuple[IntArray, Outputs, IntArray]:

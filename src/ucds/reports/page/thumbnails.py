@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from ucds.data.images import ImageSamples
 from ucds.math.arrays import IntArray
 
 Pictures = NDArray[np.uint8]
@@ -26,6 +27,14 @@ _QUALITIES = (80, 65, 50, 35, 20)
 _BATCH = 256
 
 
+class Images(Protocol):
+    """Images that are read by position: image samples, or those that features were computed from."""
+
+    def read(self, index: IntArray) -> Tensor:
+        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sheets:
     """Thumbnails, row by row, ``COLUMNS`` in a row, in sheets of at most ``COLUMNS`` rows.
@@ -39,13 +48,13 @@ class Sheets:
     files: tuple[bytes, ...]
 
 
-def shrink(samples: ImageSamples, positions: IntArray) -> Pictures:
+def shrink(images: Images, positions: IntArray) -> Pictures:
     """Read images as thumbnails ``(n, side, side, 3)``; the more images, the smaller the side."""
     side = next((side for most, side in _SIDES if len(positions) <= most), _SMALLEST_SIDE)
     out = np.empty((len(positions), side, side, 3), np.uint8)
     for start in range(0, len(positions), _BATCH):
-        images = samples.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
-        for place, image in enumerate(images, start):
+        pixels = images.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
+        for place, image in enumerate(pixels, start):
             out[place] = resize(image, side)
     return out
 

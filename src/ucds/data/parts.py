@@ -1,0 +1,196 @@
+"""Parts: rows of equal size on disk, each written once and renamed, in caches and in folders of features.
+
+A part is two files: ``NAME.npy`` holds the rows, and ``NAME.json`` their content keys and a digest. The
+description is written last, so a part that has one is whole. Nothing is ever changed in place: processes that
+are killed, or that write at the same time, can lose nothing and damage nothing, and no file is locked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from ucds.data.columns import ByteRows
+from ucds.data.content import KEY_BYTES
+from ucds.errors import DamagedFileError
+from ucds.files import read_json, write_atomically, write_text_atomically
+from ucds.math.arrays import IntArray
+
+DESCRIPTION = ".json"
+_ROWS = ".npy"
+_READ_AT_A_TIME = 2**24
+
+Form = TypeVar("Form", bound="Described")
+
+
+class Described(BaseModel):
+    """Description of a part.
+
+    Attributes:
+        keys: content keys of the samples, one after the other, in hexadecimal digits.
+        digest: digest of the rows.
+    """
+
+    keys: str
+    digest: str
+
+    def key_rows(self) -> ByteRows:
+        """Return the content keys, ``(n, 16)`` bytes."""
+        return np.frombuffer(bytes.fromhex(self.keys), np.uint8).reshape(-1, KEY_BYTES)
+
+
+class Part:
+    """Rows of one part, mapped into memory for each reading by itself: they do not count as memory in use.
+
+    Args:
+        path: path of the part, without suffix.
+        described: description of the part.
+
+    Attributes:
+        path: this path.
+        keys: ``(n, 16)`` content keys of the rows.
+        shape: shape of all rows, ``(n, ...)``.
+
+    Raises:
+        DamagedFileError: there are no such rows.
+    """
+
+    def __init__(self, path: Path, described: Described) -> None:
+        self.path, self.keys, self._digest = path, described.key_rows(), described.digest
+        try:
+            mapped = np.load(rows_file(path), mmap_mode="r")
+            self.shape, self.dtype, self._offset = mapped.shape, mapped.dtype, mapped.offset
+        except Exception as error:  # damaged bytes raise nearly anything
+            raise DamagedFileError(f"{rows_file(path)} cannot be read ({error})") from None
+        if len(mapped) != len(self.keys):
+            raise DamagedFileError(f"{rows_file(path)} does not fit its description")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: IntArray | slice) -> npt.NDArray[Any]:
+        """Return a copy of some rows.
+
+        Raises:
+            DamagedFileError: the file is gone, or too short.
+        """
+        try:
+            mapped = np.memmap(rows_file(self.path), self.dtype, "r", self._offset, self.shape)
+        except (OSError, ValueError) as error:
+            raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error})") from None
+        return np.array(mapped[index])
+
+    def is_sound(self) -> bool:
+        """Return whether the rows are as they were written; all of them are read."""
+        try:
+            with rows_file(self.path).open("rb") as file:
+                file.seek(self._offset)
+                pieces = iter(lambda: file.read(_READ_AT_A_TIME), b"")
+                return _digest(pieces) == self._digest
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Remove the part; a process that reads it meanwhile finds it damaged."""
+        self.path.with_suffix(DESCRIPTION).unlink(missing_ok=True)
+        rows_file(self.path).unlink(missing_ok=True)
+
+
+def rows_file(path: Path) -> Path:
+    """Return the file of a part's rows; ``path`` has no suffix."""
+    return path.with_suffix(_ROWS)
+
+
+def describe_rows(keys: Sequence[bytes] | ByteRows, rows: npt.NDArray[Any]) -> dict[str, str]:
+    """Return the entries of the description of rows ``(n, ...)`` with their content keys."""
+    joined = keys.tobytes() if isinstance(keys, np.ndarray) else b"".join(keys)
+    return {"keys": joined.hex(), "digest": _digest([_bytes_of(rows)])}
+
+
+def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None:
+    """Write a part, all of it or none.
+
+    Args:
+        path: path of the part, without suffix.
+        rows: ``(n, ...)`` rows.
+        described: description that holds the entries of :func:`describe_rows`.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    data = np.ascontiguousarray(rows)
+
+    def write(file: Any) -> None:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(data))
+        file.write(_bytes_of(data))
+
+    write_atomically(rows_file(path), write)
+    write_text_atomically(path.with_suffix(DESCRIPTION), described.model_dump_json())
+
+
+def read_description(path: Path, form: type[Form]) -> Form:
+    """Read the description of a part; ``path`` has no suffix.
+
+    Raises:
+        InputError: there is none.
+        DamagedFileError: it is damaged.
+    """
+    return read_json(path.with_suffix(DESCRIPTION), form, "description of a part")
+
+
+def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+
+
+def _digest(pieces: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+class PartRows:
+    """Rows of several parts, one part after the other.
+
+    Args:
+        parts: parts whose rows have one shape.
+
+    Attributes:
+        parts: these parts.
+        shape: number of all rows, and the shape of one.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = list(parts)
+        self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
+        self.shape = (int(self._ends[-1]), *self.parts[0].shape[1:])
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def take(self, index: IntArray) -> npt.NDArray[Any]:
+        """Return a copy of the rows at positions ``index``.
+
+        Raises:
+            DamagedFileError: a part is gone.
+        """
+        out = np.empty((len(index), *self.shape[1:]), self.parts[0].dtype)
+        for number, here, rows in self.places(index):
+            out[here] = self.parts[number][rows]
+        return out
+
+    def places(self, index: IntArray) -> list[tuple[int, IntArray, IntArray]]:
+        """Return each part that rows lie in, with their positions in ``index`` and in the part."""
+        index = np.asarray(index, np.int64)
+        of_part = np.searchsorted(self._ends, index, side="right")
+        found = []
+        for number in np.unique(of_part).tolist():
+            here = np.flatnonzero(of_part == number)
+            found.append((number, here, index[here] - self._ends[number] + len(self.parts[number])))
+        return found

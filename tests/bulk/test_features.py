@@ -1,0 +1,218 @@
+"""Tests of `ucds features` by the plain loop: what it writes, does not make again, and refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ucds
+from ucds.bulk.encode import PartTask
+from ucds.bulk.shards import find_shards
+from ucds.data.feature_folder import FeatureFolder
+from ucds.training.encoding import FrozenEncoder
+from ucds.training.features import frozen_features
+from ucds.training.inputs import open_for_training
+from ucds.training.options import CacheOptions
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+
+SMALL = ucds.BulkOptions(shard_size=10, accelerator="cpu")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
+
+
+def opened(folder: Path) -> FeatureFolder:
+    return FeatureFolder.open(folder, by_domain=False)
+
+
+def rows(folder: Path) -> np.ndarray[Any, Any]:
+    samples = opened(folder)
+    return samples.read(np.arange(len(samples))).numpy()
+
+
+def parts(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return time and content of the files of each part."""
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("part-*")}
+
+
+def changed(before: dict[str, tuple[int, bytes]], after: dict[str, tuple[int, bytes]]) -> set[str]:
+    return {name for name in before | after if before.get(name) != after.get(name)}
+
+
+def files_of(*numbers: int) -> set[str]:
+    return {f"part-{number:06d}{suffix}" for number in numbers for suffix in (".npy", ".json")}
+
+
+def test_the_folder_holds_the_features_that_training_computes(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
+    inputs = open_for_training(folder, "target", edges, CacheOptions(tmp_path / "cache"), Quiet())
+    expected = frozen_features(inputs.backbone, inputs.data, Runtime(accelerator="cpu"), None, batch_size=64)
+    found = opened(tmp_path / "out")
+    assert found.ids == inputs.data.samples.ids
+    assert found.keys == inputs.data.samples.keys
+    assert (found.domain_names, found.fingerprint) == (("images",), inputs.data.samples.fingerprint)
+    np.testing.assert_allclose(
+        rows(tmp_path / "out"), expected.samples.read(np.arange(35)).numpy(), atol=1e-6
+    )
+    assert (done.samples, done.skipped, done.parts, done.made) == (35, 1, 4, 4)
+    manifest = json.loads((tmp_path / "out" / "features.json").read_text())
+    assert manifest["root"] == str(folder)
+    assert (manifest["backbone"]["name"], manifest["computed_by"]) == ("ucds/oriented_edges", "torch on cpu")
+
+
+def test_a_finished_part_is_not_made_again(folder: Path, edges: ucds.EncoderOptions, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ucds.features(folder, out, encoder=edges, options=SMALL)
+    first = parts(out)
+    (out / "part-000001.json").unlink()
+    with pytest.raises(ucds.InputError, match="does not hold all features yet: run the same"):
+        opened(out)
+    again = ucds.features(folder, out, encoder=edges, options=SMALL)
+    assert (again.samples, again.skipped, again.made) == (35, 1, 1)
+    second = parts(out)
+    assert changed(first, second) == files_of(1)
+    assert {name: content for name, (_, content) in second.items()} == {
+        name: content for name, (_, content) in first.items()
+    }
+
+
+def test_changed_content_is_never_taken_for_finished(edges: ucds.EncoderOptions, tmp_path: Path) -> None:
+    images, out = tmp_path / "images", tmp_path / "out"
+    images.mkdir()
+    for number in range(6):
+        Image.new("L", (9, 9), 40 * number).resize((70, 70)).save(images / f"{number}.png")
+    two = ucds.BulkOptions(shard_size=2, accelerator="cpu")
+    ucds.features(images, out, encoder=edges, options=two)
+    first, whole = parts(out), rows(out)
+    Image.effect_noise((70, 70), 90).save(images / "3.png")  # the same path, other content
+    again = ucds.features(images, out, encoder=edges, options=two)
+    assert again.made == 1
+    assert changed(first, parts(out)) == files_of(1)
+    differ = (rows(out) != whole).any(axis=1)
+    assert differ.tolist() == [False, False, False, True, False, False]
+    for number in (4, 5):
+        (images / f"{number}.png").unlink()
+    assert ucds.features(images, out, encoder=edges, options=two).made == 0
+    assert opened(out).ids == ("0.png", "1.png", "2.png", "3.png")
+    assert set(parts(out)) == files_of(0, 1)  # of images that are gone nothing is left
+
+
+def test_images_that_cannot_be_used_are_named_with_their_part(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    with pytest.warns(ucds.UcdsWarning) as told:
+        ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
+    found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text())))
+    assert [(row["part"], row["sample"]) for row in found] == [("1", "day/torn.png")]
+    assert "1 of 36 images skipped (1 in part 1)" in str(told[-1].message)
+
+
+def test_other_features_in_the_same_folder_are_refused(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
+    before = parts(tmp_path / "out")
+    other = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
+    for images, encoder in ((folder / "night", edges), (folder, other)):
+        with pytest.raises(ucds.InputError, match="features of other images or of another encoder"):
+            ucds.features(images, tmp_path / "out", encoder=encoder, options=SMALL)
+    assert parts(tmp_path / "out") == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(ucds.InputError, match="in use"):
+        ucds.features(folder, tmp_path / "mine", encoder=edges, options=SMALL)
+    with pytest.raises(ucds.InputError, match="lies inside"):
+        ucds.features(folder, folder / "night" / "out", encoder=edges, options=SMALL)
+    with pytest.raises(ucds.InputError, match="is a file"):
+        ucds.features(folder, tmp_path / "mine" / "thesis.txt", encoder=edges, options=SMALL)
+    np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
+    with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
+        ucds.features(tmp_path / "x.npy", tmp_path / "no", encoder=edges, options=SMALL)
+    with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
+        ucds.features(tmp_path / "out", tmp_path / "no", encoder=edges, options=SMALL)
+    assert not (tmp_path / "no").exists()
+
+
+def test_without_a_usable_image_there_is_one_line(edges: ucds.EncoderOptions, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "torn.png").write_bytes(b"torn")
+    with pytest.raises(ucds.InputError, match=r"none of the 1 images can be used \(torn.png: not an image"):
+        ucds.features(tmp_path / "images", tmp_path / "out", encoder=edges, options=SMALL)
+
+
+def test_the_task_is_the_same_after_its_journey_to_a_worker(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    shard = find_shards(folder, 9).shards[1]
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        task = PartTask(
+            tmp_path / name, FrozenEncoder(edges.build(), Runtime(accelerator="cpu").device), None
+        )
+        task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
+        task(1, pickle.loads(pickle.dumps(shard)))
+    mine, theirs = parts(tmp_path / "mine"), parts(tmp_path / "theirs")
+    assert {name: data for name, (_, data) in mine.items()} == {
+        name: data for name, (_, data) in theirs.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
+def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    images, out = tmp_path / "images", tmp_path / "out"
+    images.mkdir()
+    generator = np.random.default_rng(1)
+    for number in range(120):
+        coarse = generator.integers(0, 256, (7, 6, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((64, 64)).save(images / f"{number:03}.png")
+    command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
+    command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
+    before: dict[str, tuple[int, bytes]] = {}
+    for wanted in (2, 9, 17):  # parts that are there at the kill
+        process = subprocess.Popen([*map(str, command)], start_new_session=True)
+        while len(list(out.glob("part-*.json"))) < wanted:
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        now, done = parts(out), {path.stem for path in out.glob("part-*.json")}
+        assert all(now[name] == before[name] for name in before)
+        before = {name: content for name, content in now.items() if Path(name).stem in done}
+    assert subprocess.run([*map(str, command)], check=False).returncode == 0
+    after = parts(out)
+    assert all(after[name] == before[name] for name in before)
+    encoder = ucds.EncoderOptions("ucds/oriented_edges", "none", 64)
+    ucds.features(images, tmp_path / "whole", encoder=encoder, options=ucds.BulkOptions(shard_size=4))
+    whole = parts(tmp_path / "whole")
+    assert {name: data for name, (_, data) in after.items()} == {n: data for n, (_, data) in whole.items()}
+
+
+def test_options_of_ray_need_ray() -> None:
+    with pytest.raises(ucds.InputError, match="--workers is for --engine ray"):
+        ucds.BulkOptions(workers=2)
+    with pytest.raises(ucds.InputError, match="at least 1"):
+        ucds.BulkOptions(shard_size=0)
+
+
+def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, capfd: Any) -> None:
+    out = tmp_path / "out"
+    command = ["features", folder, "--out", out, "--backbone", "ucds/oriented_edges", "--weights", "none"]
+    assert run(*command, "--image-size", 64, "--shard-size", 20, "--json") == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told == {"folder": str(out), "samples": 35, "skipped": 1, "parts": 2, "made": 2}

@@ -1,0 +1,217 @@
+"""Tests of a folder of features in place of images: every command takes it, and the results are the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.config import MethodSettings
+from ucds.data.feature_folder import FeatureFolder
+from ucds.data.folders import scan_domains
+from ucds.labels.questions import VectorQuestions, open_questions
+
+K = 3
+CPU = ucds.RunOptions(accelerator="cpu")
+SETTINGS: dict[str, MethodSettings] = {
+    "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
+    "pcd": ucds.PCDSettings(
+        tune="head", source_epochs=1, clustering_epochs=1, refinement_epochs=1, batch_size=16
+    ),
+}
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*skipped:ucds.UcdsWarning",
+    "ignore:.*copies of others:ucds.UcdsWarning",
+    "ignore:stage .* (empty|collapsed):ucds.UcdsWarning",
+)
+
+
+@pytest.fixture(scope="module")
+def images(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The images of ``folder``, one of them twice."""
+    root = tmp_path_factory.mktemp("copied") / "images"
+    shutil.copytree(folder, root)
+    shutil.copy(root / "day" / "01.png", root / "night" / "zz.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def features(images: Path, edges: ucds.EncoderOptions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("features") / "features"
+    ucds.features(images, out, encoder=edges, options=ucds.BulkOptions(accelerator="cpu"))
+    return out
+
+
+def model(run: Path) -> tuple[dict[str, Any], bytes]:
+    """Return header and weights of a model file; the order of the header's entries varies."""
+    content = (run / "model.safetensors").read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), content[end:]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("consensus", "pcd"), pytest.param("pcd", "consensus", marks=pytest.mark.slow)],
+)
+def test_both_sides_train_the_same_model(
+    source: str,
+    target: str,
+    images: Path,
+    features: Path,
+    edges: ucds.EncoderOptions,
+    runs: Path,
+    tmp_path: Path,
+) -> None:
+    labels = ucds.label(runs / "source", images, accelerator="cpu")
+    for name, given, encoder in (("images", images, edges), ("features", features, None)):
+        place, cache = tmp_path / name, ucds.CacheOptions(tmp_path / name / "cache")
+        how = {"encoder": encoder, "options": CPU, "cache": cache}
+        ucds.train_source(given, place / "source", K, settings=SETTINGS[source], **how)  # type: ignore[arg-type]
+        ucds.train_target(given, place / "target", labels=labels, settings=SETTINGS[target], **how)  # type: ignore[arg-type]
+    for side in ("source", "target"):
+        assert model(tmp_path / "images" / side) == model(tmp_path / "features" / side)
+    assert not (tmp_path / "features" / "cache" / "images").exists()  # nothing is decoded
+    found = ucds.predict(tmp_path / "features" / "target", images, accelerator="cpu")  # a model of images
+    assert len(found.ids) == 36
+
+
+def test_some_domains_can_be_taken(
+    images: Path, features: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    def train(given: Path, run: str, encoder: ucds.EncoderOptions | None, domains: list[str]) -> Any:
+        cache = ucds.CacheOptions(tmp_path / run / "cache")
+        ucds.train_source(
+            given,
+            tmp_path / run / "source",
+            K,
+            domains=domains,
+            encoder=encoder,
+            settings=SETTINGS["consensus"],
+            options=CPU,
+            cache=cache,
+        )
+        return model(tmp_path / run / "source")
+
+    assert train(features, "features", None, ["night"]) == train(images, "images", edges, ["night"])
+    with pytest.raises(ucds.InputError, match="has no domain 'dusk'; it has 'day', 'night'"):
+        train(features, "unknown", None, ["night", "dusk"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a/x/1.png", "b/y/2.png", "a b/3.png"],
+        ["kfold/a/x/1.png", "kfold/b/y/2.png"],
+        ["a/1.png", "loose.png"],
+        ["a/shard.tar/1.png", "b/shard.tar/2.png"],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.* images lie? :ucds.UcdsWarning", "ignore:.* left out:ucds.UcdsWarning")
+def test_domains_are_those_of_the_folders(
+    names: list[str], folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    pictures = sorted(folder.glob("night/*.png"))
+    for name, picture in zip(names, pictures, strict=False):
+        if ".tar/" not in name:
+            (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, tmp_path / "images" / name)
+        else:
+            _write_tar(tmp_path / "images" / name.partition(".tar/")[0], name.partition(".tar/")[2], picture)
+    ucds.features(tmp_path / "images", tmp_path / "out", encoder=edges)
+    found = FeatureFolder.open(tmp_path / "out", by_domain=True)
+    expected = scan_domains(tmp_path / "images")
+    assert (found.ids, found.domain_names) == (expected.ids, expected.domain_names)
+    assert found.domain.tolist() == expected.domain.tolist()
+
+
+def _write_tar(path: Path, name: str, picture: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path.with_suffix(".tar"), "w") as tar:
+        tar.add(picture, name)
+
+
+def test_labels_clusters_and_scores_are_those_of_the_images(
+    images: Path, features: Path, runs: Path, tmp_path: Path
+) -> None:
+    labels = [ucds.label(runs / "source", given, accelerator="cpu") for given in (images, features)]
+    assert labels[0].fingerprint == labels[1].fingerprint
+    assert labels[0].contents == labels[1].contents
+    assert len(set(labels[0].labels.tolist())) > 2  # or the comparison would say little
+    found = [ucds.predict(runs / "target", given, accelerator="cpu") for given in (images, features)]
+    assert found[0].ids == found[1].ids
+    assert found[0].clusters.tolist() == found[1].clusters.tolist()
+    np.testing.assert_allclose(found[0].confidence, found[1].confidence, atol=1e-6)
+    for number, given in enumerate((images, features)):
+        ucds.evaluate(runs / "target", given, tmp_path / f"{number}.json", accelerator="cpu")
+    scores = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1)]
+    assert scores[0] == scores[1]
+    assert scores[0]["n_classes"] == 2
+
+
+def test_a_service_is_asked_about_them_as_embeddings(features: Path) -> None:
+    questions = open_questions(features)
+    assert isinstance(questions, VectorQuestions)
+    samples = FeatureFolder.open(features, by_domain=False)
+    assert questions.ids == samples.ids
+    sent = np.frombuffer(questions.read(5), "<f4")
+    np.testing.assert_array_equal(sent, samples.read(np.array([5])).numpy()[0])
+
+
+def test_features_of_another_encoder_are_refused(
+    images: Path, runs: Path, features: Path, tmp_path: Path
+) -> None:
+    other = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
+    ucds.features(images, tmp_path / "others", encoder=other)
+    with pytest.raises(ucds.InputError, match="features of another encoder than this model's"):
+        ucds.label(runs / "source", tmp_path / "others", accelerator="cpu")
+    with pytest.raises(ucds.InputError, match="not for features, which name their encoder"):
+        ucds.train_target(features, tmp_path / "run", n_clusters=K, encoder=other)
+    with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):
+        ucds.train_target(features, tmp_path / "run", n_clusters=K, settings=ucds.PCDSettings(tune="full"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_damage_is_found(features: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    for name, message in (
+        ("features.json", "is not a usable description of features"),
+        ("part-000000.json", "is not a usable description of a part"),
+        ("part-000000.npy", "cannot be read"),
+        ("encoder.safetensors", "cannot be read as the weights of the encoder"),
+    ):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(features, copy)
+        (copy / name).write_bytes((copy / name).read_bytes()[:60])
+        with pytest.raises(ucds.DamagedFileError, match=message):
+            ucds.train_target(copy, tmp_path / "run", n_clusters=K, options=CPU)
+
+
+@pytest.mark.slow
+def test_the_report_finds_pictures_by_their_ids(
+    images: Path, features: Path, tmp_path: Path, run: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    moved, elsewhere = tmp_path / "moved", tmp_path / "elsewhere"
+    shutil.copytree(images, moved)
+    train = ["train-target", features, "--clusters", K, "--out", tmp_path / "own", "--set", "starts=1"]
+    assert run(*train, "--accelerator", "cpu", "--quiet") == 0
+    page = (tmp_path / "own" / "report.html").read_text()
+    assert 'id="sheet-0"' in page  # below the root that the folder of features names
+    manifest = json.loads((features / "features.json").read_text())
+    shutil.copytree(features, elsewhere)
+    (elsewhere / "features.json").write_text(json.dumps(manifest | {"root": "/nowhere"}))
+    out = tmp_path / "page.html"
+    assert run("report", tmp_path / "own", elsewhere, "--out", out, "--quiet") == 0
+    assert 'id="sheet-0"' not in out.read_text()
+    assert "day/01.png" in out.read_text()
+    assert run("report", tmp_path / "own", elsewhere, "--out", out, "--images", moved, "--quiet") == 0
+    assert 'id="sheet-0"' in out.read_text()
+    assert run("report", tmp_path / "own", images, "--out", out, "--images", moved) == 2
+    assert "--images names the images of a folder of features" in capfd.readouterr().err

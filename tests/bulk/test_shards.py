@@ -1,0 +1,95 @@
+"""Tests of shards: the same images in every form, and marks that change with what is in the files."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import fsspec
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+
+import ucds
+from ucds.bulk.shards import Found, find_shards
+from ucds.data.decode import UnusableImageError
+
+
+def contents(found: Found) -> list[bytes]:
+    return [shard.listed().read(i) for shard in found.shards for i in range(len(shard))]
+
+
+def ids(found: Found) -> list[str]:
+    return [name for shard in found.shards for name in shard.listed().ids]
+
+
+def test_every_form_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.glob("night/*.png"))
+    paths, data = [str(folder / name) for name in names], [(folder / name).read_bytes() for name in names]
+    (tmp_path / "list.txt").write_text("\n".join(paths))
+    parquet.write_table(pyarrow.table({"path": paths}), tmp_path / "paths.parquet", row_group_size=7)
+    pictures = pyarrow.table({"id": names, "image": [{"bytes": one, "path": "x"} for one in data]})
+    (tmp_path / "tables").mkdir()
+    parquet.write_table(pictures.slice(0, 11), tmp_path / "tables" / "a.parquet", row_group_size=4)
+    parquet.write_table(pictures.slice(11), tmp_path / "tables" / "b.parquet")
+    parquet.write_table(pictures.drop_columns("id"), tmp_path / "no-ids.parquet")
+    store = fsspec.filesystem("memory")
+    for name, one in zip(names, data, strict=True):
+        store.pipe_file(f"/photographs/{name}", one)
+    with tarfile.open(tmp_path / "images.tar", "w") as tar:
+        for name in names:
+            tar.add(folder / name, name)
+    expected = {
+        str(folder / "night"): [name.removeprefix("night/") for name in names],
+        str(tmp_path / "list.txt"): paths,
+        str(tmp_path / "paths.parquet"): paths,
+        str(tmp_path / "tables"): names,
+        str(tmp_path / "no-ids.parquet"): [str(number) for number in range(len(names))],
+        str(tmp_path / "images.tar"): [f"images.tar/{name}" for name in names],
+        "memory://photographs": names,
+    }
+    for source, listed in expected.items():
+        found = find_shards(source, 5)
+        assert ids(found) == listed, source
+        assert contents(found) == data, source
+        assert {len(shard) for shard in found.shards[:-1]} <= {5, 1}, source
+
+
+def test_marks_change_with_the_files(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.parquet"
+    for number in (1, 2):
+        data = [path.read_bytes() for path in sorted(folder.glob("night/*.png"))]
+        parquet.write_table(pyarrow.table({"image": data[number:]}), table)
+        marks = [shard.mark() for shard in find_shards(table, 4).shards]
+        assert marks == [shard.mark() for shard in find_shards(table, 4).shards]
+        assert len(set(marks)) == len(marks)
+        if number == 1:
+            before = marks
+    assert not set(before) & set(marks)
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/changing/a.png", b"one")
+    first = find_shards("memory://changing", 4).shards[0].mark()
+    store.pipe_file("/changing/a.png", b"another")
+    assert find_shards("memory://changing", 4).shards[0].mark() != first
+
+
+def test_domains_of_a_table_are_kept(folder: Path, tmp_path: Path) -> None:
+    paths = sorted(map(str, folder.glob("*/0*.png")))
+    domains = ["a" if number % 3 else "b" for number in range(len(paths))]
+    parquet.write_table(pyarrow.table({"path": paths, "domain": domains}), tmp_path / "t.parquet")
+    shards = find_shards(tmp_path / "t.parquet", 4).shards
+    assert [name for shard in shards for name in shard.listed().domains or ()] == domains
+
+
+def test_what_holds_no_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ucds.InputError, match="nowhere://x cannot be used"):
+        find_shards("nowhere://x", 4)
+    with pytest.raises(ucds.InputError, match="holds neither images nor parquet files"):
+        find_shards("memory://nothing", 4)
+    (tmp_path / "t.parquet").write_bytes(b"torn")
+    with pytest.raises(ucds.InputError, match="is not a readable parquet file"):
+        find_shards(tmp_path / "t.parquet", 4)
+    parquet.write_table(pyarrow.table({"image": [b"x", None]}), tmp_path / "t.parquet")
+    listed = find_shards(tmp_path / "t.parquet", 4).shards[0].listed()
+    with pytest.raises(UnusableImageError, match="no picture"):
+        listed.read(1)
