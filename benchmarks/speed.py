@@ -40,7 +40,7 @@ import ucds
 from ucds.backbones import build_backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import subset
+from ucds.data.samples import Kind, subset
 from ucds.data.views import ImageView
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
@@ -188,6 +188,9 @@ def measure_transport(options: argparse.Namespace) -> Rows:
 
 class RandomImages:
     """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
+
+    kind: Kind = "images"
+    files: None = None
 
     def __init__(self, n: int) -> None:
         self.ids = tuple(str(i) for i in range(n))
