@@ -68,7 +68,8 @@ class RunFolder:
         """
         try:
             with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
+                # A model tells of its training data, so a new folder is for its owner alone.
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self.refuse_other_use(resume=resume)
