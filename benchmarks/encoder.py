@@ -33,10 +33,10 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from ucds.backbones import Backbone, build_backbone
-from ucds.data.cache import default_cache_dir
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
+from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import subset
 from ucds.errors import InputError
 from ucds.training.encoding import FrozenEncoder, find_graph

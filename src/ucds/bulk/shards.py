@@ -17,7 +17,7 @@ import numpy as np
 
 from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
 from ucds.data.folders import IMAGE_SUFFIXES, Scan, scan_folder
-from ucds.data.manifest import stamp
+from ucds.data.known_files import stamp
 from ucds.data.shards import Span
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
 from ucds.data.table_columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
