@@ -2,8 +2,8 @@
 
 A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
 of the rows and of itself. The description is written last, so a part that has one is whole. Nothing is ever
-changed in place: processes that are killed, or that write at the same time, lose nothing and damage nothing, and
-no file is locked.
+changed in place: processes that are killed, or that write at the same time, lose nothing and damage nothing,
+and no file is locked.
 """
 
 from __future__ import annotations
