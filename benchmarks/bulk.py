@@ -213,7 +213,7 @@ def processor_name() -> str:
 PAGE = """# Bulk work by Ray against the plain loop
 
 Made by `python benchmarks/bulk.py` from `bulk.jsonl`; not edited by hand. What bulk work is:
-[docs/bulk.md](../docs/bulk.md).
+[docs/large-data.md](../docs/bulk.md).
 
 Photographs of Office-31 and PACS, MobileNetV2, models of 12 clusters, shards of 512. Each run is a process
 of its own, which has as many processors as the way says; its start, and that of Ray, are in the seconds.

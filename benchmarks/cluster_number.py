@@ -24,8 +24,8 @@ from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
+from ucds.math.consensus import cluster_by_vote
 from ucds.math.spaces import make_spaces
-from ucds.math.vote import resample, vote
 
 Vectors = NDArray[np.float32]
 
@@ -88,9 +88,7 @@ def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) 
     other = None
     if seed == 0 and len(vectors) <= TIMED:
         started, rng = time.process_time(), np.random.default_rng(seed)
-        agreed = vote(make_spaces(vectors, truth), truth, rng)
-        votes = [one for space in agreed.spaces for one in space]
-        resample(votes, None, 0.0, agreed.partition, truth, rng)
+        cluster_by_vote(make_spaces(vectors, truth), truth, rng)
         other = round(time.process_time() - started, 2)
     figures = (len(vectors), truth, found.number, found.low, found.high, found.clear, round(seconds, 2))
     return Run(task, seed, *figures, other)

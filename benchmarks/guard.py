@@ -33,21 +33,18 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.model_selection import LeaveOneGroupOut
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.config import ConsensusSettings
 from ucds.data.ground_truth import GroundTruth
 from ucds.demo.digits import write_digits
 from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import FloatArray
+from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
-from ucds.math.partitions import Partition, blend, consensus
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
-from ucds.math.vote import Vote, vote
 from ucds.target.consensus import average_labels
 from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels
 from ucds.training.options import EncoderOptions
 
-SETTINGS = ConsensusSettings()
 DIGITS_ENCODER = "ucds/oriented_edges"
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
@@ -130,9 +127,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Clustered:
-    """Images of a domain as an encoder sees them, their spaces and the vote."""
+    """Spaces of the images of a domain, as an encoder sees them, and the vote."""
 
-    vectors: FloatArray
     spaces: Spaces
     vote: Vote
 
@@ -140,7 +136,7 @@ class Clustered:
 def cluster(vectors: FloatArray, n_clusters: int, seed: int) -> Clustered:
     """Cluster the samples of a domain by the steps 1 and 2 of the method."""
     spaces = make_spaces(vectors, n_clusters)
-    return Clustered(vectors, spaces, vote(spaces, n_clusters, np.random.default_rng(seed)))
+    return Clustered(spaces, cluster_by_vote(spaces, n_clusters, np.random.default_rng(seed)))
 
 
 def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
@@ -218,14 +214,14 @@ class Bench:
             own.spaces.graph,
             labels,
             everything,
-            n_clusters=n_clusters,
             provider_clusters=provider_clusters,
         )
-        others = average_labels(own.vectors, own.spaces, labels, everything, SETTINGS)
+        others = average_labels(own.spaces.principal, own.spaces.graph, labels, everything)
         found: dict[str, Partition] = {"own": own.vote.partition}
         for use, weight in WEIGHTS.items():
             if weight > 0:
-                found[use] = consensus(blend(own.vote.memberships, others, weight), n_clusters, rng)
+                votes = blend(own.vote.memberships, others, weight)
+                found[use] = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
         return Run(
             task,
             self._seed,

@@ -41,13 +41,12 @@ from ucds.data.ground_truth import read_ground_truth
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.math.arrays import FloatArray
+from ucds.math.consensus import Vote, average_linkage, blend, cluster_by_vote, refine
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
-from ucds.math.partitions import blend, consensus
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
-from ucds.math.vote import Vote, vote
 from ucds.source.fit import fit_source
 from ucds.source.public_directions import public_directions
 from ucds.target.consensus import average_labels
@@ -174,7 +173,7 @@ def cluster_alone(path: Path, target: str, seed: int) -> tuple[Spaces, Vote]:
     """Steps 1 and 2 of the client's consensus, which are the same whatever the labels are."""
     client = load(path).split(target)[1]
     spaces = make_spaces(client.vectors, clusters_in(client))
-    return spaces, vote(spaces, clusters_in(client), np.random.default_rng(seed))
+    return spaces, cluster_by_vote(spaces, clusters_in(client), np.random.default_rng(seed))
 
 
 def measure_client(path: Path, target: str, seed: int, kind: str) -> float:
@@ -186,14 +185,13 @@ def measure_client(path: Path, target: str, seed: int, kind: str) -> float:
     n_clusters, rows = clusters_in(client), np.arange(len(client.vectors))
     labels = make_labels(path, target, seed, kind)
     # Steps 3 and 4: the guard decides, and labels that it trusts vote.
-    evidence = weigh_labels(
-        own, spaces.graph, labels, rows, n_clusters=n_clusters, provider_clusters=n_clusters
-    )
+    evidence = weigh_labels(own, spaces.graph, labels, rows, provider_clusters=n_clusters)
     if evidence.weight == 0:
         return accuracy(client, own.partition)
-    others = average_labels(client.vectors, spaces, labels, rows, ConsensusSettings())
+    others = average_labels(spaces.principal, spaces.graph, labels, rows)
     blended = blend(own.memberships, others, evidence.weight)
-    return accuracy(client, consensus(blended, n_clusters, np.random.default_rng(seed)))
+    start = average_linkage(blended, n_clusters, np.random.default_rng(seed))
+    return accuracy(client, refine(blended, start, n_clusters))
 
 
 def accuracy(client: Features, labels: NDArray[np.int64]) -> float:

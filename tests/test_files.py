@@ -16,6 +16,7 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError
 from ucds.files import (
     append_line,
     digest_of,
+    make_private,
     parse_json,
     parse_toml,
     read_json,
@@ -90,14 +91,26 @@ def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
+def test_permissions_follow_the_umask_which_stays_for_other_threads(
+    tmp_path: Path, mask: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = os.umask
+    before = change(mask)
+    monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask is changed, for all threads"))
     try:
         write_text_atomically(tmp_path / "file", "x")
-        assert os.umask(mask) == mask  # left as it was
     finally:
-        os.umask(before)
+        change(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_private_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    for name, mode in (("above/new", 0o700), ("old", 0o755)):
+        if name == "old":
+            (tmp_path / name).mkdir()
+            (tmp_path / name).chmod(mode)
+        make_private(tmp_path / name)
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
 FULL = "free some space, then run the same command again, a training with --resume"

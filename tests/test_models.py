@@ -271,14 +271,3 @@ def test_the_digest_sees_one_bit_and_running_statistics() -> None:
     assert state_digest(module) not in (before, after)
     module.eval()
     assert state_digest(module) == state_digest(module)
-
-
-def test_confidence_is_the_probability_unless_the_model_knows_of_votes() -> None:
-    model, features = small_model(n_clusters=3).eval(), torch.randn(4, 6)
-    probabilities = (features @ model.prototypes).softmax(1)
-    largest, clusters = probabilities.max(1)
-    torch.testing.assert_close(model.confidence(features, probabilities), largest)
-    model.vote_prototypes = torch.randn(6, 3)
-    votes = (features @ model.vote_prototypes).softmax(1)[torch.arange(4), clusters]
-    torch.testing.assert_close(model.confidence(features, probabilities), (largest + votes) / 2)
-    assert model.head().vote_prototypes is model.vote_prototypes

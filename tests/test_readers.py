@@ -22,7 +22,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from ucds.backbones import identity_backbone
-from ucds.backbones.checkpoint_files import read_state_dict
+from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
 from ucds.data.array_files import read_arrays
 from ucds.data.decode import COMMON_FORMATS, decode_image

@@ -1,4 +1,4 @@
-"""Draw the pictures of reports that README and the gallery show, from a demo.
+"""Draw the pictures of reports that README and the pages show, from a demo.
 
     ucds demo && python tools/draw_pictures.py demo-out docs
 
@@ -17,7 +17,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-PHONE, HALF, WHOLE = (390, 844), (760, 960), (1280, 900)
+HALF, WHOLE = (760, 480), (1280, 900)
 OVER_A_MARK = """() => {
   const i = membersOf(3)[0], box = canvas.getBoundingClientRect(), [x, y] = place(DATA.x[i], DATA.y[i]);
   return [box.x + x, box.y + y];
@@ -48,11 +48,6 @@ PICTURES = {
     "gallery/summary": (Shot("small-clinic", "#summary", size=WHOLE),),
     "gallery/questions": (Shot("small-clinic", "#questions", size=WHOLE),),
     "gallery/oddities": (Shot("large-clinic", "#oddities", "dark", WHOLE),),
-    "gallery/phone": (
-        Shot("small-clinic", "#summary", size=PHONE),
-        Shot("small-clinic", "#map-section", size=PHONE),
-        Shot("small-clinic", "#clusters", "dark", PHONE),
-    ),
 }
 """Pictures by the name of their file, as shots that stand side by side."""
 

@@ -16,7 +16,7 @@ Tune = Literal["full", "head"]
 Method = Literal["pcd", "consensus"]
 """The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
 METHODS: tuple[Method, ...] = get_args(Method)
-Transfer = Literal["guarded", "own", "hint", "opinion", "equal", "adopted"]
+Transfer = Literal["guarded", "own", "opinion", "equal"]
 """Use of a provider's labels: ``"guarded"`` lets the guard decide among the other five."""
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
@@ -64,7 +64,7 @@ def read_clusters(given: int | str) -> int | ClusterRange:
     """Read a number of clusters, ``"auto"``, or a range such as ``"3..40"``.
 
     Raises:
-        InputError: it is something else, or the range is empty or begins below 2.
+        InputError: it is something else, a number below 2, or a range that is empty or begins below 2.
     """
     if isinstance(given, str) and given.strip() == AUTO:
         return ClusterRange()
@@ -73,8 +73,8 @@ def read_clusters(given: int | str) -> int | ClusterRange:
         raise InputError(f"--clusters is a number, 'auto', or a range such as 3..40, not {given!r}")
     low = int(number[1])
     if number[2] is None:
-        if low < 1:
-            raise InputError("--clusters must be at least 1")
+        if low < 2:
+            raise InputError("--clusters must be at least 2")
         return low
     if not 2 <= low < int(number[2]):
         raise InputError(f"--clusters {given}: a range goes from at least 2 up to a larger number")

@@ -191,7 +191,7 @@ class ConsensusSettings(TrainingSettings):
     neighbours: int = _only("target", 10, ge=1, description="neighbours to average a sample with, at most")
     diffusion_rounds: int = _only("target", 3, ge=0, description="rounds of averaging over neighbours")
     transfer: Transfer = _only(
-        "target", "guarded", description="use of the labels: guarded, or own, hint, opinion, equal, adopted"
+        "target", "guarded", description="use of the labels: guarded, or own, opinion, equal"
     )
     prototype_decay: float = _only(
         "target", 1e-4, ge=0, description="weight decay of the prototypes fitted on a frozen backbone"

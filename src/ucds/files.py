@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -94,6 +94,17 @@ def refuse_inside(out: Path, inputs: Path) -> None:
         raise InputError(f"{out} lies inside {inputs}, whose images are read: choose a place beside it")
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that its owner alone may enter; one that exists stays as it is.
+
+    Raises:
+        NoSpaceError: the disk is full, or the place is not writable.
+    """
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
     """Remove the temporary files that killed processes left in a folder.
 
@@ -121,20 +132,20 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: 
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, older_than=_STALE_SECONDS)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_TEMPORARY)
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}"
+        # Made by its name, so that the system takes the umask into account: a program can only learn the
+        # umask by changing it, for all of its threads.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(temporary).chmod(0o666 & ~umask)
             if keep is not None and path.exists():
                 path.replace(keep)
-            Path(temporary).replace(path)
+            temporary.replace(path)
         finally:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -134,16 +134,12 @@ class ClusteringModel(nn.Module):
     Attributes:
         encoder: encoder, the paper's F.
         prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
-        vote_prototypes: ``(d_f, K)`` prototypes that predict single clusterings and count for the confidence
-            alone, see :meth:`confidence`; ``None`` if the model was trained without them.
         spec: description of the backbone.
 
     Raises:
         InputError: there is no cluster, or the bottleneck has no width.
         ValueError: the shapes of the head do not fit each other or the model.
     """
-
-    vote_prototypes: Tensor | None
 
     def __init__(
         self,
@@ -165,7 +161,6 @@ class ClusteringModel(nn.Module):
         self.spec: BackboneSpec = backbone.spec
         self.encoder = Encoder(backbone, bottleneck_width, unit_features, head, generator)
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
-        self.register_buffer("vote_prototypes", None)
         if head is None:
             nn.init.xavier_normal_(self.prototypes, generator=generator)
         else:
@@ -181,25 +176,6 @@ class ClusteringModel(nn.Module):
         """
         features = self.encoder(inputs, means)
         return ModelOutput(features, features @ self.prototypes)
-
-    def confidence(self, features: Tensor, probabilities: Tensor) -> Tensor:
-        """Compute how sure the model is about the most probable cluster of each input.
-
-        This is the probability of that cluster; with ``vote_prototypes``, its mean with the probability that
-        a single clustering puts the input there (``docs/confidence.md``).
-
-        Args:
-            features: ``(n, d_f)`` features.
-            probabilities: ``(n, K)`` fp32 probabilities of the clusters for the same inputs.
-
-        Returns:
-            ``(n,)`` fp32 confidence, 0 to 1.
-        """
-        largest, clusters = probabilities.max(-1)
-        if self.vote_prototypes is None:
-            return largest
-        votes = (features.float() @ self.vote_prototypes).softmax(-1)
-        return (largest + votes.gather(-1, clusters[:, None])[:, 0]) / 2
 
     @property
     def n_clusters(self) -> int:
@@ -222,8 +198,8 @@ class ClusteringModel(nn.Module):
     def head(self) -> ClusteringModel:
         """Return the layers above the backbone as a model of its own, for features computed once.
 
-        It shares bottleneck and both kinds of prototypes with this model: training one trains the other,
-        running statistics included. Move the model to its device first, for moving replaces buffers.
+        It shares bottleneck and prototypes with this model: training one trains the other, running statistics
+        included. Move the model to its device first, for moving replaces buffers.
         """
         model = ClusteringModel(
             identity_backbone(self.spec.width),
@@ -233,7 +209,7 @@ class ClusteringModel(nn.Module):
             generator=torch.Generator(),
         )
         model.encoder.bottleneck = self.encoder.bottleneck
-        model.prototypes, model.vote_prototypes = self.prototypes, self.vote_prototypes
+        model.prototypes = self.prototypes
         return model.train(self.training)
 
     def recentred(self, mean: Tensor) -> ClusteringModel:

@@ -33,7 +33,7 @@ def visit(alone: float, provider: float, asked: float, use: str) -> Visit:
 
 VISITS = {
     SMALL: visit(0.7, 0.75, 0.8, "opinion"),
-    LARGE: visit(0.85, 0.7, 0.85, "hint"),
+    LARGE: visit(0.85, 0.7, 0.85, "own"),
     TURNED: visit(0.8, 0.3, 0.8, "own"),
 }
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from runpy import run_path
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,3 +62,19 @@ def test_only_the_first_of_two_processes_clusters(how: str, tmp_path: Path) -> N
     one, two = ((tmp_path / f"end-{rank}").read_text() for rank in (0, 1))
     assert one == two
     assert (one == "no clusters today") == (how == "refused")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_each_of_two_processes_computes_its_share_of_the_features(tmp_path: Path) -> None:
+    script = str(SCRIPT.with_name("run_features.py"))
+    for devices in ("1", "2"):
+        (tmp_path / devices).mkdir()
+        command = [sys.executable, script, devices, str(tmp_path / devices)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    alone = np.load(tmp_path / "1" / "features-0.npy")
+    for rank in (0, 1):
+        np.testing.assert_array_equal(np.load(tmp_path / "2" / f"features-{rank}.npy"), alone)
+        assert (tmp_path / "2" / f"seen-{rank}").read_text() == "23"  # of 45, where one process sees all
+    assert (tmp_path / "1" / "seen-0").read_text() == "45"

@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from ucds.math.arrays import FloatArray
+from ucds.math.consensus import match
 from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
-from ucds.math.partitions import match
 from ucds.math.spaces import centre, unit_rows
 from ucds.math.transport import TransportPlan, semi_relaxed_transport
 

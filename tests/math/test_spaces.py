@@ -14,7 +14,7 @@ from ucds.math.spaces import (
     mutual_neighbours,
     neighbours_within,
     principal_axes,
-    principal_space,
+    project,
     unit_rows,
 )
 
@@ -63,6 +63,11 @@ def test_axes_are_as_many_as_asked_for_and_as_the_data_has() -> None:
     axes, scales = principal_axes(flat, 6)
     assert (axes.shape, scales.shape) == ((6, 2), (2,))
     np.testing.assert_allclose(flat @ axes @ axes.T, flat, atol=1e-4)
+
+
+def principal_space(vectors: FloatArray, width: int, whitening: float) -> FloatArray:
+    shifted = vectors - vectors.mean(0)
+    return project(shifted, *principal_axes(shifted, width), whitening)
 
 
 @pytest.mark.parametrize("whitening", [0.0, 0.5, 1.0])

@@ -18,7 +18,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import Interrupted
-from ucds.math.partitions import match
+from ucds.math.consensus import match
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source
 from ucds.training.prediction import predict

@@ -89,7 +89,7 @@ def test_minus_one_stands_for_a_sample_without_a_label(x: Any, method: str) -> N
     answers = np.where(np.arange(48) < 12, np.roll(ANSWERS, 1), ANSWERS)  # a quarter of them is wrong
     some = np.where(np.arange(48) % 3 == 0, -1, answers)
     rows = np.flatnonzero(some >= 0)
-    voting: Any = {"starts": 2, "transfer": "adopted"}
+    voting: Any = {"starts": 2, "transfer": "equal"}
     settings = BRIEF if method == "pcd" else voting
     target = brief(method=method, settings=settings)
     with pytest.warns(UcdsWarning, match="32 of 48 samples have a label"):

@@ -275,14 +275,3 @@ def test_files_from_before_unit_features_have_none(run: Path) -> None:
     stored = load_model(run)
     assert stored.card.unit_features is False
     assert stored.model.encoder.unit_features is False
-
-
-def test_prototypes_of_the_confidence_survive(tmp_path: Path) -> None:
-    model = trained()
-    save(tmp_path / "without", model, torch.full((1, 3), 1 / 3))
-    assert load_model(tmp_path / "without").model.vote_prototypes is None
-    model.vote_prototypes = torch.randn(7, 3)
-    save(tmp_path / "with", model, torch.full((1, 3), 1 / 3))
-    found = load_model(tmp_path / "with").model.vote_prototypes
-    assert found is not None
-    assert torch.equal(found, model.vote_prototypes)

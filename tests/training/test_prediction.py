@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
-from ucds.training.prediction import encode, evaluation_mode, predict
+from ucds.training.prediction import encode, evaluation_mode, predict, threads_for
 from ucds.training.runtime import Runtime
 
 
@@ -89,3 +91,30 @@ def test_the_mode_is_restored_after_an_error() -> None:
         fail()
     assert net.training
     assert torch.is_grad_enabled()
+
+
+def test_predictions_side_by_side_leave_the_number_of_threads_as_it_was() -> None:
+    model = ClusteringModel(identity_backbone(3), 2, bottleneck_width=4)
+    before, inside, finish = torch.get_num_threads(), threading.Barrier(2), threading.Event()
+    torch.set_num_threads(3)
+    seen: list[int] = []
+
+    def first() -> None:
+        with threads_for(model):
+            inside.wait()
+            seen.append(torch.get_num_threads())
+        seen.append(torch.get_num_threads())
+        finish.set()
+
+    thread = threading.Thread(target=first)
+    try:
+        thread.start()
+        with threads_for(model):
+            inside.wait()
+            finish.wait()  # the first one has ended, and this one goes on
+            seen.append(torch.get_num_threads())
+        thread.join()
+        assert torch.get_num_threads() == 3
+        assert seen == [1, 3, 1]
+    finally:
+        torch.set_num_threads(before)

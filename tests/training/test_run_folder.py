@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -259,3 +260,10 @@ def test_a_full_disk_is_told_in_words_and_keeps_the_last_checkpoint(tmp_path: Pa
         signal.signal(signal.SIGXFSZ, handler)
     assert folder.load_checkpoint() == EMPTY
     assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt"}
+
+
+def test_a_run_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open({"role": "target"}, resume=False)
+    folder.close()
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700

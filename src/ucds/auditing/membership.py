@@ -21,7 +21,7 @@ from ucds.auditing.subject import NO_ANSWER, Labels, Subject
 from ucds.auditing.variants import Variant, to_pixels
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
-from ucds.math.partitions import match
+from ucds.math.consensus import match
 from ucds.math.spaces import unit_rows
 
 Scores = NDArray[np.float64]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ucds.backbones import hub_models, oriented_edges, timm_models, torchvision_models
-from ucds.backbones.checkpoint_files import load_file, require_file
+from ucds.backbones import oriented_edges, timm_models, torchvision_models
 from ucds.backbones.spec import (
     IDENTITY,
     MODULE,
@@ -21,6 +20,7 @@ from ucds.backbones.spec import (
     feature_width,
     identity_backbone,
 )
+from ucds.backbones.weight_files import load_file, require_file
 from ucds.errors import InputError
 
 DEFAULT_WEIGHTS = "default"
@@ -33,9 +33,8 @@ def build_backbone(
     """Build a network that maps images to features, without its classifier.
 
     Args:
-        name: a timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``), a torchvision one
-            (``"torchvision/squeezenet1_1"``) or one of PyTorch's hub
-            (``"hub/facebookresearch/swav:resnet50"``).
+        name: a timm model (``"resnet18"``, ``"vit_base_patch16_224.dino"``) or a torchvision one
+            (``"torchvision/squeezenet1_1"``); ``"torchvision/resnet50_swav"`` has the weights of SwAV.
         weights: ``"default"`` or ``None`` for pre-trained weights, from the cache or by download;
             ``"none"`` for a random start; else a local ``.safetensors`` file or state dict.
         input_size: side of the square crop in pixels; the model's own if ``None``.
@@ -54,7 +53,7 @@ def build_backbone(
 def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
     """Build the architecture that a checkpoint describes, for its own weights to be loaded into.
 
-    Neither weights nor code are downloaded.
+    No weights are downloaded.
 
     Args:
         spec: stored description of the backbone.
@@ -71,7 +70,7 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
-    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=seed, download=False)
+    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=seed)
     backbone = _finish(spec.name, network)
     if backbone.spec.width != spec.width:
         raise InputError(
@@ -89,17 +88,13 @@ def _create_with_weights(name: str, weights: str, *, input_size: int | None, see
     return network._replace(origin=origin)
 
 
-def _create(
-    name: str, *, pretrained: bool, input_size: int | None, seed: int, download: bool = True
-) -> Network:
+def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Network:
     if name in (IDENTITY, MODULE):
         raise InputError(f"'{name}' is no name to build from: use {name}_backbone(...)")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == oriented_edges.NAME:
             return oriented_edges.create(input_size=input_size)
-        if name.startswith(hub_models.PREFIX):
-            return hub_models.create(name, pretrained=pretrained, input_size=input_size, download=download)
         if name in torchvision_models.names():
             return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
         if timm_models.is_known(name):
@@ -124,5 +119,5 @@ def _suggestion(name: str) -> str:
     by_plain_name = {candidate.rpartition("/")[2].lower(): candidate for candidate in reversed(known)}
     close = difflib.get_close_matches(plain, by_plain_name, n=4)
     if not close:
-        return "names are timm's ('resnet18'), torchvision's ('torchvision/resnet18') or hub/OWNER/REPO:ENTRY"
+        return "names are timm's ('resnet18'), torchvision's ('torchvision/resnet18')"
     return "did you mean " + ", ".join(by_plain_name[match] for match in close) + "?"

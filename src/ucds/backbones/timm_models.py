@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.backbones.checkpoint_files import StateDict
-from ucds.backbones.downloads import REMEDY, download_state_dict, require_reachable
 from ucds.backbones.spec import Network
+from ucds.backbones.weight_files import REMEDY, StateDict, download_weights, require_reachable
 from ucds.errors import InputError, one_line
 
 
@@ -76,17 +75,18 @@ def _weights_source(name: str, config: Any) -> dict[str, Any]:
     if not config.has_weights:
         raise InputError(f"timm has no pre-trained weights for '{name}'; {REMEDY}")
     if not config.hf_hub_id:
-        return {"file": str(download_state_dict(config.url, name))}
+        return {"file": str(download_weights(config.url, name))}
     from huggingface_hub import constants, try_to_load_from_cache
 
     repository, _, revision = config.hf_hub_id.partition("@")
     own = [config.hf_hub_filename] if config.hf_hub_filename else []
-    for filename in own or ["model.safetensors", "pytorch_model.bin"]:
+    files = own or ["model.safetensors", "pytorch_model.bin"]
+    for filename in files:
         path = try_to_load_from_cache(repository, filename, revision=revision or None)
         if isinstance(path, str):
             return {"file": path}
-    wanted = f"pre-trained weights of '{name}'"
+    wanted = f"{files[0]} of the repository {repository} (the weights of '{name}')"
     if constants.HF_HUB_OFFLINE:
-        raise InputError(f"{wanted}: not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
+        raise InputError(f"{wanted} is not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
     require_reachable(constants.ENDPOINT, wanted)
     return {}

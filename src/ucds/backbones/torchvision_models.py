@@ -6,47 +6,42 @@ from typing import Any
 
 from torch import nn
 
-from ucds.backbones.checkpoint_files import load_file
-from ucds.backbones.downloads import download_state_dict
 from ucds.backbones.spec import Network
+from ucds.backbones.weight_files import download_weights, load_file
 from ucds.errors import InputError
 
 PREFIX = "torchvision/"
+
+PUBLISHED = {
+    "resnet50_swav": ("resnet50", "https://dl.fbaipublicfiles.com/deepcluster/swav_800ep_pretrain.pth.tar")
+}
+"""Architecture and address of weights that their authors published for a model of torchvision."""
 
 # Where classification models keep their classifier.
 _CLASSIFIER_NAMES = ("fc", "classifier", "heads", "head")
 
 
 def names() -> list[str]:
-    """List all classification models of torchvision, with our prefix."""
+    """List torchvision's classification models and the :data:`PUBLISHED` weights, with our prefix."""
     from torchvision import models
 
-    return [PREFIX + name for name in models.list_models(module=models)]
+    return [PREFIX + name for name in (*models.list_models(module=models), *PUBLISHED)]
 
 
-def create(
-    name: str,
-    *,
-    pretrained: bool,
-    input_size: int | None,
-    architecture: str | None = None,
-    url: str | None = None,
-) -> Network:
+def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
     """Build a torchvision model without its classifier.
 
     Args:
-        name: ``torchvision/NAME``, or any name if ``architecture`` is given.
+        name: one of :func:`names`.
         pretrained: ``True`` for pre-trained weights, from the cache or by download; random otherwise.
         input_size: side of the crop in pixels; the weights' own if ``None``.
-        architecture: torchvision's name of the model; that in ``name`` if ``None``.
-        url: address of other weights for it; torchvision's best weights if ``None``.
 
     Raises:
         InputError: pre-trained weights are asked for and cannot be had, or the size does not suit.
     """
     from torchvision import models
 
-    short = architecture or name.removeprefix(PREFIX)
+    short, url = PUBLISHED.get(name.removeprefix(PREFIX), (name.removeprefix(PREFIX), None))
     weights = models.get_model_weights(short).DEFAULT
     recipe = weights.transforms()
     size = input_size or recipe.crop_size[0]
@@ -56,7 +51,7 @@ def create(
         raise InputError(f"cannot build '{name}' for inputs of {size} pixels: {error}") from error
     origin = "none (random)"
     if pretrained:
-        load_file(module, download_state_dict(url or weights.url, name), name)
+        load_file(module, download_weights(url or weights.url, name), name)
         origin = f"hub: {url or f'torchvision {weights}'}"
     return Network(module, size, tuple(recipe.mean), tuple(recipe.std), origin)
 

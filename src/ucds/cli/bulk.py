@@ -19,7 +19,7 @@ def features_command(
         str,
         typer.Argument(
             help="Folder, list or table of images, tar file, or the address of a folder in an object store; "
-            "see docs/bulk.md."
+            "see docs/large-data.md."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the features.")],

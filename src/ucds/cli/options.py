@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
-from ucds.errors import InputError, printable
+from ucds.errors import printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
@@ -56,8 +56,7 @@ class EncoderGroup:
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Encoder by its timm name, torchvision/NAME or hub/OWNER/REPO:NAME; several, separated by "
-            "commas, vote together.",
+            help="Encoder by its timm name or torchvision/NAME; several, separated by commas, vote together.",
             show_default="resnet18",
         ),
     ] = None
@@ -216,8 +215,6 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 def cluster_number(text: str) -> int | str:
     """Return --clusters as training takes it: a number, or the text that asks for a choice."""
     number = read_clusters(text)
-    if number == 1:
-        raise InputError("--clusters must be at least 2")
     return number if isinstance(number, int) else text
 
 

@@ -73,13 +73,13 @@ def try_answers(
     """
     settings = settings or ConsensusSettings()
     agreed = agree(vectors, n_clusters, settings, numpy_generator(seed, STAGE))
-    features, before = _fit(vectors, agreed.stability.shares, seed, settings)
+    features, before = _fit(vectors, agreed.shares, seed, settings)
     questions = choose_questions(features, before, find_exemplars(features, before, _TYPICAL))
     answers = answer(questions, classes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UcdsWarning)  # of answers that need more clusters
         corrected = correct(agreed, vectors, answers)
-        shares = carry_shares(agreed.stability.shares, agreed.partition, corrected)
+        shares = carry_shares(agreed.shares, agreed.partition, corrected)
         _, after = _fit(vectors, shares, seed, settings)
     return Trial(
         clustering_accuracy(before.argmax(1), classes),

@@ -11,7 +11,7 @@ from typing import Any
 from ucds.errors import InputError, one_line
 from ucds.exports.card import write_card
 from ucds.exports.describe import describe
-from ucds.files import write_text_atomically
+from ucds.files import write_text_atomically, writing
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import MODEL_FILE, StoredModel, save_model
 
@@ -35,6 +35,8 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     """
     _refuse_other_use(folder)
     card = write_card(stored, run)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
     save_model(folder, stored)
     config = {"model_type": "ucds", **asdict(describe(stored)), "card": asdict(stored.card)}
     write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")

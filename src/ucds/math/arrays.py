@@ -1,6 +1,9 @@
-"""Types of arrays that annotations share."""
+"""What the mathematics shares: types of arrays, and the callback that watches long work."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,3 +15,26 @@ DoubleArray = NDArray[np.float64]
 """Double precision: statistics, proportions and points of figures."""
 
 IntArray = NDArray[np.int64]
+
+Watch = Callable[[str, int, int], None]
+"""Function that is given the name of some work, the number of its parts that are done, and that of all parts.
+
+An exception that it raises ends the work."""
+
+Part = TypeVar("Part")
+
+
+def counted(watch: Watch | None, work: str, parts: Sequence[Part]) -> Iterator[Part]:
+    """Go through the parts of some work, and tell a watch before the first and after each of them.
+
+    Args:
+        watch: function to tell; nothing is told if ``None``.
+        work: name of the work.
+        parts: its parts.
+    """
+    for done, part in enumerate(parts):
+        if watch is not None:
+            watch(work, done, len(parts))
+        yield part
+    if watch is not None:
+        watch(work, len(parts), len(parts))

@@ -22,9 +22,8 @@ from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from ucds.math.arrays import FloatArray
-from ucds.math.partitions import Partition, consensus, memberships
+from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
 from ucds.math.spaces import make_spaces
-from ucds.math.vote import FINENESS
 
 Scores = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -194,7 +193,8 @@ def _cluster(part: _Part, k: int, rng: np.random.Generator) -> Partition:
     most = max(k, len(part.rows) // 2)
     sizes = [min(round(k * fine), most) for fine in FINENESS]
     votes = [fcluster(tree, size, "maxclust").astype(np.int64) - 1 for tree in part.trees for size in sizes]
-    return consensus(memberships(votes), k, rng, refinements=3)
+    joined = memberships(votes)
+    return refine(joined, average_linkage(joined, k, rng), k, rounds=3)
 
 
 def _silhouette(part: _Part, partition: Partition) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.partitions import Partition
+from ucds.math.consensus import Partition
 from ucds.math.spaces import unit_rows
 
 Pair = tuple[IntArray, IntArray]

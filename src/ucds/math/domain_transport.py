@@ -19,12 +19,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from ucds.math.arrays import FloatArray
-from ucds.math.partitions import Partition
+from ucds.math.arrays import FloatArray, Watch, counted
+from ucds.math.consensus import Partition, cluster_by_vote
 from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
 from ucds.math.transport import semi_relaxed_transport
-from ucds.math.vote import vote
-from ucds.math.watch import Watch, count_parts, unwatched
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""
@@ -62,7 +60,7 @@ def cluster_domains(
     rounds: int = 3,
     starts: int | None = None,
     centred: bool = True,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
 
@@ -85,7 +83,7 @@ def cluster_domains(
     partitions = []
     for vectors in domains:
         spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
-        partitions.append(vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
+        partitions.append(cluster_by_vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
     return join_domains(
         domains,
         partitions,
@@ -109,7 +107,7 @@ def join_domains(
     relaxation: float = 0.1,
     rounds: int = 3,
     centred: bool = True,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes that domains share, from a clustering of each domain.
 
@@ -184,14 +182,13 @@ def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
 
 
 def _alternate(
-    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float, watch: Watch
+    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float, watch: Watch | None
 ) -> tuple[Tensor, list[Tensor]]:
     """Compute plans and prototypes in turn; without a round, the plans alone."""
     uniform = torch.full((len(prototypes),), 1 / len(prototypes))
     potentials: list[Tensor | None] = [None] * len(samples)
     plans: list[Tensor] = []
-    advance = count_parts(watch, "transport", max(rounds, 1) * len(samples))
-    for _ in range(max(rounds, 1)):
+    for _ in counted(watch, "transport", range(max(rounds, 1))):
         plans = []
         for d, vectors in enumerate(samples):
             solution = semi_relaxed_transport(
@@ -204,7 +201,6 @@ def _alternate(
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
-            advance()
         if rounds:
             prototypes = _move(samples, plans)
     return prototypes, plans

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, IntArray
-from ucds.math.partitions import match
+from ucds.math.consensus import match
 
 
 @dataclass(frozen=True)

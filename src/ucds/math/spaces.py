@@ -17,8 +17,7 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.choices import SPACES, Space
-from ucds.math.arrays import FloatArray
-from ucds.math.watch import Watch, count_parts, unwatched
+from ucds.math.arrays import FloatArray, Watch, counted
 
 _BLOCK = 4096  # samples whose neighbours are searched at a time
 
@@ -67,27 +66,23 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     return np.asarray(axes * signs, dtype=np.float32), np.asarray(scales, dtype=np.float32)
 
 
-def principal_space(centred: FloatArray, width: int, whitening: float) -> FloatArray:
-    """Project onto the principal axes, with smaller weights for the wider ones.
+def project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
+    """Project vectors onto principal axes, with smaller weights for the wider ones.
 
     Args:
-        centred: ``(n, d)`` directions from :func:`centre`.
-        width: number of axes.
+        vectors: ``(n, d)`` vectors.
+        axes: ``(d, w)`` axes as columns.
+        scales: ``(w,)`` scales of the axes.
         whitening: 0 keeps the variances, 1 makes them equal, one half takes their roots.
 
     Returns:
         ``(n, w)`` unit vectors.
     """
-    shifted = centred - centred.mean(0)
-    return _project(shifted, *principal_axes(shifted, width), whitening)
-
-
-def _project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
     weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
     return unit_rows(vectors @ weighted)
 
 
-def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch = unwatched) -> sparse.csr_array:
+def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = None) -> sparse.csr_array:
     """Link samples that are among each other's nearest neighbours, and each sample with itself.
 
     Links that hold in one direction only connect groups of different density, and are left out.
@@ -102,11 +97,11 @@ def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch = unwatch
     """
     count = min(count, len(vectors) - 1)
     search = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(vectors)
-    advance = count_parts(watch, "find neighbours", -(-len(vectors) // _BLOCK))
-    blocks = []
-    for first in range(0, len(vectors), _BLOCK):
-        blocks.append(search.kneighbors_graph(vectors[first : first + _BLOCK]))
-        advance()
+    firsts = range(0, len(vectors), _BLOCK)
+    blocks = [
+        search.kneighbors_graph(vectors[first : first + _BLOCK])
+        for first in counted(watch, "find neighbours", firsts)
+    ]
     graph = sparse.csr_array(sparse.vstack(blocks, format="csr"), dtype=np.float32)
     graph = graph.maximum(sparse.eye_array(len(vectors), dtype=np.float32, format="csr"))
     mutual = sparse.csr_array(graph.minimum(graph.T))
@@ -146,10 +141,12 @@ class Spaces:
 
     Attributes:
         vectors: ``(n, w)`` unit vectors by name of the space, see :func:`make_spaces`.
+        principal: ``(n, w)`` unit vectors in which neighbours are searched, whatever the names.
         graph: ``(n, n)`` row-stochastic matrix that averages over mutual neighbours.
     """
 
     vectors: dict[Space, FloatArray]
+    principal: FloatArray
     graph: sparse.csr_array
 
 
@@ -162,7 +159,7 @@ def make_spaces(
     whitening: float = 0.5,
     neighbours: int = 10,
     rounds: int = 3,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> Spaces:
     """Build the spaces whose clusterings are to be compared.
 
@@ -182,8 +179,8 @@ def make_spaces(
     shifted = centred - centred.mean(0)
     axes, scales = principal_axes(shifted, max(width, _MOST_FEATURES))
     plain = {
-        "features": _project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
-        "principal": _project(shifted, axes[:, :width], scales[:width], whitening),
+        "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
+        "principal": project(shifted, axes[:, :width], scales[:width], whitening),
     }
     count = neighbours_within(len(vectors), n_clusters, neighbours)
     graph = mutual_neighbours(plain["principal"], count, watch=watch)
@@ -191,4 +188,4 @@ def make_spaces(
     for name in names:
         base = plain[name.removeprefix("diffused-")]
         spaces[name] = diffuse(base, graph, rounds) if name.startswith("diffused-") else base
-    return Spaces(spaces, graph)
+    return Spaces(spaces, plain["principal"], graph)

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.backbones import Backbone
@@ -23,12 +25,18 @@ from ucds.data.dataset import Dataset
 from ucds.errors import UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray, Watch
+from ucds.math.consensus import (
+    Memberships,
+    Partition,
+    average_linkage,
+    blend,
+    cluster_by_vote,
+    mean_shares,
+    refine,
+)
 from ucds.math.constraints import Constraints, carry_shares, constrain, unmet
-from ucds.math.partitions import Memberships, Partition, blend, consensus, share_unmatched
-from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, principal_space, unit_rows
-from ucds.math.vote import Stability, agreement_of_spaces, resample, vote
-from ucds.math.watch import Watch, unwatched
+from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, weigh_labels
 from ucds.training.fitting import (
     FeatureClusters,
@@ -44,17 +52,17 @@ from ucds.training.session import Session
 
 STAGE = "agree"
 
-DOUBTFUL = 0.7
-"""Agreement of resampled consensuses below which the client is told to doubt the clusters."""
+SINGLE_WEIGHT = 1 / 3
+"""Weight of single clusterings beside their consensus in what a model is fitted to. The consensus alone makes
+the model too sure; with a half, sketch loses more than a point of accuracy."""
 
 GROUPLESS = 0.3
-"""Agreement of the spaces below which the client is told so too. Noise without groups reaches about 0.15;
-the least of the photographs and digits tried was 0.41 (100 paintings in 7 classes)."""
+"""Agreement of the spaces below which the client is told to doubt the clusters. Noise without groups reaches
+about 0.15; the least of the photographs and digits tried was 0.41 (100 paintings in 7 classes)."""
 
 SETTLED = 0.7
-"""Agreement of the spaces below which the client is told that the confidence is too high. The three of the
-eleven domains in ``docs/confidence.md`` that are below have a confidence that is 3 to 22 points too high on
-average; that of the others is at most 2.4 points too high."""
+"""Agreement of the spaces below which the client is told that the confidence is too high;
+``docs/consensus.md`` has the figures of eleven domains."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +71,21 @@ class Agreed:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        stability: dependence of the partition on chance; its shares are what a model is fitted to.
+        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1: the partition, and single
+            clusterings with a weight of :data:`SINGLE_WEIGHT`. A model is fitted to them.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
     """
 
     partition: Partition
-    stability: Stability
+    shares: FloatArray
     own_agreement: float
     evidence: Evidence | None
 
     @property
     def doubtful(self) -> bool:
-        """Whether the clusters depend on chance, or on the space in which the samples are represented."""
-        return self.stability.agreement < DOUBTFUL or self.own_agreement < GROUPLESS
+        """Whether the clusters depend on the space in which the samples are represented."""
+        return self.own_agreement < GROUPLESS
 
     @property
     def overconfident(self) -> bool:
@@ -93,7 +102,7 @@ def agree(
     labels: Partition | None = None,
     rows: IntArray | None = None,
     provider_clusters: int | None = None,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
 
@@ -124,50 +133,67 @@ def agree(
         watch=watch,
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    own = vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
-    partition, others, evidence = own.partition, None, None
+    own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
+    partition, evidence = own.partition, None
+    voters = [one for space in own.spaces for one in space if one.max() < n_clusters]
+    weights = np.full(len(voters), 1 / len(voters))
     if labels is not None and provider_clusters is not None:
         # Step 3: the guard decides how much the provider's labels count.
         rows = np.arange(len(vectors)) if rows is None else rows
+        transfer = settings.transfer
         evidence = weigh_labels(
-            own,
-            spaces.graph,
-            labels,
-            rows,
-            n_clusters=n_clusters,
-            provider_clusters=provider_clusters,
-            transfer=settings.transfer,
+            own, spaces.graph, labels, rows, provider_clusters=provider_clusters, transfer=transfer
         )
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
-            others = average_labels(vectors, spaces, labels, rows, settings)
-            partition = consensus(blend(own.memberships, others, evidence.weight), n_clusters, rng)
+            averaged = average_labels(spaces.principal, spaces.graph, labels, rows)
+            votes = blend(own.memberships, averaged, evidence.weight)
+            partition = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
             evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
-    # Step 5: the vote is repeated in parts, which tells how sure the cluster of each sample is.
-    weight = 0.0 if evidence is None else evidence.weight
-    votes = [one for space in own.spaces for one in space]
-    stability = resample(votes, others, weight, partition, n_clusters, rng, watch=watch)
-    return Agreed(partition, stability, agreement_of_spaces(own.spaces), evidence)
+            voters = [*voters, np.asarray(averaged.argmax(1)).ravel()]
+            weights = np.append((1 - evidence.weight) * weights, evidence.weight)
+    # Step 5: single clusterings tell how sure the cluster of each sample is.
+    single = mean_shares(voters, weights, partition, n_clusters)
+    certain = np.eye(n_clusters, dtype=np.float32)[partition]
+    shares = (1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single
+    return Agreed(partition, shares, own.agreement, evidence)
 
 
 def average_labels(
-    vectors: FloatArray, spaces: Spaces, labels: Partition, rows: IntArray, settings: ConsensusSettings
+    space: FloatArray, graph: sparse.csr_array, labels: Partition, rows: IntArray
 ) -> Memberships:
     """Average labels over mutual neighbours: ``(n, K')`` memberships.
 
     Args:
-        vectors: ``(n, d)`` features of one domain.
-        spaces: spaces made of these.
+        space: ``(n, w)`` vectors; a sample without a label first gets that of the nearest labelled one.
+        graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
         labels: ``(m,)`` provider's labels.
-        rows: ``(m,)`` positions of the labelled samples; any other sample first gets the label of the
-            nearest labelled one.
-        settings: settings of the method.
+        rows: ``(m,)`` positions of the labelled samples.
     """
-    everywhere = labels
-    if len(rows) < len(vectors):
-        principal = principal_space(centre(vectors), settings.space_width, settings.whitening)
-        everywhere = _complete(principal, labels, rows)
-    return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.max()) + 1)[everywhere]))
+    everywhere = np.full(len(space), -1)
+    everywhere[rows] = labels
+    missing = np.flatnonzero(everywhere < 0)
+    if len(missing):
+        search = NearestNeighbors(n_neighbors=1).fit(space[rows])
+        everywhere[missing] = labels[search.kneighbors(space[missing], return_distance=False)[:, 0]]
+    return sparse.csr_array(unit_rows(graph @ np.eye(int(labels.max()) + 1)[everywhere]))
+
+
+def share_unmatched(partition: Partition, other: Partition) -> float:
+    """Compute the share of a partition's clusters that another partition does not have.
+
+    Clusters are paired one to one so that the sum of their F1 scores is largest. A pair is the same group
+    if its F1 is at least one half; of a group that is split in two or merged with another, one part at most
+    finds a counterpart.
+
+    Args:
+        partition: ``(n,)`` partition whose clusters are counted.
+        other: ``(n,)`` partition of the same samples.
+    """
+    counts = contingency_matrix(partition, other)
+    f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
+    pairs = linear_sum_assignment(f1, maximize=True)
+    return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)
 
 
 def fit_target_by_consensus(
@@ -179,9 +205,9 @@ def fit_target_by_consensus(
     cache: Path | None,
     corrections: Constraints | None = None,
 ) -> TrainedModel:
-    """Cluster the frozen features of the target, and fit a model to the shares of the resampled votes.
+    """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
-    The folder of the run, if there is one, gets ``stability.json``, the agreement of the resampled votes,
+    The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
@@ -209,9 +235,7 @@ def fit_target_by_consensus(
         lambda vectors: _cluster(session, vectors, n_clusters, answers, corrections),
         cache,
     )
-    clustered = session.result_of(STAGE)
-    single = None if clustered is None else clustered.single
-    fit_assignments(session, "fit-target", training.trained, training.data, shares, single)
+    fit_assignments(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
         fitted = session.settings.tune == "head"
         tell_what_drawing_costs(session, training, shares, fitted=fitted)
@@ -225,16 +249,16 @@ def _cluster(
     answers: Mapping[str, Any],
     corrections: Constraints,
 ) -> FeatureClusters:
+    """Cluster features, correct the clusters, and describe the model that starts from them."""
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
-    shares, single = agreed.stability.shares, agreed.stability.single
+    shares = agreed.shares
     if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
-        partition = correct(agreed, vectors, corrections)
-        shares, single = (carry_shares(each, agreed.partition, partition) for each in (shares, single))
+        shares = carry_shares(shares, agreed.partition, correct(agreed, vectors, corrections))
     width, seconds = session.settings.bottleneck_width, time.monotonic() - started
-    return replace(describe_clusters(vectors, shares, width, seconds), single=single)
+    return describe_clusters(vectors, shares, width, seconds)
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
@@ -267,8 +291,7 @@ def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> Pa
     Warns:
         UcdsWarning: some corrections cannot be met.
     """
-    n_clusters = agreed.stability.shares.shape[1]
-    partition = constrain(agreed.partition, centre(vectors), corrections, n_clusters)
+    partition = constrain(agreed.partition, centre(vectors), corrections, agreed.shares.shape[1])
     count, given = unmet(partition, corrections), len(corrections.together + corrections.apart)
     if count:
         reason = "they contradict others, or need more --clusters"
@@ -278,46 +301,32 @@ def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> Pa
 
 
 def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
-    """Say and write down how stable the clusters are, and what became of the provider's labels."""
-    runtime, agreement = session.runtime, agreed.stability.agreement
+    """Say and write down how far the clusterings agree, and what became of the provider's labels."""
+    runtime = session.runtime
     if runtime.rank != 0:
         return
-    found = [f"the vote repeated in parts agrees with the clusters to {agreement:.2f} (1 is full agreement)"]
+    found = f"single clusterings of your samples agree with each other to {agreed.own_agreement:.2f}"
     if agreed.doubtful:
-        found.append(
-            "doubt these clusters: they depend on chance, or your samples fall into no clear groups; fewer "
-            "clusters or another encoder may be better"
-        )
+        found += ": doubt the clusters; fewer clusters or another encoder may be better"
     elif agreed.overconfident:
-        found.append(
-            f"single clusterings of your samples agree with each other to only {agreed.own_agreement:.2f}: "
-            "fewer samples are in the right cluster than the confidence says; look at the clusters first"
+        found += (
+            ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
         )
+    else:
+        found += " (1 is full agreement)"
+    runtime.reporter.say(found)
     if agreed.evidence is not None:
-        found.append(agreed.evidence.sentence)
-    for sentence in found:
-        runtime.reporter.say(sentence)
+        runtime.reporter.say(agreed.evidence.sentence)
     if runtime.folder is None:
         return
-    stability = {
-        "agreement": agreement,
-        "own_agreement": agreed.own_agreement,
-        "doubtful": agreed.doubtful,
-        "overconfident": agreed.overconfident,
+    files: dict[str, dict[str, Any]] = {
+        STABILITY_FILE: {
+            "own_agreement": agreed.own_agreement,
+            "doubtful": agreed.doubtful,
+            "overconfident": agreed.overconfident,
+        }
     }
-    files: dict[str, dict[str, Any]] = {STABILITY_FILE: stability}
     if agreed.evidence is not None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
         write_text_atomically(runtime.folder.path / name, json.dumps(values, indent=2) + "\n")
-
-
-def _complete(space: FloatArray, labels: Partition, rows: IntArray) -> Partition:
-    """Return a label for every sample: its own, or that of the nearest sample that has one."""
-    everywhere = np.full(len(space), -1)
-    everywhere[rows] = labels
-    missing = np.flatnonzero(everywhere < 0)
-    if len(missing):
-        search = NearestNeighbors(n_neighbors=1).fit(space[rows])
-        everywhere[missing] = labels[search.kneighbors(space[missing], return_distance=False)[:, 0]]
-    return everywhere

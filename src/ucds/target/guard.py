@@ -1,19 +1,16 @@
 """Decides, without ground truth, how much a provider's labels count in clustering the target.
 
-The labels are one more clustering of the samples, with a weight beside all clusterings of the target's own.
-The weight acts cluster by cluster: where the own clusterings agree, labels of a small weight change nothing;
-where they are divided, whether two groups are one or one group is two, the labels decide.
+The labels are one more vote, with a weight beside all clusterings of the target's own. The weight acts
+cluster by cluster: where the own clusterings agree, labels of a small weight change nothing; where they are
+divided, whether two groups are one or one group is two, the labels decide.
 
-The guard measures three things:
+The decision is made in :attr:`Evidence.advised`, from three figures:
 
 - *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
   they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
 - *Own agreement*: mutual information, adjusted for chance, of the own clusterings with each other. Labels
   whose consistency is larger than the own agreement are trusted.
-- *Agreement* of the labels with the own clusterings, in relation to the own agreement. Labels that agree far
-  less than the own clusterings do are set aside, unless they are highly consistent.
-
-Where the own clusterings agree nearly fully, labels of little trust are set aside too.
+- *Agreement* of the labels with the own clusterings, in relation to the own agreement.
 """
 
 from __future__ import annotations
@@ -28,48 +25,35 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import Transfer
 from ucds.math.arrays import IntArray
-from ucds.math.partitions import Partition
-from ucds.math.vote import Vote, agreement_of_spaces, compared
+from ucds.math.consensus import Partition, Vote
 
-Use = Literal["own", "hint", "opinion", "equal", "adopted"]
-"""Use of the provider's labels, see :data:`WEIGHTS`."""
+Use = Literal["own", "opinion", "equal"]
+"""Use of the provider's labels: set aside, decide where the own clusterings are divided two to one, or count
+as much as all own clusterings together."""
 
-WEIGHTS: Mapping[Use, float] = {"own": 0.0, "hint": 0.2, "opinion": 0.35, "equal": 0.5, "adopted": 0.7}
-"""Weight of the labels among all clusterings.
+WEIGHTS: Mapping[Use, float] = {"own": 0.0, "opinion": 0.35, "equal": 0.5}
+"""Weight of the labels among all clusterings."""
 
-- ``"own"``: the labels are set aside; the target's own clusterings decide alone.
-- ``"hint"``: the labels decide where the own clusterings are about equally divided.
-- ``"opinion"``: the labels decide where the own clusterings are divided two to one.
-- ``"equal"``: the labels count as much as all own clusterings together, and decide where these are not of one
-  mind.
-- ``"adopted"``: the labels decide; the own clusterings correct samples whose neighbours have other labels.
-"""
+LEAST_AGREEMENT = 0.65
+"""Labels are set aside if they agree with the own clusterings less than so many times as well as these agree
+with each other. Where the own clusterings agree little, wrong labels would be trusted otherwise."""
 
-LEAST_TRUST: Mapping[Use, float] = {"adopted": 0.40, "equal": 0.08, "opinion": 0.0, "hint": -0.05}
-"""Trust from which labels are used so; less than the last sets them aside. Labels as consistent as own
-clusterings that agree fully have a trust of 0: nothing speaks for them, and nothing against them.
-``docs/consensus-results.md`` says on which tasks these values were chosen and confirmed."""
-
-LEAST_AGREEMENT, LEAST_CONSISTENCY = 0.65, 0.85
-"""Labels are set aside if they agree with the own clusterings less than 0.65 times as well as these agree
-with each other, unless they are at least 0.85 times as consistent. Where the own clusterings agree little,
-wrong labels would be trusted otherwise."""
+LEAST_TRUST, EQUAL_TRUST = -0.05, 0.08
+"""Trust from which labels count as an opinion, and from which they count equally;
+``docs/measurements.md`` says on which tasks these values were chosen and confirmed."""
 
 UNDIVIDED = 0.9
-"""Agreement of the own clusterings from which labels need the least trust of ``"equal"``. Labels of less
-trust would join and split groups that the own clusterings find in every space: with ten classes of Office-31,
-where these agree so well, they cost 10 points on amazon and 11 on webcam."""
+"""Agreement of the own clusterings from which labels are used from the larger trust only. They would join and
+split groups that the own clusterings find in every space: with ten classes of Office-31, where these agree so
+well, such labels cost 10 points on amazon and 11 on webcam."""
 
 SAME = 0.99
-"""Agreement of the own clusterings, and of the labels with them, from which labels are said to be not needed.
-They are the groups that the client has found without them."""
+"""Agreement of the own clusterings and of the labels from which labels are said to be not needed."""
 
-_SENTENCES: dict[Use, str] = {
+_SENTENCES: Mapping[Use, str] = {
     "own": "the provider's labels were not used",
-    "hint": "the provider's labels decided where your own clusterings were equally divided",
     "opinion": "the provider's labels decided where your own clusterings were divided",
     "equal": "the provider's labels counted as much as all your own clusterings together",
-    "adopted": "the provider's labels were adopted, and corrected by your own clusterings",
 }
 
 
@@ -114,11 +98,7 @@ class Evidence:
 
     @property
     def trust(self) -> float:
-        """Figure that decides: relative consistency of the labels, less the own clusterings' agreement.
-
-        Six decimals: where all clusterings are equal it is exactly 0, the least trust of an opinion, and must
-        not fall below it by the rounding of a sum.
-        """
+        """Relative consistency of the labels, less the own clusterings' agreement; to six decimals."""
         return round(self.consistency - self.own_agreement, 6)
 
     @property
@@ -128,25 +108,16 @@ class Evidence:
 
     @property
     def least_trust(self) -> float:
-        """Trust from which labels are used, if they agree enough with the own clusterings."""
-        return LEAST_TRUST["equal" if self.own_agreement >= UNDIVIDED else "hint"]
+        """Trust from which labels are used, if no other rule sets them aside."""
+        return EQUAL_TRUST if self.own_agreement >= UNDIVIDED else LEAST_TRUST
 
     @property
     def advised(self) -> Use:
         """Use that the figures advise."""
-        if self.joins_groups or self.disagrees or self.trust < self.least_trust:
+        joins_groups = self.provider_clusters < self.n_clusters
+        if joins_groups or self.agreement < LEAST_AGREEMENT or self.trust < self.least_trust:
             return "own"
-        return next(use for use, least in LEAST_TRUST.items() if self.trust >= least)
-
-    @property
-    def joins_groups(self) -> bool:
-        """Whether the provider has fewer clusters: its labels join groups that the target tells apart."""
-        return self.provider_clusters < self.n_clusters
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether the labels agree too little with the own clusterings, and are not consistent either."""
-        return self.agreement < LEAST_AGREEMENT and self.consistency < LEAST_CONSISTENCY
+        return "equal" if self.trust >= EQUAL_TRUST else "opinion"
 
     @property
     def sentence(self) -> str:
@@ -164,20 +135,17 @@ class Evidence:
         """Name the rule that decided, with its figures."""
         if self.decided != "guarded":
             return "the setting 'transfer' says so"
-        if self.joins_groups:
-            return (
-                f"they have {self.provider_clusters} clusters and yours are {self.n_clusters}: they join "
-                "groups that your samples tell apart"
-            )
-        if self.disagrees:
+        if self.provider_clusters < self.n_clusters:
+            numbers = f"{self.provider_clusters} clusters and yours are {self.n_clusters}"
+            return f"they have {numbers}: they join groups that your samples tell apart"
+        if self.agreement < LEAST_AGREEMENT:
             agreement = f"{max(self.agreement, 0):.0%} as well as these agree among themselves"
             return f"they agree with your own clusterings only {agreement} (used from {LEAST_AGREEMENT:.0%})"
         return (
-            f"neighbours have the same label {self.consistency:.0%} as often as they are in "
-            f"one cluster of your own consensus, and your own clusterings agree among themselves to "
+            f"neighbours have the same label {self.consistency:.0%} as often as they are in one cluster of "
+            f"your own consensus, and your own clusterings agree among themselves to "
             f"{self.own_agreement:.2f} and with the labels to {self.provider_agreement:.2f} (trust "
-            f"{self.trust:.2f}; used from {self.least_trust:.2f}, adopted from "
-            f"{LEAST_TRUST['adopted']:.2f})"
+            f"{self.trust:.2f}; used from {self.least_trust:.2f})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,32 +159,27 @@ def weigh_labels(
     labels: Partition,
     rows: IntArray,
     *,
-    n_clusters: int,
     provider_clusters: int,
     transfer: Transfer = "guarded",
 ) -> Evidence:
     """Compare a provider's labels with clusterings of the target's own features, and choose their use.
 
-    Labels of fewer clusters than the target has are set aside: they join groups that the target tells apart.
-
     Args:
-        own: clusterings ``(n,)`` of each space, and their consensus; spaces are compared by the first
-            clustering of each, which has K clusters.
+        own: clusterings of the target, and their consensus.
         graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
         labels: ``(m,)`` provider's labels.
         rows: ``(m,)`` positions of the labelled samples.
-        n_clusters: number of clusters of the target.
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         transfer: use of the labels, or ``"guarded"``.
     """
-    agreements = [adjusted_mutual_info_score(a[rows], labels) for a in compared(own.spaces)]
+    agreements = [adjusted_mutual_info_score(one[rows], labels) for one in own.compared]
     found = Evidence(
         use="own",
-        own_agreement=agreement_of_spaces(own.spaces),
+        own_agreement=own.agreement,
         provider_agreement=float(np.mean(agreements)),
         own_consistency=consistency(graph, own.partition[rows], rows),
         provider_consistency=consistency(graph, labels, rows),
-        n_clusters=n_clusters,
+        n_clusters=own.n_clusters,
         provider_clusters=provider_clusters,
         labelled=len(rows),
         decided=transfer,

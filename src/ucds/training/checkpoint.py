@@ -25,8 +25,6 @@ class StageResult:
         seconds: time spent in the stage, over all resumed parts.
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
             features without training; ``None`` for other stages.
-        single: ``(n, K)`` the same shares among single clusterings, see :class:`ucds.math.vote.Stability`;
-            ``None`` if there are none.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CHECKED
@@ -37,7 +35,6 @@ class StageResult:
     proportions: Tensor
     seconds: float
     assignments: Tensor | None = None
-    single: Tensor | None = None
 
 
 @dataclass

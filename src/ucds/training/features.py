@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
@@ -23,6 +24,7 @@ from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
+from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
 from ucds.training.runtime import Runtime
@@ -61,11 +63,12 @@ def frozen_features(
     takes_images = backbone.spec.input_size is not None
     if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
         return data
+    if cache is not None:
+        make_private(cache)
     encoder = _choose_encoder(backbone, data, runtime, cache)
     if cache is None or not keep or backbone.spec.name == MODULE:
-        everything = np.arange(len(samples))
-        parts = [features for _, features in _extract(encoder, data, runtime, everything, batch_size)]
-        vectors = VectorSamples(np.concatenate(parts), samples.domain, samples.domain_names, samples.ids)
+        features = _in_memory(encoder, data, runtime, batch_size)
+        vectors = VectorSamples(features, samples.domain, samples.domain_names, samples.ids)
         return Dataset(vectors, VectorView())
     store = feature_store(encoder, cache)
     # Samples whose content has no features yet, or damaged ones; each content once.
@@ -98,6 +101,17 @@ def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime, cache: 
     graph = find(cache) if wanted and cache is not None else None
     autocast = runtime.device.type == "cuda" and runtime.precision == "bf16-mixed"
     return FrozenEncoder(backbone, runtime.device, graph, autocast)
+
+
+def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_size: int) -> FloatArray:
+    """Compute all features ``(n, width)``, a share in each process, and send them to all processes."""
+    n = len(data.samples)
+    size = -(-n // runtime.processes)  # the last shares repeat samples, which are cut off again
+    share = (np.arange(size) + runtime.rank * size) % n
+    parts = [features for _, features in _extract(encoder, data, runtime, share, batch_size)]
+    whole = runtime.pool(torch.from_numpy(np.concatenate(parts)).to(runtime.device))[:n]
+    features: FloatArray = whole.cpu().numpy()
+    return features
 
 
 def feature_store(encoder: FrozenEncoder, cache: Path) -> PartStore:

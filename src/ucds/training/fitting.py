@@ -17,10 +17,9 @@ from ucds.config import ConsensusSettings, TrainingSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray, Watch
 from ucds.math.pcd import soft_cross_entropy
 from ucds.math.spaces import unit_rows
-from ucds.math.watch import Watch, unwatched
 from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
@@ -53,8 +52,6 @@ class FeatureClusters:
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         seconds: time that the search for the clusters took.
         variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
-        single: ``(n, K)`` share of each cluster in each sample among single clusterings, rows sum to 1;
-            ``None`` if no confidence is to be fitted to them.
     """
 
     axes: FloatArray
@@ -64,7 +61,6 @@ class FeatureClusters:
     assignments: FloatArray
     seconds: float
     variances: FloatArray | None = None
-    single: FloatArray | None = None
 
 
 CLUSTERED = "are clustered; the model gives the others their clusters"
@@ -138,8 +134,7 @@ def start_from_clusters(
     features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
     known = session.result_of(stage)
     if known is not None and known.assignments is not None:
-        with_votes = known.single is not None
-        training = _build(session, backbone, data, features, n_clusters, None, with_votes=with_votes)
+        training = _build(session, backbone, data, features, n_clusters, None)
         if session.checkpoint is not None:
             training.trained.load_state_dict(session.checkpoint.model)
         return training, known.assignments
@@ -151,16 +146,14 @@ def start_from_clusters(
         variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
     parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
     head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
-    with_votes = found.single is not None
-    training = _build(session, backbone, data, features, n_clusters, head, with_votes=with_votes)
+    training = _build(session, backbone, data, features, n_clusters, head)
     seen = training.data
     probabilities = predict(training.trained, seen.samples, seen.view, runtime, batch_size)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and runtime.rank == 0:
         warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
-    single = None if found.single is None else torch.from_numpy(found.single)
-    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments, single)
+    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
 
@@ -172,9 +165,8 @@ def _build(
     features: Dataset,
     n_clusters: int,
     head: ProjectionHead | None,
-    *,
-    with_votes: bool,
 ) -> Training:
+    """Build the model, and choose what of it is trained: all of it, or its head on features."""
     model = ClusteringModel(
         backbone,
         n_clusters,
@@ -185,8 +177,6 @@ def _build(
     ).to(session.runtime.device)
     if session.settings.tune == "full":
         return Training(model, model, data)
-    if with_votes:
-        model.vote_prototypes = torch.zeros_like(model.prototypes.data)
     return Training(model, model.head(), features)
 
 
@@ -210,7 +200,6 @@ def fit_assignments(
     model: ClusteringModel,
     data: Dataset,
     targets: Tensor,
-    single: Tensor | None = None,
 ) -> StageResult:
     """Fit ``model`` in place to the assignments found for the samples.
 
@@ -224,15 +213,13 @@ def fit_assignments(
         model: model that predicts about these assignments already.
         data: samples to train on, of one or several domains.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
-        single: ``(N, K)`` the same shares among single clusterings, to which the prototypes of the confidence
-            are fitted on a frozen backbone; ``None`` if the model has no such prototypes.
     """
     device = session.runtime.device
     domain = data.samples.domain
     means = [targets[torch.from_numpy(domain == d)].mean(0) for d in range(len(data.samples.domain_names))]
     state = Assignments(targets.to(device), torch.stack(means).to(device))
     if session.settings.tune == "head":
-        return _fit_prototypes(session, name, model, data, state, single)
+        return _fit_prototypes(session, name, model, data, state)
     stage = Stage(session, name, model, data, state, epochs=session.settings.fitting_epochs)
     for step in stage.steps():
         _, logits = stage.forward(step.inputs)
@@ -247,9 +234,8 @@ def _fit_prototypes(
     model: ClusteringModel,
     data: Dataset,
     state: Assignments,
-    single: Tensor | None,
 ) -> StageResult:
-    """Fit the prototypes of a model to assignments and to votes, as a stage of the run."""
+    """Fit the prototypes of a model to assignments, as a stage of the run."""
     known = session.result_of(name)
     if known is not None:
         if session.checkpoint is not None:
@@ -261,13 +247,6 @@ def _fit_prototypes(
     model.prototypes.data.copy_(
         runtime.once(lambda: solve_prototypes(features, state.targets, start, decay, watch=runtime.watch))
     )
-    if single is not None and model.vote_prototypes is not None:
-        work, votes = "fit the confidence", single.to(features)
-        model.vote_prototypes.copy_(
-            runtime.once(
-                lambda: solve_prototypes(features, votes, start, decay, watch=runtime.watch, work=work)
-            )
-        )
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     seconds = time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)
@@ -281,8 +260,7 @@ def solve_prototypes(
     start: Tensor,
     decay: float,
     *,
-    watch: Watch = unwatched,
-    work: str = "fit the prototypes",
+    watch: Watch | None = None,
 ) -> Tensor:
     """Find the prototypes that predict given assignments best: a convex problem, solved as one.
 
@@ -295,7 +273,6 @@ def solve_prototypes(
         start: ``(d_f, K)`` prototypes to start from.
         decay: weight of the sum of squares; with 0 there may be no minimum.
         watch: told after each evaluation of the objective.
-        work: name of the work, for the watch.
 
     Returns:
         ``(d_f, K)`` prototypes.
@@ -306,9 +283,13 @@ def solve_prototypes(
     prototypes, evaluated = start.clone().requires_grad_(), 0
     optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
+    def tell(done: int) -> None:
+        if watch is not None:
+            watch("fit the prototypes", done, _ITERATIONS)
+
     def loss() -> Tensor:
         nonlocal evaluated
-        watch(work, min(evaluated, _ITERATIONS - 1), _ITERATIONS)
+        tell(min(evaluated, _ITERATIONS - 1))
         evaluated += 1
         optimiser.zero_grad()
         value = soft_cross_entropy(features @ prototypes, targets) + decay / 2 * prototypes.square().sum()
@@ -317,7 +298,7 @@ def solve_prototypes(
 
     with torch.enable_grad():
         optimiser.step(loss)  # type: ignore[no-untyped-call]
-    watch(work, _ITERATIONS, _ITERATIONS)  # it often needs fewer
+    tell(_ITERATIONS)  # it often needs fewer
     return prototypes.detach()
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from ucds.data.dataset import Dataset
 from ucds.data.memory import MemoryImages
-from ucds.math.watch import Watch, unwatched
+from ucds.math.arrays import Watch
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.model_file import StoredModel
@@ -106,9 +106,9 @@ def _prepared(
     return model, data
 
 
-def _watch_of(data: Dataset, runtime: Runtime) -> Watch:
+def _watch_of(data: Dataset, runtime: Runtime) -> Watch | None:
     """Return what is told of the progress: images go through the encoder, features take little time."""
-    return runtime.watch if data.samples.kind == "images" else unwatched
+    return runtime.watch if data.samples.kind == "images" else None
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:

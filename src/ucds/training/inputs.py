@@ -22,6 +22,7 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.table_columns import Pictures
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
+from ucds.files import make_private
 from ucds.training.encoder_file import load_encoder, require_encoder
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Reporter, told_to
@@ -150,6 +151,7 @@ def _open_images(
     size, view = stored_size(spec), view_for(spec)
     if isinstance(found, Pictures):
         return Dataset(MemoryImages(found.pictures, size, found), view)
+    make_private(cache.directory)
     progress = told_to(reporter, "decode images")
     samples = ImageSamples.open(
         found, cache.directory, size=size, limit_bytes=cache.limit_bytes, progress=progress

@@ -104,8 +104,8 @@ class Model:
         runtime, folder = self._runtime(), self.cache.directory
         features, logits = model_outputs(self.stored, data, runtime, cache=folder, recentred=recentred)
         probabilities = logits.softmax(-1)
-        confidence = self.stored.model.confidence(features, probabilities)
-        return Outputs(*(each.detach().cpu().numpy() for each in (features, probabilities, confidence)))
+        found = (features, probabilities, probabilities.max(-1).values)
+        return Outputs(*(each.detach().cpu().numpy() for each in found))
 
     def decide(
         self, data: Dataset, *, recentred: bool = False

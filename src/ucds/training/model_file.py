@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -18,7 +17,7 @@ from torch import Tensor
 from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
-from ucds.files import digest_of, write_atomically
+from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.claims import PrivacyClaim
 from ucds.models import ClusteringModel, tensors_digest
 
@@ -106,6 +105,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
     card = json.dumps(asdict(stored.card))
     metadata = {"format": FORMAT, "card": card, "digest": _digest(card, tensors)}
     data = save(tensors, metadata=metadata)
+    make_private(run)
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
@@ -155,8 +155,6 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
             bottleneck_width=card.bottleneck_width,
             unit_features=card.unit_features,
         )
-        if "model.vote_prototypes" in tensors:
-            model.vote_prototypes = torch.zeros_like(model.prototypes.data)
         model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     except (UserError, MemoryError):
         raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from ucds.backbones.spec import IDENTITY
 from ucds.data.samples import Samples
 from ucds.data.views import View
 from ucds.errors import InputError
-from ucds.math.watch import Watch, count_parts, unwatched
+from ucds.math.arrays import Watch, counted
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.runtime import Runtime
 
@@ -31,20 +33,39 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+@dataclass
+class _OneThread:
+    """Number of predictions with one thread, and PyTorch's number of threads before the first of them."""
+
+    lock: Lock = field(default_factory=Lock)
+    users: int = 0
+    before: int = 1
+
+
+_ONE_THREAD = _OneThread()
+
+
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
     """Use one thread for a model without a backbone network.
 
     Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine.
+    times longer on a busy machine. Predictions side by side all restore the number before the first of them.
     """
-    before = torch.get_num_threads()
-    if model.spec.name == IDENTITY:
+    if model.spec.name != IDENTITY:
+        yield
+        return
+    with _ONE_THREAD.lock:
+        if _ONE_THREAD.users == 0:
+            _ONE_THREAD.before = torch.get_num_threads()
+        _ONE_THREAD.users += 1
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _ONE_THREAD.lock:
+            _ONE_THREAD.users -= 1
+            torch.set_num_threads(_ONE_THREAD.before)  # the others keep theirs: it is of each thread
 
 
 def predict(
@@ -98,7 +119,7 @@ def outputs(
     runtime: Runtime,
     batch_size: int,
     *,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> ModelOutput:
     """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`predict`.
 
@@ -120,7 +141,7 @@ class Decisions(NamedTuple):
 
     Attributes:
         clusters: ``(n,)`` int64 clusters; of equally probable ones the first.
-        confidence: ``(n,)`` fp32 confidence in it, see :meth:`ucds.models.ClusteringModel.confidence`.
+        confidence: ``(n,)`` fp32 probability of it.
     """
 
     clusters: Tensor
@@ -134,7 +155,7 @@ def decide(
     runtime: Runtime,
     batch_size: int,
     *,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> Decisions:
     """Find the most probable cluster of every sample; otherwise like :func:`outputs`.
 
@@ -142,20 +163,21 @@ def decide(
     """
 
     def compute(inputs: Tensor) -> Tensor:
-        return torch.stack(judge(model, model(inputs)), dim=1)
+        return torch.stack(judge(model(inputs)), dim=1)
 
     both = _gather(compute, model, samples, view, runtime, batch_size, watch)
     return Decisions(both[:, 0].long(), both[:, 1])
 
 
-def judge(model: ClusteringModel, output: ModelOutput) -> Decisions:
-    """Find the most probable cluster of each sample of a batch, and the confidence in it.
+def judge(output: ModelOutput) -> Decisions:
+    """Find the most probable cluster of each sample of a batch, and its probability.
 
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
-    features, probabilities = finite(output.features), finite(output.logits.float()).softmax(-1)
-    return Decisions(probabilities.argmax(-1), model.confidence(features, probabilities))
+    finite(output.features)
+    confidence, clusters = finite(output.logits.float()).softmax(-1).max(-1)
+    return Decisions(clusters, confidence)
 
 
 def _gather(
@@ -165,19 +187,17 @@ def _gather(
     view: View,
     runtime: Runtime,
     batch_size: int,
-    watch: Watch = unwatched,
+    watch: Watch | None = None,
 ) -> Tensor:
     n = len(samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more
     with evaluation_mode(model), threads_for(model), runtime.autocast():
-        advance = count_parts(watch, "predict", -(-size // batch_size))
-        for start in range(0, size, batch_size):
+        for start in counted(watch, "predict", range(0, size, batch_size)):
             # All processes predict equally many samples; the surplus repeats samples and is cut off again.
             mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
             rows = compute(view.test(samples.read(mine).to(runtime.device)))
             whole = rows.new_empty(size, *rows.shape[1:]) if whole is None else whole
             whole[start : start + len(rows)] = rows
-            advance()
         assert whole is not None  # there is at least one sample
         return runtime.pool(whole)[:n]

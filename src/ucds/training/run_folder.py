@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import parse_json, sweep, write_text_atomically, writing
+from ucds.files import make_private, parse_json, sweep, write_text_atomically, writing
 from ucds.training.checkpoint import Checkpoint
 from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
 
@@ -67,8 +67,7 @@ class RunFolder:
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         try:
-            with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
         except OSError as error:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self.refuse_other_use(resume=resume)

@@ -114,17 +114,19 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     assert f"{evidence['own_agreement']:.3f}" in text
     assert f"{evidence['trust']:.3f}" in text
     stability = json.loads((client / "stability.json").read_text())
-    assert f"it agrees with these clusters to {stability['agreement']:.2f}" in text
-    assert ("The clusters depend on chance" in text) == stability["doubtful"]
+    assert f"Single clusterings agree with each other to {stability['own_agreement']:.2f}" in text
+    assert ("work of chance" in text) == stability["doubtful"]
 
 
 @pytest.mark.parametrize("doubtful", [True, False])
 def test_clusters_that_depend_on_chance_are_warned_of(client: Path, tmp_path: Path, doubtful: bool) -> None:
     shutil.copytree(client, tmp_path / "run")
-    (tmp_path / "run" / "stability.json").write_text(json.dumps({"agreement": 0.41, "doubtful": doubtful}))
+    (tmp_path / "run" / "stability.json").write_text(
+        json.dumps({"own_agreement": 0.41, "doubtful": doubtful})
+    )
     done = ucds.report(tmp_path / "run", accelerator="cpu")
-    assert any("agrees with these clusters to 0.41" in sentence for sentence in done.summary)
-    assert any("depend on chance" in sentence for sentence in done.warnings) == doubtful
+    assert any("agree with each other to 0.41" in sentence for sentence in done.summary)
+    assert any("to only 0.41" in sentence for sentence in done.warnings) == doubtful
 
 
 @pytest.mark.parametrize(("doubtful", "expected"), [(False, True), (True, False)])
@@ -132,11 +134,11 @@ def test_a_confidence_that_is_too_high_is_warned_of_once(
     client: Path, tmp_path: Path, doubtful: bool, expected: bool
 ) -> None:
     shutil.copytree(client, tmp_path / "run")
-    stability = {"agreement": 0.97, "own_agreement": 0.61, "doubtful": doubtful, "overconfident": True}
+    stability = {"own_agreement": 0.61, "doubtful": doubtful, "overconfident": True}
     (tmp_path / "run" / "stability.json").write_text(json.dumps(stability))
     warnings = ucds.report(tmp_path / "run", accelerator="cpu").warnings
-    assert any("agree with each other to only 0.61" in sentence for sentence in warnings) == expected
-    assert any("depend on chance" in sentence for sentence in warnings) == doubtful
+    assert any("than the confidence says" in sentence for sentence in warnings) == expected
+    assert any("work of chance" in sentence for sentence in warnings) == doubtful
 
 
 def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -> None:

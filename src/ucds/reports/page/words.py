@@ -69,8 +69,9 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
     stability = record.stability or {}
     if stability.get("doubtful"):
         warnings.append(
-            "The clusters depend on chance: repeating the vote of clusterings in parts gives other clusters. "
-            "Fewer clusters, or another encoder, may help."
+            f"Single clusterings of the {what} agree with each other to only "
+            f"{stability['own_agreement']:.2f} (1 is full agreement): the clusters may be the work of "
+            "chance. Fewer clusters, or another encoder, may help."
         )
     elif stability.get("overconfident"):
         warnings.append(
@@ -119,10 +120,9 @@ def _choice(record: RunRecord) -> Sequence[str]:
 def _stability(record: RunRecord) -> Sequence[str]:
     if record.stability is None:
         return []
-    agreement = float(record.stability.get("agreement", 0.0))
+    agreement = float(record.stability["own_agreement"])
     return [
-        "When the vote of clusterings is repeated in parts, it agrees with these clusters to "
-        f"{agreement:.2f} (1 is full agreement, 0 is chance)."
+        f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
     ]
 
 

@@ -1,17 +1,23 @@
-"""Weights from a local file: read safely, matched key by key, refused in words when they do not fit."""
+"""Weights of backbones: downloaded once, read safely, matched key by key, refused if they do not fit."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import torch
 from torch import Tensor, nn
 
 from ucds.errors import InputError, one_line
 
 StateDict = dict[str, Tensor]
+
+REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
+_PROBE_SECONDS = 6.0
 
 # Wrappers that training scripts put around a state dict, most specific first.
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -61,6 +67,56 @@ def load_file(
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:
         return f"file: {path.name} (sha256 {hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
+
+
+def require_reachable(url: str, wanted: str) -> None:
+    """Make sure that the server of a download answers, whatever its answer.
+
+    The model hubs' own clients retry for half a minute before they give up, and print each try.
+
+    Args:
+        url: address of the download, or of its server.
+        wanted: name of the file to be downloaded, for the error message.
+
+    Raises:
+        InputError: the server does not answer within a few seconds.
+    """
+    parts = urlsplit(url)
+    server = f"{parts.scheme}://{parts.netloc}"
+    try:
+        httpx.head(server, timeout=_PROBE_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        reason = one_line(error) or type(error).__name__
+        raise InputError(
+            f"{wanted} is not in the cache, and {server} cannot be reached ({reason}); {REMEDY}"
+        ) from None
+
+
+def download_weights(url: str, name: str) -> Path:
+    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path.
+
+    Args:
+        url: address of the file.
+        name: name of the backbone, for errors.
+
+    Raises:
+        InputError: the file is not cached and cannot be downloaded.
+    """
+    file = Path(urlsplit(url).path).name
+    path = Path(torch.hub.get_dir(), "checkpoints", file)
+    if path.is_file():
+        return path
+    require_reachable(url, f"{file} (the weights of '{name}', from {url}, for the folder {path.parent})")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # PyTorch's file names carry the start of their SHA-256 after the last dash.
+    digest = re.search(r"-([0-9a-f]{8,})$", path.stem)
+    try:
+        torch.hub.download_url_to_file(url, str(path), digest and digest[1], progress=False)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"cannot download {file}, the weights of '{name}', from {url}: {one_line(error)}; {REMEDY}"
+        ) from error
+    return path
 
 
 def read_state_dict(path: Path) -> StateDict:

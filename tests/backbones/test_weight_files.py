@@ -1,10 +1,17 @@
-"""Tests of local weights: every usual wrapping is read, every misfit is refused in words."""
+"""Tests of weights: every usual wrapping is read, misfits are refused, downloads tell what is wrong."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
-from collections.abc import Callable
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,7 +19,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ucds.backbones.checkpoint_files import load_file, read_state_dict
+from ucds.backbones import weight_files
+from ucds.backbones.weight_files import load_file, read_state_dict
 from ucds.errors import UserError
 
 
@@ -139,3 +147,69 @@ def test_files_without_named_weights_are_refused(content: object, message: str, 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no weights file .*nowhere\.pth"):
         read_state_dict(tmp_path / "nowhere.pth")
+
+
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    folder = tmp_path / "published"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def server(published: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(published)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    urllib.request.install_opener(urllib.request.build_opener())  # it remembers its first proxies
+
+
+def unused_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_download_lands_in_the_cache_and_is_taken_from_there(server: str, published: Path) -> None:
+    (published / "net.pth").write_bytes(b"weights")
+    path = weight_files.download_weights(f"{server}/net.pth", "net")
+    assert path == Path(torch.hub.get_dir(), "checkpoints", "net.pth")
+    assert path.read_bytes() == b"weights"
+    assert weight_files.download_weights(f"{unused_address()}/net.pth", "net") == path
+
+
+def test_a_damaged_download_is_refused_and_not_kept(server: str, published: Path) -> None:
+    digest = hashlib.sha256(b"weights").hexdigest()[:8]
+    (published / f"net-{digest}.pth").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"cannot download net-.*, the weights of 'net', .*hash"):
+        weight_files.download_weights(f"{server}/net-{digest}.pth", "net")
+    assert not list(Path(torch.hub.get_dir(), "checkpoints").iterdir())
+
+
+def test_a_file_the_server_lacks_is_an_error_in_words(server: str) -> None:
+    with pytest.raises(UserError, match=r"cannot download .* 404.*--weights FILE"):
+        weight_files.download_weights(f"{server}/nothing.pth", "net")
+
+
+def test_any_answer_counts_as_reachable(server: str) -> None:
+    weight_files.require_reachable(f"{server}/no/such/page", "weights")
+
+
+def test_a_closed_port_is_told_at_once() -> None:
+    start = time.perf_counter()
+    with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*--weights none"):
+        weight_files.require_reachable(unused_address(), "x")
+    assert time.perf_counter() - start < 5

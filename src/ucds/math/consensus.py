@@ -1,0 +1,337 @@
+"""Clusters the samples of one domain by a vote of many k-means partitions in several spaces; for both sides.
+
+The *co-association* of two samples is the share of the votes that put both into one cluster. It is the
+inner product of two rows of a memberships matrix, so that the ``(n, n)`` matrix of all of them is formed for
+a bounded number of samples only. The letters of the steps are those of ``docs/consensus.md``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
+from ucds.math.spaces import Spaces
+
+Partition = NDArray[np.int64]
+"""``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
+
+Memberships: TypeAlias = sparse.csr_array
+"""``(n, m)`` rows of unit length; the inner product of two rows is the co-association of the two samples."""
+
+FINENESS = (1.0, 1.25, 1.5, 2.0)
+"""Numbers of clusters of the partitions that vote, as multiples of K.
+
+Partitions into more clusters than are sought split large groups in different places and keep small groups
+whole. What all of them put together depends little on single starts of k-means, most of which are poor when
+K is small."""
+
+REPRESENTATIVES = 3000
+"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
+memory of the latter grow with the square."""
+
+_VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
+_FEWEST_STARTS, _MOST_STARTS = 4, 20
+_HALVES = 24
+_OF_SUBSET = 1000  # representatives of the consensus of some votes at most
+_TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
+_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
+_ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
+
+
+@dataclass(frozen=True)
+class Vote:
+    """Partitions of one domain in several spaces, and what they agree on.
+
+    Attributes:
+        spaces: partitions ``(n,)`` of each space; the first of each has K clusters.
+        memberships: ``(n, m)`` all of these as one matrix.
+        partition: ``(n,)`` consensus.
+        n_clusters: number of clusters of the consensus, K.
+    """
+
+    spaces: list[list[Partition]]
+    memberships: Memberships
+    partition: Partition
+    n_clusters: int
+
+    @property
+    def compared(self) -> list[Partition]:
+        """Partitions by which spaces are compared: the first of each, or all of a single space."""
+        return [space[0] for space in self.spaces] if len(self.spaces) > 1 else self.spaces[0]
+
+    @property
+    def agreement(self) -> float:
+        """Mean adjusted mutual information of the partitions that are compared; 1 for a single one."""
+        pairs = [(a, b) for i, a in enumerate(self.compared) for b in self.compared[:i]]
+        return float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A single run of k-means: its partition ``(n,)``, and the inertia of the samples that it saw."""
+
+    partition: Partition
+    inertia: float
+
+
+def cluster_by_vote(
+    spaces: Spaces,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    starts: int | None = None,
+    watch: Watch | None = None,
+) -> Vote:
+    """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
+
+    Args:
+        spaces: representations of the samples.
+        n_clusters: number of clusters of the consensus, K.
+        rng: generator of the starts.
+        starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
+            of samples.
+        watch: told after each clustering and each candidate.
+    """
+    # a. Every k-means partition is a vote; there are several for each space and number of clusters.
+    vectors = list(spaces.vectors.values())
+    runs = _run_kmeans(vectors, n_clusters, rng, starts, watch)
+    votes = [run.partition for same in runs for run in same]
+    every = memberships(votes)
+    # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of
+    # all votes, of the tightest quarter, and of random halves, each with samples moved by all votes.
+    candidates = [refine(every, average_linkage(every, n_clusters, rng), n_clusters)]
+    subsets = [_tightest(runs), *(_draw_half(votes, rng) for _ in range(_HALVES))]
+    fewer = min(_OF_SUBSET, 2 * every.shape[0] // 3)
+    for subset in counted(watch, "find the consensus", subsets):
+        some = memberships(subset)
+        start = average_linkage(some, n_clusters, rng, representatives=fewer)
+        candidates.append(refine(every, refine(some, start, n_clusters, rounds=2), n_clusters))
+    # c. The candidate with the largest ratio of co-association to a power of its inertia is the consensus.
+    agreement = [mean_coassociation(every, one, n_clusters) for one in candidates]
+    inertias = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
+    looseness = (np.maximum(inertias, 1e-12) / np.maximum(inertias.min(0), 1e-12)).mean(1)
+    best = int((agreement / looseness**_TIGHTNESS).argmax())
+    of_space = len(votes) // len(vectors)
+    by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
+    return Vote(by_space, every, candidates[best], n_clusters)
+
+
+def _run_kmeans(
+    vectors: Sequence[FloatArray],
+    n_clusters: int,
+    rng: np.random.Generator,
+    starts: int | None,
+    watch: Watch | None,
+) -> list[list[_Run]]:
+    """Run k-means several times in each space and for each number of clusters."""
+    n = len(vectors[0])
+    most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
+    count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
+    sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
+    jobs = [(space, space[draw_representatives(n, rng)], size) for space in vectors for size in sizes]
+    return [[_run_once(*job, rng) for _ in range(count)] for job in counted(watch, "k-means", jobs)]
+
+
+def _run_once(space: FloatArray, seen: FloatArray, size: int, rng: np.random.Generator) -> _Run:
+    """Find centres among the samples seen; all samples get the nearest one."""
+    kmeans = KMeans(size, n_init=1, random_state=int(rng.integers(2**31)))
+    with warnings.catch_warnings():
+        # Copies give fewer clusters than asked for, which is no matter for a vote.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans.fit(seen)
+    return _Run(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_))
+
+
+def _tightest(runs: Sequence[Sequence[_Run]]) -> list[Partition]:
+    """Select the quarter of the partitions of each space and number of clusters with the least inertia."""
+    ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
+    return [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
+
+
+def _draw_half(votes: Sequence[Partition], rng: np.random.Generator) -> list[Partition]:
+    """Draw half of the partitions."""
+    return [votes[i] for i in rng.choice(len(votes), ceil(len(votes) / 2), replace=False)]
+
+
+def draw_representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> IntArray:
+    """Draw positions of samples, ascending: all if there are no more than ``most``."""
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+
+
+def memberships(partitions: Sequence[Partition]) -> Memberships:
+    """Write partitions ``(n,)``, of any numbers of clusters, as one matrix of memberships."""
+    widths = [int(partition.max()) + 1 for partition in partitions]
+    # A sample has one entry for each partition. So the rows are known, and nothing is sorted or joined.
+    columns = np.empty((len(partitions[0]), len(partitions)), np.int32)
+    for place, (partition, first) in enumerate(zip(partitions, accumulate(widths, initial=0), strict=False)):
+        columns[:, place] = partition + first
+    entries = np.full(columns.size, np.sqrt(1 / len(partitions)), np.float32)
+    ends = np.arange(0, columns.size + 1, len(partitions))
+    return sparse.csr_array((entries, columns.ravel(), ends), shape=(len(columns), sum(widths)))
+
+
+def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
+    """Join memberships of the same samples so that co-associations are averaged.
+
+    Args:
+        votes: ``(n, m)`` memberships.
+        others: ``(n, l)`` memberships.
+        weight: share of ``others`` in the average, 0 to 1.
+    """
+    parts = [votes * np.float32(np.sqrt(1 - weight)), others * np.float32(np.sqrt(weight))]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def average_linkage(
+    votes: Memberships, n_clusters: int, rng: np.random.Generator, *, representatives: int = REPRESENTATIVES
+) -> Partition:
+    """Join the samples with the largest mean co-association until ``n_clusters`` groups are left.
+
+    This finds groups of unequal sizes, and hardly depends on chance when there are many votes. Samples that
+    are no representatives get the group with which their mean co-association is largest.
+
+    Args:
+        votes: ``(n, m)`` memberships.
+        n_clusters: the paper's ``K``.
+        rng: generator of the choice of representatives; not used if all samples are representatives.
+        representatives: number of samples at most that are joined; K if that is more.
+
+    Source:
+        A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
+    """
+    seen = draw_representatives(votes.shape[0], rng, max(n_clusters, representatives))
+    rows = votes[seen]
+    distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
+    np.fill_diagonal(distances, 0)
+    tree = linkage(squareform(distances, checks=False), "average")
+    tree[:, 2] = np.arange(len(tree))  # merges of one height would be cut together, to fewer groups than K
+    groups: Partition = fcluster(tree, n_clusters, "maxclust").astype(np.int64) - 1
+    if len(seen) == votes.shape[0]:
+        return groups
+    found = _affinities(votes, rows, groups, np.arange(n_clusters))
+    partition: Partition = found.argmax(1)
+    partition[seen] = _move(found[seen], groups)
+    return partition
+
+
+def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:
+    """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
+
+    From the second round on, only those clusters are compared anew that samples have left or joined.
+
+    Args:
+        votes: ``(n, m)`` memberships.
+        partition: ``(n,)`` partition to start from.
+        n_clusters: the paper's ``K``.
+        rounds: number of rounds at most; usually three to ten are enough.
+    """
+    found = np.empty((len(partition), n_clusters), np.float32)
+    changed = np.arange(n_clusters)
+    for _ in range(rounds):
+        found[:, changed] = _affinities(votes, votes, partition, changed)
+        moved = _move(found, partition)
+        left = moved != partition
+        if not left.any():
+            break
+        changed, partition = np.union1d(partition[left], moved[left]), moved
+    return partition
+
+
+def _move(found: FloatArray, partition: Partition) -> Partition:
+    """Move every sample to its best cluster, but not the last ones out of a cluster that is as good for them.
+
+    So K clusters come out even where the votes do not tell so many apart.
+    """
+    moved: Partition = found.argmax(1)
+    sizes, before = (np.bincount(clusters, minlength=found.shape[1]) for clusters in (moved, partition))
+    for cluster in np.flatnonzero((sizes == 0) & (before > 0)):
+        rows = np.flatnonzero(partition == cluster)
+        moved[rows[found[rows, cluster] >= found[rows].max(1) - _ROUNDING]] = cluster
+    return moved
+
+
+def _affinities(
+    votes: Memberships, members: Memberships, partition: Partition, clusters: IntArray
+) -> FloatArray:
+    """Mean co-association ``(n, c)`` of every sample with the members of some clusters, ascending."""
+    inside = np.flatnonzero(np.isin(partition, clusters))
+    places = np.searchsorted(clusters, partition[inside])
+    chosen = sparse.csr_array(
+        (np.ones(len(inside), np.float32), (places, inside)), shape=(len(clusters), len(partition))
+    )
+    sums, sizes = (chosen @ members).toarray(), np.bincount(places, minlength=len(clusters))
+    return np.asarray(votes @ np.ascontiguousarray(sums.T) / np.maximum(sizes, 1), dtype=np.float32)
+
+
+def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int) -> float:
+    """Compute the mean co-association of the samples with the members of their own cluster."""
+    found = _affinities(votes, votes, partition, np.arange(n_clusters))
+    return float(found[np.arange(len(partition)), partition].mean())
+
+
+def inertia(vectors: FloatArray, partition: Partition, n_clusters: int) -> float:
+    """Compute the sum of squared distances of ``(n, d)`` vectors from the means of their clusters."""
+    members = sparse.csr_array(
+        (np.ones(len(partition)), (partition, np.arange(len(partition)))), (n_clusters, len(partition))
+    )
+    sums = members @ vectors.astype(np.float64)
+    sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
+    return float((vectors.astype(np.float64) ** 2).sum() - ((sums**2).sum(1) / sizes).sum())
+
+
+def mean_shares(
+    votes: Sequence[Partition], weights: DoubleArray, like: Partition, n_clusters: int
+) -> FloatArray:
+    """Compute the share ``(n, K)`` of partitions that put a sample into each cluster of another one.
+
+    Clusters are matched; one without a counterpart counts for all clusters alike.
+
+    Args:
+        votes: ``(n,)`` partitions into at most K clusters, or labels of any number.
+        weights: ``(P,)`` weight of each partition.
+        like: ``(n,)`` partition whose clusters are meant.
+        n_clusters: number of its clusters, K.
+    """
+    shares = np.full((len(like), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too
+    for partition, weight in zip(votes, weights, strict=True):
+        partners = match(partition, like)
+        renamed = np.array([partners.get(c, -1) for c in range(int(partition.max()) + 1)])[partition]
+        known = np.flatnonzero(renamed >= 0)
+        shares[known, renamed[known]] += weight
+        shares[renamed < 0] += weight / n_clusters
+    return np.asarray(shares / shares.sum(1, keepdims=True), dtype=np.float32)
+
+
+def match(partition: Partition, other: Partition) -> dict[int, int]:
+    """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
+
+    Pairs without a common sample are left out, and so are clusters that find no partner.
+
+    Args:
+        partition: ``(n,)`` clusters in one partition.
+        other: ``(n,)`` clusters of the same samples in the other.
+
+    Source:
+        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
+    """
+    counts = contingency_matrix(partition, other)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    common = counts[rows, columns] > 0
+    clusters, partners = np.unique(partition)[rows[common]], np.unique(other)[columns[common]]
+    return dict(zip(clusters.tolist(), partners.tolist(), strict=True))

@@ -1,0 +1,400 @@
+"""Tests of the vote of k-means partitions: co-association, and the partition that votes agree on."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.math.arrays import FloatArray, counted
+from ucds.math.consensus import (
+    FINENESS,
+    Memberships,
+    Partition,
+    Vote,
+    average_linkage,
+    blend,
+    cluster_by_vote,
+    inertia,
+    match,
+    mean_coassociation,
+    mean_shares,
+    memberships,
+    refine,
+)
+from ucds.math.domain_transport import cluster_domains
+from ucds.math.spaces import make_spaces, mutual_neighbours, unit_rows
+
+N, K = 120, 4
+TRUTH = np.arange(N) % K
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def blobs(truth: Partition = TRUTH, noise: float = 0.1, width: int = 8) -> FloatArray:
+    vectors = np.eye(width)[truth] + noise * rng().normal(size=(len(truth), width))
+    return (vectors + 0.5).astype(np.float32)
+
+
+BLOBS, NOISE = blobs(), rng(1).normal(size=(N, 8)).astype(np.float32)
+
+
+def votes(vectors: FloatArray, n_clusters: int = K, seed: int = 0, starts: int | None = 2) -> Vote:
+    return cluster_by_vote(make_spaces(vectors, n_clusters), n_clusters, rng(seed), starts=starts)
+
+
+def noisy(share: float, seed: int) -> Partition:
+    """The truth, with new names, and a share of the samples anywhere."""
+    draw = rng(seed)
+    partition = draw.permutation(K)[TRUTH]
+    lost = draw.random(N) < share
+    partition[lost] = draw.integers(K, size=int(lost.sum()))
+    return partition
+
+
+NOISY = [noisy(0.2, seed) for seed in range(7)]
+
+
+def together(partitions: list[Partition]) -> np.ndarray:
+    """The share of partitions that put two samples into one cluster, counted one by one."""
+    return np.mean([partition[:, None] == partition for partition in partitions], axis=0)
+
+
+def dense(votes: Memberships) -> np.ndarray:
+    return np.asarray((votes @ votes.T).toarray())
+
+
+def affinities(partitions: list[Partition], clusters: Partition) -> np.ndarray:
+    """Mean co-association of every sample with the members of every cluster, by the whole matrix."""
+    table = together(partitions)
+    return np.stack([table[:, clusters == k].mean(1) for k in range(int(clusters.max()) + 1)], 1)
+
+
+def agreed(partitions: list[Partition], n_clusters: int = K, seed: int = 0, rounds: int = 30) -> Partition:
+    joined = memberships(partitions)
+    return refine(joined, average_linkage(joined, n_clusters, rng(seed)), n_clusters, rounds)
+
+
+def test_co_association_is_the_share_of_partitions_that_put_two_samples_together() -> None:
+    finer = [TRUTH + K * (np.arange(N) % 3), 10 * NOISY[0]]
+    votes = memberships([*NOISY, *finer])
+    np.testing.assert_allclose(dense(votes), together([*NOISY, *finer]), atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.7, 1.0])
+def test_blending_averages_co_associations(weight: float) -> None:
+    blended = dense(blend(memberships(NOISY[:4]), memberships(NOISY[4:]), weight))
+    expected = (1 - weight) * together(NOISY[:4]) + weight * together(NOISY[4:])
+    np.testing.assert_allclose(blended, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("votes", [1, 6])
+def test_the_consensus_of_equal_partitions_is_that_partition_whatever_its_names(votes: int) -> None:
+    found = agreed([rng(seed).permutation(K)[TRUTH] for seed in range(votes)])
+    assert found.dtype == np.int64
+    assert adjusted_rand_score(TRUTH, found) == 1
+    assert set(found) == set(range(K))
+
+
+def test_the_consensus_is_better_than_any_voter() -> None:
+    assert max(adjusted_rand_score(TRUTH, partition) for partition in NOISY) < 0.8
+    assert adjusted_rand_score(TRUTH, agreed(NOISY)) > 0.95
+
+
+def test_groups_are_those_of_average_linkage_on_the_whole_matrix() -> None:
+    joined = sparse.csr_array(unit_rows(rng(1).random((N, 9)).astype(np.float32)))  # no two pairs are alike
+    table = dense(joined).astype(np.float64)
+    np.fill_diagonal(table, 1)
+    tree = linkage(squareform(1 - table, checks=False), "average")
+    for n_clusters in (2, 5, 30):
+        expected = fcluster(tree, n_clusters, "maxclust")
+        found = average_linkage(joined, n_clusters, rng())
+        assert adjusted_rand_score(expected, found) == 1
+
+
+def test_without_ties_groups_and_their_numbers_are_those_of_a_cut_at_one_height() -> None:
+    for seed in range(5):
+        joined = sparse.csr_array(unit_rows(rng(seed).random((40, 9)).astype(np.float32)))
+        distances = np.maximum(1 - dense(joined), 0)
+        np.fill_diagonal(distances, 0)
+        tree = linkage(squareform(distances, checks=False), "average")
+        assert len(np.unique(tree[:, 2])) == len(tree)
+        for n_clusters in (1, 2, 3, 7, 20, 39, 40):
+            expected = fcluster(tree, n_clusters, "maxclust") - 1
+            np.testing.assert_array_equal(average_linkage(joined, n_clusters, rng()), expected)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("representatives", [60, 30])
+def test_k_groups_come_out_where_many_merges_have_one_height(groups: int, representatives: int) -> None:
+    """All votes agree fully, so that samples are joined at height 0, and groups at height 1."""
+    truth = np.arange(60) % groups
+    joined = memberships([rng(seed).permutation(groups)[truth] for seed in range(5)])
+    for n_clusters in (1, 2, 4, 5, 8):
+        start = average_linkage(joined, n_clusters, rng(), representatives=representatives)
+        found = refine(joined, start, n_clusters)
+        assert set(found) == set(range(n_clusters))
+        merged, parts = (truth, found) if n_clusters < groups else (found, truth)
+        assert all(len(set(parts[merged == group])) == 1 for group in set(merged))
+
+
+def test_refinement_never_lowers_the_mean_co_association() -> None:
+    """Samples are counted with the group they are in: the sum over groups of pairs, over the group's size."""
+    draw = rng(2)
+    partitions = [draw.integers(5, size=N) for _ in range(9)] + NOISY[:3]
+    table = together(partitions)
+
+    def objective(partition: Partition) -> float:
+        groups = [partition == k for k in np.unique(partition)]
+        return float(sum(table[np.ix_(group, group)].sum() / group.sum() for group in groups))
+
+    found = [agreed(partitions, rounds=rounds) for rounds in range(6)]
+    values = [objective(partition) for partition in found]
+    assert values[0] < values[-1]
+    assert all(later >= earlier - 1e-4 for earlier, later in pairwise(values))
+    final = agreed(partitions)
+    np.testing.assert_array_equal(affinities(partitions, final).argmax(1), final)
+
+
+def test_refinement_stops_where_no_sample_moves() -> None:
+    joined, wrong = memberships([TRUTH, 3 - TRUTH]), TRUTH.copy()
+    wrong[:3] = 3
+    np.testing.assert_array_equal(refine(joined, wrong, K), TRUTH)
+    np.testing.assert_array_equal(refine(joined, wrong, K, rounds=0), wrong)
+
+
+def test_refinement_compares_each_sample_with_all_clusters_in_every_round() -> None:
+    joined = sparse.csr_array(unit_rows(rng(5).random((N, 9)).astype(np.float32)))  # without ties
+    table, start = dense(joined), rng(6).integers(7, size=N)
+    for rounds in (1, 2, 30):
+        expected = start
+        for _ in range(rounds):
+            expected = np.stack([table[:, expected == k].mean(1) for k in range(7)], 1).argmax(1)
+        np.testing.assert_array_equal(refine(joined, start, 8, rounds), expected)  # the eighth is empty
+
+
+def test_mean_co_association_is_that_of_members_of_one_cluster() -> None:
+    same = (NOISY[0][:, None] == NOISY[0]) / np.bincount(NOISY[0])[NOISY[0]]
+    expected = (together(NOISY) * same).sum(1).mean()
+    assert mean_coassociation(memberships(NOISY), NOISY[0], K) == pytest.approx(expected, abs=1e-5)
+
+
+def test_inertia_is_the_distance_from_the_means() -> None:
+    vectors = (3 + rng(1).normal(size=(N, 5))).astype(np.float32)
+    expected = sum(((vectors[k == TRUTH] - vectors[k == TRUTH].mean(0)) ** 2).sum() for k in range(K))
+    assert inertia(vectors, TRUTH, K) == pytest.approx(expected, rel=1e-5)
+    assert inertia(vectors, TRUTH, K + 3) == pytest.approx(expected, rel=1e-5)  # clusters without members
+    found = KMeans(K, n_init=1, random_state=0).fit(vectors)
+    assert inertia(vectors, found.labels_.astype(np.int64), K) == pytest.approx(found.inertia_, rel=1e-4)
+
+
+def test_names_and_order_mean_nothing() -> None:
+    found = agreed(NOISY)
+    renamed = [rng(10 + i).permutation(K)[partition] for i, partition in enumerate(NOISY)]
+    assert adjusted_rand_score(found, agreed(renamed)) == 1
+    order = rng(3).permutation(N)
+    moved = agreed([partition[order] for partition in NOISY])
+    assert adjusted_rand_score(found[order], moved) == 1
+    assert adjusted_rand_score(found, agreed(NOISY[::-1], seed=8)) == 1
+
+
+def test_a_partition_listed_so_often_has_so_many_votes() -> None:
+    other = (np.arange(N) // K) % K  # says nothing about the truth
+    assert adjusted_rand_score(TRUTH, agreed([TRUTH, other, TRUTH, TRUTH])) == 1
+    assert adjusted_rand_score(other, agreed([TRUTH, other, other, other])) == 1
+    assert adjusted_rand_score(agreed(NOISY), agreed([*NOISY, *NOISY])) == 1
+
+
+def test_partitions_of_two_cross_to_one_of_four_and_finer_ones_take_part() -> None:
+    assert adjusted_rand_score(TRUTH, agreed([TRUTH // 2, TRUTH % 2])) == 1
+    finer = 10 + TRUTH + K * (np.arange(N) % 3)
+    assert adjusted_rand_score(TRUTH, agreed([finer, TRUTH, TRUTH])) == 1
+
+
+@pytest.mark.parametrize("representatives", [20, 40])
+def test_more_samples_than_representatives_give_the_same_groups(representatives: int) -> None:
+    joined = memberships(NOISY)
+    for seed in range(3):
+        start = average_linkage(joined, K, rng(seed), representatives=representatives)
+        assert adjusted_rand_score(TRUTH, refine(joined, start, K)) > 0.97
+
+
+def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_is_k() -> None:
+    found = votes(BLOBS)
+    assert len(found.spaces) == 4
+    for space in found.spaces:
+        assert [len(np.unique(one)) for one in space] == [4, 4, 5, 5, 6, 6, 8, 8]
+    joined = [one for space in found.spaces for one in space]
+    np.testing.assert_array_equal(found.memberships.toarray(), memberships(joined).toarray())
+    assert FINENESS[0] == 1
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
+    for space in votes(BLOBS[:10], starts=1).spaces:
+        assert [int(one.max()) + 1 for one in space] == [4, 5, 5, 5]
+    spaces = make_spaces(BLOBS[:K], K, names=("features",))
+    (space,) = cluster_by_vote(spaces, K, rng(), starts=1).spaces
+    assert all(sorted(one) == list(range(K)) for one in space)
+
+
+@pytest.mark.parametrize(("n", "starts"), [(50, 20), (1500, 10)])
+def test_few_samples_have_more_starts(n: int, starts: int) -> None:
+    spaces = make_spaces(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
+    (found,) = cluster_by_vote(spaces, 2, rng()).spaces
+    assert len(found) == starts * len(FINENESS)
+
+
+def test_the_order_of_the_samples_means_nothing() -> None:
+    order = rng(3).permutation(N)
+    found = votes(BLOBS).partition
+    assert adjusted_rand_score(TRUTH, found) == 1
+    assert adjusted_rand_score(found[order], votes(BLOBS[order]).partition) == 1
+
+
+def test_the_last_digits_of_features_change_nothing() -> None:
+    moved = BLOBS + (1e-7 * rng(4).normal(size=BLOBS.shape)).astype(np.float32)
+    assert adjusted_rand_score(votes(BLOBS).partition, votes(moved).partition) == 1
+
+
+def test_few_unequal_clusters_are_found_where_single_starts_of_kmeans_miss_them() -> None:
+    """Two large groups and four small ones: k-means splits a large one and joins two small ones."""
+    truth = np.repeat(np.arange(6), [90, 60, 12, 10, 8, 8])
+    vectors = blobs(truth, width=12)
+    spaces = make_spaces(vectors, 6).vectors.values()
+    single = [KMeans(6, n_init=1, random_state=s).fit_predict(space) for s in range(5) for space in spaces]
+    assert np.mean([adjusted_rand_score(truth, one) > 0.97 for one in single]) < 0.6
+    for seed in range(3):
+        assert adjusted_rand_score(truth, votes(vectors, 6, seed, starts=3).partition) == 1
+
+
+def test_the_generator_decides() -> None:
+    one, again, other = (votes(NOISE, seed=seed).memberships.toarray() for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_copies_make_no_noise() -> None:
+    copies = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    with warnings.catch_warnings(action="error"):
+        assert adjusted_rand_score(np.arange(30) // 10, votes(copies, 3, starts=1).partition) == 1
+
+
+def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
+    truth = np.arange(3100) % 2
+    blob = (10 * np.eye(2)[truth] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
+    found = cluster_by_vote(make_spaces(blob, 2, names=("features",)), 2, rng(), starts=1)
+    assert adjusted_rand_score(truth, found.spaces[0][0]) == 1
+    assert adjusted_rand_score(truth, found.partition) == 1
+
+
+def test_spaces_are_compared_by_the_first_partition_of_each_or_by_all_of_a_single_one() -> None:
+    other = np.where(np.arange(N) < 20, 0, TRUTH)
+    several = Vote([[TRUTH, other], [3 - TRUTH, other]], memberships([TRUTH]), TRUTH, K)
+    assert several.agreement == pytest.approx(1)
+    single = Vote([[TRUTH, other]], memberships([TRUTH]), TRUTH, K)
+    assert 0 < single.agreement < 1
+    assert Vote([[TRUTH]], memberships([TRUTH]), TRUTH, K).agreement == 1  # nothing to compare with
+
+
+def shares(partitions: list[Partition], weights: list[float], like: Partition = TRUTH) -> np.ndarray:
+    return mean_shares(partitions, np.array(weights), like, K)
+
+
+def test_a_share_is_the_weight_of_the_partitions_that_put_a_sample_into_a_cluster() -> None:
+    other = np.where(np.arange(N) == 0, 1, TRUTH)
+    found = shares([(TRUTH + 1) % K, other], [0.75, 0.25])
+    assert found[0, :2].tolist() == pytest.approx([0.75, 0.25])
+    np.testing.assert_allclose(found[1:], np.eye(K)[TRUTH[1:]], atol=1e-6)
+
+
+def test_a_cluster_without_counterpart_counts_for_all_clusters_alike() -> None:
+    joined = np.where(TRUTH == 1, 0, TRUTH)  # groups 0 and 1 are one, and only one of them finds it
+    found = shares([TRUTH], [1.0], joined)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
+    assert sorted(found[TRUTH < 2].max(1).round(3).tolist())[0] == pytest.approx(1 / K, abs=1e-3)
+
+
+class Told:
+    """Keeps what it is told; raises an exception when some parts of one work are done."""
+
+    def __init__(self, stop: tuple[str, int] | None = None) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+        self._stop = stop
+
+    def __call__(self, work: str, done: int, total: int) -> None:
+        self.calls.append((work, done, total))
+        if (work, done) == self._stop:
+            raise KeyboardInterrupt
+
+    def works(self) -> dict[str, int]:
+        """Total of each work, once it is known that all its parts were told in order."""
+        totals = {work: total for work, _, total in self.calls}
+        told = {work: [done for other, done, _ in self.calls if other == work] for work in totals}
+        assert told == {work: list(range(total + 1)) for work, total in totals.items()}
+        return totals
+
+
+def watched(told: Told) -> Vote:
+    return cluster_by_vote(make_spaces(BLOBS, K, watch=told), K, rng(), starts=1, watch=told)
+
+
+def test_every_part_of_a_vote_is_told_in_order() -> None:
+    told = Told()
+    watched(told)
+    assert told.works() == {"find neighbours": 1, "k-means": 16, "find the consensus": 25}
+    cluster_domains([BLOBS], K, rng(), starts=1, rounds=2, watch=(told := Told()))
+    assert told.works()["transport"] == 2
+
+
+@pytest.mark.parametrize("stop", [("find neighbours", 1), ("k-means", 3), ("find the consensus", 1)])
+def test_a_watch_ends_the_work(stop: tuple[str, int]) -> None:
+    told = Told(stop)
+    with pytest.raises(KeyboardInterrupt):
+        watched(told)
+    assert told.calls[-1][:2] == stop
+
+
+def test_work_without_parts_is_told_once() -> None:
+    told = Told()
+    assert list(counted(told, "nothing", [])) == []
+    assert told.calls == [("nothing", 0, 0)]
+    assert list(counted(None, "untold", "ab")) == ["a", "b"]
+
+
+def test_neighbours_that_are_found_in_blocks_are_those_of_all_samples() -> None:
+    vectors = rng().normal(size=(5000, 3)).astype(np.float32)
+    told = Told()
+    found = mutual_neighbours(vectors, 4, watch=told)
+    assert told.works() == {"find neighbours": 2}
+    whole = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(vectors).kneighbors_graph(vectors)
+    assert ((found > 0) != (whole.minimum(whole.T) > 0)).nnz == 0
+
+
+def test_pairs_are_the_best_of_all_matchings() -> None:
+    for seed in range(5):
+        one, other = rng(seed).integers(5, size=(2, 40))
+        pairs = match(one, other)
+        agreeing = sum(int(((one == a) & (other == b)).sum()) for a, b in pairs.items())
+        assert agreeing == max(int((np.array(names)[one] == other).sum()) for names in permutations(range(5)))
+        assert len(set(pairs.values())) == len(pairs)
+
+
+def test_pairs_without_a_common_sample_are_left_out() -> None:
+    assert match(np.array([0, 0, 1]), np.array([3, 3, 3])) == {0: 3}
+    assert match(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])) == {0: 0}
+    assert match(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 0])) == {0: 1, 1: 0}
+
+
+def test_names_with_gaps_are_kept() -> None:
+    assert match(np.array([7, 7, 2, 2, 2]), np.array([0, 9, 9, 9, 4])) == {2: 9, 7: 0}
