@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tempfile
 
 from ucds.data.known_files import KnownFiles, stamp
 
@@ -66,7 +65,7 @@ def test_a_full_disk_costs_the_memory_only(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tempfile, "mkstemp", full)
+    monkeypatch.setattr(os, "fsync", full)
     remember(tmp_path, [("y.jpg", (1, 2, 3), KEY)])
     assert known.path.read_bytes() == before
 
