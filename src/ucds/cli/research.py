@@ -94,7 +94,7 @@ def benchmark_command(
             show_default="default",
         ),
     ] = None,
-    results: ResultsOption = Path("results"),
+    results: ResultsOption = Path("my-results"),
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
@@ -121,7 +121,7 @@ def benchmark_command(
 
 
 @app.command("table", rich_help_panel=options.RESEARCHER)
-def table_command(config: ConfigArgument, results: ResultsOption = Path("results")) -> None:
+def table_command(config: ConfigArgument, results: ResultsOption = Path("my-results")) -> None:
     """Write a benchmark's table and figures again from its records."""
     options.start()
     from ucds.experiments.grid import read_benchmark
