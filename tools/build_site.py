@@ -25,6 +25,7 @@ TAKEN = (
     "LICENSE",
     "docs/**/*.*",
     "examples/*.py",
+    "src/ucds/**/*.py",
     "configs/*.toml",
     "benchmarks/*.*",
     "results/*.md",

@@ -21,6 +21,8 @@ COMMANDS: Any = typer.main.get_command(app)
 UsageError: Any = typer.BadParameter.__mro__[1]
 NUMBERS = {"N": "5", "E": "1", "RATE": "2", "SAMPLES_A_SECOND": "2"}
 """Numbers in place of the words that stand for numbers on the pages."""
+WORDS = 27_200
+"""Words on all pages at most. What a page says more has to be said less elsewhere."""
 
 
 def refusal(line: str) -> str | None:
@@ -74,6 +76,35 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in {re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings}
 
 
+def reached(clicks: int) -> set[Path]:
+    """Return the files that a reader of README reaches by some clicks on links."""
+    found = {ROOT / "README.md"}
+    for _ in range(clicks):
+        links = (
+            (page.parent / target.partition("#")[0]).resolve()
+            for page in found
+            if page.suffix == ".md"
+            for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text(encoding="utf-8"))
+        )
+        found = found | {path for path in links if path.is_file()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("training/objective.py", "solution = solve_transport("),  # Eq. 1
+        ("target/guard.py", "def advised("),
+        ("baselines/plain.py", "def ward("),
+        ("experiments/methods.py", "METHODS: dict[str, Method] = {"),
+    ],
+)
+def test_a_newcomer_finds_the_line_in_three_clicks(file: str, line: str) -> None:
+    path = ROOT / "src" / "ucds" / file
+    assert path in reached(3)
+    assert line in path.read_text(encoding="utf-8")
+
+
 def messages() -> str:
     """Return every text in the source, one a line, with ``..`` for each value that is filled in."""
     found = []
@@ -107,8 +138,9 @@ def test_the_page_start_names_all_extras() -> None:
 
 def test_the_pages_are_few_words() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in pages}
-    assert words["README.md"] <= 800
+    words = [len(page.read_text(encoding="utf-8").split()) for page in pages]
+    assert words[0] <= 800
+    assert sum(words) <= WORDS
 
 
 def test_the_citation_is_complete() -> None:
