@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check site bench clean
+.PHONY: help setup demo test test-slow check site bench sbom clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,14 +39,14 @@ site: setup  ## Build the site in build/site, and refuse links that lead nowhere
 	$(BIN)/python tools/build_site.py
 
 bench: setup  ## Measure; each script rewrites its record beside it
-	$(BIN)/python benchmarks/sinkhorn.py
-	$(BIN)/python benchmarks/consensus.py
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/baseline_steps.py
 	$(BIN)/python benchmarks/report_page.py
+
+sbom: setup  ## List what is installed as build/sbom.json (CycloneDX)
+	@mkdir -p build
+	$(BIN)/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -24,14 +24,11 @@ from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
-from ucds.math.consensus import cluster_by_vote
-from ucds.math.spaces import make_spaces
 
 Vectors = NDArray[np.float32]
 
 BLOBS = (3, 5, 8, 12, 20, 30, 40)
 SUBSET = 10  # classes of a domain that has more than twice as many
-TIMED = 500  # samples at most of a consensus that is timed
 CHOSEN_ON = ("blobs", "webcam", "photo")
 """Tasks on which the constants of the method were chosen, by the beginning or the end of their names."""
 
@@ -49,7 +46,6 @@ class Run:
     high: int
     clear: bool
     seconds: float
-    consensus_seconds: float | None
 
     @property
     def error(self) -> float:
@@ -81,17 +77,12 @@ def tasks_of(
 
 
 def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) -> Run:
-    """Choose a number; with the first seed, also time a consensus of few samples, with the true number."""
+    """Choose a number of clusters."""
     started = time.process_time()
     found = choose_cluster_number([vectors], 2, most_clusters(len(vectors)), np.random.default_rng(seed))
     seconds, truth = time.process_time() - started, len(np.unique(classes))
-    other = None
-    if seed == 0 and len(vectors) <= TIMED:
-        started, rng = time.process_time(), np.random.default_rng(seed)
-        cluster_by_vote(make_spaces(vectors, truth), truth, rng)
-        other = round(time.process_time() - started, 2)
     figures = (len(vectors), truth, found.number, found.low, found.high, found.clear, round(seconds, 2))
-    return Run(task, seed, *figures, other)
+    return Run(task, seed, *figures)
 
 
 def page(runs: list[Run]) -> str:
@@ -117,7 +108,7 @@ def page(runs: list[Run]) -> str:
 INTRODUCTION = """# The number of clusters that is chosen
 
 Made by `python benchmarks/cluster_number.py` from `cluster_number.jsonl`; not edited by hand. How the number
-is chosen: [docs/clusters.md](../docs/clusters.md).
+is chosen: [docs/consensus.md](../docs/consensus.md).
 
 | tasks | choices | median error | interval holds the truth |
 | --- | ---: | ---: | ---: |
@@ -126,17 +117,15 @@ is chosen: [docs/clusters.md](../docs/clusters.md).
 HEAD = """
 
 A row is a task. A seed draws the blobs or the classes, and the parts of the samples. "Clear" counts the seeds
-without the warning that no number stands out. Seconds are processor time of the choice. The ratio is to one
-consensus of the method on the same samples (vote and stability), which training needs anyway.
+without the warning that no number stands out. Seconds are processor time of the choice.
 
-| task | samples | classes | chosen | interval | median error | holds the truth | clear | seconds | ratio |
-| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |
+| task | samples | classes | chosen | interval | median error | holds the truth | clear | seconds |
+| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |
 """
 
 
 def row(task: str, own: list[Run]) -> str:
     """Write the line of one task."""
-    ratios = [one.seconds / one.consensus_seconds for one in own if one.consensus_seconds]
     cells = [
         task + " *" * is_chosen_on(task),
         f"{round(median(one.samples for one in own)):,}",
@@ -147,7 +136,6 @@ def row(task: str, own: list[Run]) -> str:
         f"{sum(one.covers for one in own)} of {len(own)}",
         f"{sum(one.clear for one in own)} of {len(own)}",
         f"{median(one.seconds for one in own):.1f}",
-        f"{median(ratios):.1f}" if ratios else "",
     ]
     return f"| {' | '.join(cells)} |"
 

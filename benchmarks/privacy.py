@@ -8,7 +8,6 @@ it comes from OpenDP.
     python benchmarks/privacy.py prepare DATA --backbone NAME --weights FILE --out office31.npz
     python benchmarks/privacy.py labels office31.npz --targets webcam,dslr
     python benchmarks/privacy.py clients office31.npz --targets webcam,dslr
-    python benchmarks/privacy.py rivals office31.npz --public pacs.npz --targets webcam,dslr
     python benchmarks/privacy.py audits office31.npz --kinds "consensus;over-fitted"
     python benchmarks/privacy.py page
 
@@ -29,10 +28,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from privacy_page import DELTA, EPSILONS, KINDS, Audit, Cell, Rival, page
-from private_rivals import RIVALS, Task, seen_from_domains
+from privacy_page import DELTA, KINDS, Audit, Cell, Rival, page
 from records import Records
 
+import ucds
 from ucds.auditing.audit import Effort, audit
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, PCDSettings
@@ -41,16 +40,13 @@ from ucds.data.ground_truth import read_ground_truth
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.math.arrays import FloatArray
-from ucds.math.consensus import Vote, average_linkage, blend, cluster_by_vote, refine
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
+from ucds.math.spaces import unit_rows
 from ucds.source.fit import fit_source
 from ucds.source.public_directions import public_directions
-from ucds.target.consensus import average_labels
-from ucds.target.guard import weigh_labels
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import StoredModel, save_model
@@ -60,7 +56,6 @@ from ucds.training.run import describe_trained
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-PUBLIC = 2000  # public images, drawn at random
 EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
 
 
@@ -168,61 +163,16 @@ def measure_labels(path: Path, target: str, seed: int, kind: str) -> float:
     return accuracy(load(path).split(target)[1], make_labels(path, target, seed, kind))
 
 
-@lru_cache(maxsize=1)
-def cluster_alone(path: Path, target: str, seed: int) -> tuple[Spaces, Vote]:
-    """Steps 1 and 2 of the client's consensus, which are the same whatever the labels are."""
-    client = load(path).split(target)[1]
-    spaces = make_spaces(client.vectors, clusters_in(client))
-    return spaces, cluster_by_vote(spaces, clusters_in(client), np.random.default_rng(seed))
-
-
 def measure_client(path: Path, target: str, seed: int, kind: str) -> float:
     """Accuracy in percent of a client's own clustering with a provider's labels, or with none."""
     client = load(path).split(target)[1]
-    spaces, own = cluster_alone(path, target, seed)
-    if kind == "none":
-        return accuracy(client, own.partition)
-    n_clusters, rows = clusters_in(client), np.arange(len(client.vectors))
-    labels = make_labels(path, target, seed, kind)
-    # Steps 3 and 4: the guard decides, and labels that it trusts vote.
-    evidence = weigh_labels(own, spaces.graph, labels, rows, provider_clusters=n_clusters)
-    if evidence.weight == 0:
-        return accuracy(client, own.partition)
-    others = average_labels(spaces.principal, spaces.graph, labels, rows)
-    blended = blend(own.memberships, others, evidence.weight)
-    start = average_linkage(blended, n_clusters, np.random.default_rng(seed))
-    return accuracy(client, refine(blended, start, n_clusters))
+    labels = None if kind == "none" else make_labels(path, target, seed, kind)
+    own = ucds.TargetClustering(clusters_in(client), random_state=seed, accelerator="cpu")
+    return accuracy(client, own.fit(client.vectors, source_labels=labels).labels_)
 
 
 def accuracy(client: Features, labels: NDArray[np.int64]) -> float:
     return 100 * score(client.classes, labels).accuracy
-
-
-@lru_cache(maxsize=1)
-def public_images(path: Path, seed: int) -> FloatArray:
-    """Some images of a data set, drawn at random, as seen from their domains."""
-    features = load(path)
-    seen = seen_from_domains(features.vectors, features.domain)
-    return np.asarray(np.random.default_rng(seed).permutation(seen)[:PUBLIC])
-
-
-def measure_rival(path: Path, public: Path, target: str, seed: int, kind: str, epsilon: float) -> float:
-    """Accuracy in percent of the labels of another private method, among those that it gives."""
-    source, client = load(path).split(target)
-    task = Task(
-        source.vectors,
-        source.domain,
-        centre(client.vectors),
-        public_images(public, seed),
-        source.directions,
-        clusters_in(client),
-        rho_for(epsilon),
-        seeded_noise(seed),
-        seed,
-    )
-    labels = RIVALS[kind](task)
-    given = labels >= 0
-    return accuracy(client.take(given), labels[given])
 
 
 def run_audit(features: Features, kind: str, seed: int) -> dict[str, Any]:
@@ -286,14 +236,6 @@ def run_cells(options: argparse.Namespace) -> Iterator[Cell]:
         yield Cell(options.command, options.features.stem, kind, seed, target, value)
 
 
-def run_rivals(options: argparse.Namespace) -> Iterator[Rival]:
-    dataset = options.features.stem
-    for seed, target, kind in cells_of(options):
-        for epsilon in (0.0,) if kind == "public alone" else EPSILONS[1:]:
-            value = measure_rival(options.features, options.public, target, seed, kind, epsilon)
-            yield Rival("rivals", dataset, kind, f"{epsilon:g}", seed, target, round(value, 2))
-
-
 def run_audits(options: argparse.Namespace) -> Iterator[Audit]:
     features = load(options.features)
     for seed, _, kind in cells_of(options):
@@ -314,12 +256,10 @@ def main() -> None:
     for name, measure, kinds in (
         ("labels", run_cells, KINDS[1:]),
         ("clients", run_cells, KINDS),
-        ("rivals", run_rivals, tuple(RIVALS)),
         ("audits", run_audits, ("consensus",)),
     ):
         cells = commands.add_parser(name)
         cells.add_argument("features", type=Path)
-        cells.add_argument("--public", type=Path)
         cells.add_argument("--targets", default="")
         cells.add_argument("--kinds", default=";".join(kinds))
         cells.add_argument("--seeds", type=int, default=5)

@@ -2,7 +2,7 @@
 
     python benchmarks/report_page.py [--count 5000] [--photographs FOLDER]
 
-Rewrites ``report_page.md``; a part of it that is not measured again stays. Needs chromium
+Each measurement is a line of ``report_page.jsonl``; the page shows the latest of each kind. Needs chromium
 (``apt-get install chromium``). The pictures are drawn: coloured noise whose strength falls with its frequency
 as in photographs (1 / f), with a shape on it. With ``--photographs``, as many files of that folder are
 measured.
@@ -11,14 +11,13 @@ measured.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,25 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from playwright.sync_api import sync_playwright
+from records import Records, table
 
 import ucds
 
-RECORD = Path(__file__).with_suffix(".md")
-RUNS = Path(__file__).with_suffix(".json")
 LIMITS = {"megabytes": 25.0, "seconds": 2.0}
 SIDE, N_CLUSTERS, OPENINGS = 128, 10, 5
 ENCODER = ucds.EncoderOptions("ucds/oriented_edges", "none", 112)
 TRAINED_ON = 300  # the report is measured, not the clusters
 SCREENS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+HEAD = f"""# The report of 5,000 pictures
+
+`ucds report` on pictures in {N_CLUSTERS} clusters, opened from a file in headless Chromium {OPENINGS} times,
+each in a new browser. *Shown* is the time until all scripts have run and the map is drawn; *work* is the
+processor time of the page's main thread until then, which other programs on the machine do not delay.
+Medians, and the largest in brackets.
+Limits: {LIMITS["megabytes"]:g} MB, shown within {LIMITS["seconds"]:g} s.
+Written by `benchmarks/report_page.py`.
+"""
 
 # Resolves when the page has loaded, its scripts have run, and a frame was drawn after that.
 SHOWN = """() => new Promise((done) => {
@@ -81,11 +89,10 @@ def main() -> None:
         if folder is None:
             kind, folder = "drawn", draw_pictures(place / "pictures", given.count)
         measured = measure(kind, choose(folder, given.count), place)
-    known = {run["pictures"]: run for run in json.loads(RUNS.read_text())} if RUNS.exists() else {}
-    known[kind] = asdict(measured)
-    RUNS.write_text(json.dumps(list(known.values()), indent=1) + "\n")
-    RECORD.write_text(describe([Measured(**run) for run in known.values()]))
-    print(RECORD.read_text())
+    records = Records(__file__, Measured)
+    records.add(measured)
+    latest = {run.pictures: run for run in records.runs}
+    records.write_page(describe(list(latest.values())))
 
 
 def draw_pictures(folder: Path, count: int) -> Path:
@@ -165,27 +172,16 @@ def open_often(page: Path, size: dict[str, int]) -> list[tuple[float, float, flo
 
 def describe(runs: list[Measured]) -> str:
     """Write the record as a page."""
-    lines = [
-        "# The report of 5,000 pictures",
-        "",
-        f"`ucds report` on pictures in {N_CLUSTERS} clusters, opened from a file in headless Chromium",
-        f"{OPENINGS} times, each in a new browser. *Shown* is the time until all scripts have run and the",
-        "map is drawn; *work* is the processor time of the page's main thread until then, which other",
-        "programs on the machine do not delay. Medians, and the largest in brackets. Limits:",
-        f"{LIMITS['megabytes']:g} MB, shown within {LIMITS['seconds']:g} s.",
-        "Written by `benchmarks/report_page.py`.",
-        "",
-        "| pictures | count | MB | screen | first paint, s | shown, s | work, s | writing it, s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for run in runs:
         for screen, times in run.openings.items():
-            cells = [run.pictures, f"{run.count:,}", f"{run.megabytes:.1f}", screen]
-            cells += [spread(column) for column in zip(*times, strict=True)]
-            lines.append(f"| {' | '.join(cells)} | {run.writing:.0f} |")
+            columns = [spread(column) for column in zip(*times, strict=True)]
+            cells = [run.pictures, f"{run.count:,}", f"{run.megabytes:.1f}", screen, *columns]
+            rows.append([*cells, f"{run.writing:.0f}"])
+    header = ["pictures", "count", "MB", "screen", "first paint, s", "shown, s", "work, s", "writing it, s"]
     loads = ", ".join(f"{run.load:.1f} ({run.pictures})" for run in runs)
-    lines += ["", f"Machine: {runs[0].cores} cores, shared with other work; load average {loads}.", ""]
-    return "\n".join(lines)
+    machine = f"Machine: {runs[0].cores} cores, shared with other work; load average {loads}.\n"
+    return f"{HEAD}\n{table(header, rows)}\n\n{machine}"
 
 
 def spread(times: Sequence[float]) -> str:

@@ -1,14 +1,13 @@
-"""Time, memory and accuracy of both methods with the number of samples, beside other programs.
+"""Time, memory and accuracy of the consensus method with the number of samples, beside scikit-learn.
 
 Embeddings are drawn from a mixture of known classes, in chunks, into a file. Each program runs in a process
 of its own on that file, one after the other: the four commands of the two sides (`train-source`, `label`,
-`train-target`, `predict`) with the method `consensus`, the two that train with the method `pcd`, two epochs a
-stage, scikit-learn's `MiniBatchKMeans`, and faiss' k-means if the package is installed. Each run is recorded
-as one line of JSON. Runs that have a record already are left out, so that the work can be done in pieces; the
-page is written anew from all records each time.
+`train-target`, `predict`), and scikit-learn's `MiniBatchKMeans`. Each run is recorded as one line of JSON.
+Tasks whose runs have all a record are left out, so that the work can be done in pieces; the page is written
+anew from all records each time.
 
     python benchmarks/scale.py [--samples 1000,10000,50000] [--widths 64] [--clusters 50] [--threads 2]
-                               [--programs NAME,..] [--folder DIR] [--most-samples N]
+                               [--folder DIR] [--most-samples N]
 
 Without options it measures 1,000, 10,000 and 50,000 embeddings in some minutes. The whole grid is
 `--samples 1000,10000,50000,100000,1000000 --widths 64,512 --clusters 10,50,200`; it takes hours, and a file
@@ -25,10 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +34,16 @@ import numpy as np
 from numpy.typing import NDArray
 from records import Records
 
-from ucds.data.tables import read_table
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 
 OURS = ("train-source", "label", "train-target", "predict", "train-source (pcd)", "train-target (pcd)")
-OTHERS = ("MiniBatchKMeans", "faiss")
+PROGRAMS = (*OURS, "MiniBatchKMeans", "faiss")
+"""Programs that have records; those of pcd and faiss were measured once."""
+
 NOISE = 1.2
 CHUNK = 10_000  # samples that are drawn at a time
 EXACT = 50_000  # samples of which all are clustered by default
-EPOCHS = 2  # of each stage of pcd, in place of 100 and 30: time is in proportion to them, memory is not
 SMALL, TENTH, LARGEST = 10_000, 100_000, 1_000_000
 _LOOK = 0.02  # seconds between two looks at the memory of a process
 
@@ -99,12 +97,11 @@ class Record:
         return self.program, self.samples, self.width, self.clusters, self.most_samples
 
 
-def make(task: Task, folder: Path) -> tuple[Path, NDArray[np.int64]]:
-    """Draw the embeddings of a task into a file, chunk by chunk, and return it with the classes.
+def make(task: Task, path: Path) -> NDArray[np.int64]:
+    """Draw the embeddings of a task into a file, chunk by chunk, and return the classes.
 
     The directions in which the classes differ take up a part of the variance. A file is made once.
     """
-    path = folder / f"{task.samples}x{task.width}-{task.clusters}.npy"
     centres = np.random.default_rng(0).normal(size=(task.clusters, task.width)) / 4
     scales = NOISE / np.sqrt(1 + np.arange(task.width) * 32 / task.width)
     shape, truth = (task.samples, task.width), np.empty(task.samples, np.int64)
@@ -119,84 +116,36 @@ def make(task: Task, folder: Path) -> tuple[Path, NDArray[np.int64]]:
     if rows is not None:
         rows.flush()
         path.with_suffix(".part").rename(path)
-    return path, truth
+    return truth
 
 
-@dataclass(frozen=True)
-class Program:
-    """One program on one task.
-
-    Attributes:
-        name: name of the program.
-        command: command that runs it.
-        made: file or folder that it makes.
-        clusters: file of the clusters that it finds; ``None`` if it finds none.
-        needs: name of the program whose result it reads; ``None`` if it reads the embeddings alone.
-    """
-
-    name: str
-    command: list[str]
-    made: Path
-    clusters: Path | None
-    needs: str | None = None
-
-
-def programs_of(task: Task, file: Path, work: Path, most: int) -> dict[str, Program]:
-    """Return all programs by name; a program comes after the one that it needs."""
+def commands_of(
+    task: Task, file: Path, work: Path, most: int
+) -> Iterator[tuple[str, Sequence[str], Path | None]]:
+    """Return each program's name, command and file of clusters, in the order in which one needs another."""
     count, bound = ["--clusters", task.clusters], ["--set", f"most_samples={most}"]
     source, target, labels, found = (work / name for name in ("source", "target", "labels.json", "found.csv"))
     given = [file, "--labels", labels, "--no-report", *bound]
-    pcd_source, pcd_target = pcd_with("source"), pcd_with("clustering", "refinement")
-    ours: dict[str, tuple[list[object], Path, Path | None, str | None]] = {
-        "train-source": ([file, *count, *bound], source, None, None),
-        "label": ([source, file], labels, labels, "train-source"),
-        "train-target": (given, target, None, "label"),
-        "predict": ([target, file], found, found, "train-target"),
-        "train-source (pcd)": ([file, *count, *bound, *pcd_source], work / "pcd-source", None, None),
-        "train-target (pcd)": ([*given, *pcd_target], work / "pcd-target", None, "label"),
+    ours: dict[str, tuple[list[object], Path, Path | None]] = {
+        "train-source": ([file, *count, *bound], source, None),
+        "label": ([source, file], labels, labels),
+        "train-target": (given, target, None),
+        "predict": ([target, file], found, found),
     }
-    shared = ["--quiet", "--cache", str(work / "cache")]
-    all_programs = {}
-    for name, (arguments, out, clusters, needs) in ours.items():
-        words = [name.partition(" ")[0], *map(str, arguments), "--out", str(out), *shared]
-        all_programs[name] = Program(name, [sys.executable, "-m", "ucds", *words], out, clusters, needs)
-    for name in OTHERS:
-        out = work / f"{name}.npy"
-        own = [sys.executable, __file__, "--cluster", name, str(file), str(task.clusters), str(out)]
-        all_programs[name] = Program(name, own, out, out)
-    return all_programs
+    for name, (arguments, out, clusters) in ours.items():
+        words = [name, *map(str, arguments), "--out", str(out), "--quiet", "--cache", str(work / "cache")]
+        yield name, [sys.executable, "-m", "ucds", *words], clusters
+    out = work / "MiniBatchKMeans.npy"
+    yield "MiniBatchKMeans", [sys.executable, "-c", RIVAL, str(file), str(task.clusters), str(out)], out
 
 
-def pcd_with(*stages: str) -> list[str]:
-    """Return the options of a training by pcd on frozen features, with few epochs of each stage."""
-    lengths = [word for stage in stages for word in ("--set", f"{stage}_epochs={EPOCHS}")]
-    return ["--method", "pcd", "--tune", "head", *lengths]
-
-
-def with_needed(wanted: Sequence[str], programs: dict[str, Program]) -> list[str]:
-    """Return the programs that are wanted, in order, and those that made what these need and is gone."""
-    found = set(wanted)
-    for program in reversed(programs.values()):
-        if program.name in found and program.needs and not programs[program.needs].made.exists():
-            found.add(program.needs)
-    return [name for name in programs if name in found]
-
-
-def cluster_by_sklearn(file: Path, clusters: int, out: Path) -> None:
-    """Cluster a file with scikit-learn's MiniBatchKMeans with its defaults."""
-    from sklearn.cluster import MiniBatchKMeans
-
-    np.save(out, MiniBatchKMeans(clusters, random_state=0).fit(np.load(file, mmap_mode="r")).labels_)
-
-
-def cluster_by_faiss(file: Path, clusters: int, out: Path) -> None:
-    """Cluster a file with faiss' k-means with its defaults; it draws 256 samples a cluster."""
-    import faiss  # type: ignore[import-not-found]
-
-    rows = np.load(file, mmap_mode="r")
-    found = faiss.Kmeans(rows.shape[1], clusters, seed=0)
-    found.train(np.ascontiguousarray(rows))
-    np.save(out, found.index.search(np.ascontiguousarray(rows), 1)[1][:, 0])
+RIVAL = """
+import sys, numpy
+from sklearn.cluster import MiniBatchKMeans
+file, clusters, out = sys.argv[1:]
+rows = numpy.load(file, mmap_mode="r")
+numpy.save(out, MiniBatchKMeans(int(clusters), random_state=0).fit(rows).labels_)
+"""
 
 
 def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
@@ -243,28 +192,25 @@ def read_memory(process: int) -> dict[str, float]:
 def measure(
     task: Task, folder: Path, known: Container[tuple[Any, ...]], options: argparse.Namespace
 ) -> Iterator[Record]:
-    """Run the programs that have no record yet, and those that made what these need and is gone."""
+    """Run all programs on a task, unless each of them has a record."""
     versions = {name: version(name) for name in ("ucds", "torch", "numpy", "scikit-learn")}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
-    versions |= {"faiss": version("faiss-cpu")} if find_spec("faiss") else {}
-    names = options.programs or [*OURS, "MiniBatchKMeans", *(["faiss"] if find_spec("faiss") else [])]
-    place = asdict(task)
-    bounds = {name: options.most_samples if name in OURS else 0 for name in names}
-    wanted = [name for name in names if (name, *place.values(), bounds[name]) not in known]
-    if not wanted:
-        return
-    file, truth = make(task, folder)
+    bounds = dict.fromkeys(OURS, options.most_samples) | {"MiniBatchKMeans": 0}
+    file, truth = folder / f"{task.samples}x{task.width}-{task.clusters}.npy", np.empty(0, np.int64)
     work = folder / f"{file.stem}-{options.most_samples}"
-    work.mkdir(exist_ok=True)
-    programs = programs_of(task, file, work, options.most_samples)
-    for name in with_needed(wanted, programs):
-        program = programs[name]
-        shutil.rmtree(program.made, ignore_errors=True)
-        figures = observe(program.command, options.threads)
-        if name in wanted:
-            found = None if program.clusters is None else read_clusters(program.clusters)
-            accuracy = None if found is None else round(100 * score(found, truth).accuracy, 3)
-            own: Any = {"program": name, **place, "most_samples": bounds[name]}
+    commands = list(commands_of(task, file, work, options.most_samples))
+    new = [name for name, _, _ in commands if (name, *asdict(task).values(), bounds[name]) not in known]
+    if new:
+        truth = make(task, file)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    for name, command, clusters in commands if new else []:
+        figures = observe(command, options.threads)
+        accuracy = None
+        if clusters is not None:
+            accuracy = round(100 * score(read_clusters(clusters), truth).accuracy, 3)
+        own: Any = {"program": name, **asdict(task), "most_samples": bounds[name]}
+        if name in new:
             yield Record(**own, **figures, accuracy=accuracy, threads=options.threads, versions=versions)
 
 
@@ -273,7 +219,7 @@ def read_clusters(file: Path) -> NDArray[np.int64]:
     if file.suffix == ".json":
         return ClusterLabels.load(file).labels
     if file.suffix == ".csv":
-        return np.asarray(read_table(file)["cluster"], dtype=np.int64)
+        return np.loadtxt(file, np.int64, delimiter=",", skiprows=1, usecols=1)
     return np.asarray(np.load(file), dtype=np.int64)
 
 
@@ -304,10 +250,10 @@ Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. Wha
 
 Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included.
 {machines}; the load of the machine before a run was {low} to {high}: other work took a part of it, and only
-ratios within one size mean much. The method is `consensus` where none is named; of `pcd` two epochs of each
-stage were run, with `--tune head`. `predict` writes its report too. "Memory" is the largest resident memory;
-"own" leaves out what is backed by files: pages of the mapped embeddings, and libraries. In runs without a
-recorded revision, the "memory" of a program that is lighter than the measuring script is that of the script.
+ratios within one size mean much. The method is `consensus` where none is named. `predict` writes its report
+too. "Memory" is the largest resident memory; "own" leaves out what is backed by files: pages of the mapped
+embeddings, and libraries. In runs without a recorded revision, the "memory" of a program that is lighter than
+the measuring script is that of the script. Runs of `pcd` (two epochs a stage) and of faiss were made once.
 """
 
 GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to
@@ -330,7 +276,7 @@ RUNS = """| samples | program | clustered at most | seconds | processor seconds 
 
 
 def order_of(record: Record) -> int:
-    return (*OURS, *OTHERS).index(record.program)
+    return PROGRAMS.index(record.program)
 
 
 def group_by_program(records: Sequence[Record]) -> list[dict[int, Record]]:
@@ -401,17 +347,10 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--cluster"]:  # in a process of its own
-        program, file, clusters, out = sys.argv[2:]
-        cluster: Callable[[Path, int, Path], None]
-        cluster = cluster_by_faiss if program == "faiss" else cluster_by_sklearn
-        cluster(Path(file), int(clusters), Path(out))
-        return
     parser = argparse.ArgumentParser(description="Measure time, memory and accuracy with many samples.")
     parser.add_argument("--samples", type=numbers, default=[1000, 10_000, 50_000], help="numbers of samples")
     parser.add_argument("--widths", type=numbers, default=[64], help="widths of the embeddings")
     parser.add_argument("--clusters", type=numbers, default=[50], help="numbers of clusters")
-    parser.add_argument("--programs", type=lambda text: text.split(","), help="programs; all if not given")
     parser.add_argument("--most-samples", type=int, default=EXACT, help="samples that are clustered at most")
     parser.add_argument("--threads", type=int, default=2, help="threads of the mathematics")
     parser.add_argument("--folder", type=Path, help="folder that keeps the embeddings; a temporary one")

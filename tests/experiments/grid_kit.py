@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from PIL import Image
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.methods import method_named
-from ucds.experiments.pool import JobReport
 from ucds.experiments.preflight import Machine
+from ucds.experiments.runner import Ended
 from ucds.training.options import CacheOptions
 
 TOML = """
@@ -69,15 +69,15 @@ def make_machine(folder: Path) -> Machine:
 
 
 def run_inline(
-    work: Callable[[Any], Iterable[Any]], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
-) -> Iterator[JobReport[Any, Any]]:
+    work: Callable[[Any], None], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
+) -> Iterator[Ended]:
     """What ``run_jobs`` does, in this process."""
     for job in jobs:
         try:
-            for result in work(job):
-                yield JobReport(job, result=result)
+            work(job)
+            yield Ended(job, None)
         except UserError as error:
-            yield JobReport(job, failure=str(error))
+            yield Ended(job, str(error))
 
 
 def record(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:

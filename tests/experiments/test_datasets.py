@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ucds.errors import UserError
-from ucds.experiments.datasets import KNOWN, locate
+from ucds.data.folders import Scan
+from ucds.errors import UcdsWarning, UserError
+from ucds.experiments.datasets import KNOWN, check_counts, locate, plain_name
 
 
 def make(root: Path, names: Iterable[str]) -> Path:
@@ -51,7 +54,7 @@ def test_a_wrapper_is_stepped_into_and_other_folders_are_left_alone(tmp_path: Pa
 
 def test_the_right_one_of_several(tmp_path: Path) -> None:
     make(tmp_path / "office31", OFFICE)
-    make(tmp_path / "PACS", KNOWN["pacs"].layout.counts)
+    make(tmp_path / "PACS", KNOWN["pacs"].counts)
     assert locate(tmp_path, "pacs", ["photo"]).path == tmp_path / "PACS"
     assert locate(tmp_path, "office31", ["amazon"]).path == tmp_path / "office31"
 
@@ -81,3 +84,45 @@ def test_a_data_set_that_nobody_knows(tmp_path: Path) -> None:
 def test_an_unknown_data_set_by_its_name(tmp_path: Path) -> None:
     make(tmp_path / "my-scans", ["north", "south"])
     assert locate(tmp_path, "my scans", ["north"]).path == tmp_path / "my-scans"
+
+
+def made_up(counts: dict[str, int]) -> Scan:
+    """A scan with the given numbers of files; no folder of theirs names a class."""
+    paths = [f"{name}/{i}.jpg" for name, count in counts.items() for i in range(count)]
+    domain = np.repeat(np.arange(len(counts)), list(counts.values()))
+    return Scan(None, tuple(paths), domain, tuple(counts))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_complete_copies_pass(name: str) -> None:
+    known = KNOWN[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lines = check_counts(name, made_up(dict(known.counts)), known.n_classes)
+    assert len(lines) == len(known.counts) + 1
+    assert all(line.startswith(f"{known.title}: ") and "as expected" in line for line in lines)
+
+
+def test_published_totals() -> None:
+    totals = {name: sum(known.counts.values()) for name, known in KNOWN.items()}
+    assert totals == {"office31": 4110, "officehome": 15588, "pacs": 9991}
+
+
+def test_differences_are_said() -> None:
+    words = r"dslr 497 images, but 498 expected; .*: 30 classes, but 31 expected"
+    with pytest.warns(UcdsWarning, match=words):
+        lines = check_counts("office31", made_up({"amazon": 2817, "dslr": 497}), 30)
+    assert sum("expected" in line and "as expected" not in line for line in lines) == 2
+    assert "Office-31 (common release): amazon 2,817 images, as expected" in lines
+
+
+def test_other_data_sets_are_not_judged() -> None:
+    assert check_counts("mine", made_up({"north": 10, "south": 10}), 2) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("Real World", "realworld"), ("real_world", "realworld"), ("Art-Painting", "artpainting")],
+)
+def test_names_are_compared_without_case_and_separators(name: str, plain: str) -> None:
+    assert plain_name(name) == plain

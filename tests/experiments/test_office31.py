@@ -13,7 +13,7 @@ from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
-from ucds.experiments.layouts import check_layout
+from ucds.experiments.datasets import check_counts
 from ucds.experiments.subsets import imbalanced_subset
 
 
@@ -29,7 +29,7 @@ def test_counts_and_classes(office31):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scan = scan_domains(office31)
-        assert len(check_layout(scan, read_ground_truth(scan).n_classes)) == 4
+        assert len(check_counts("office31", scan, read_ground_truth(scan).n_classes)) == 4
 
 
 def test_the_folder_of_one_domain_has_the_same_classes(office31):

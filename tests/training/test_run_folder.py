@@ -17,8 +17,9 @@ import torch
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError, NoSpaceError, UserError
 from ucds.training.checkpoint import Checkpoint, StageProgress
+from ucds.training.options import RunOptions
 from ucds.training.progress import Quiet
-from ucds.training.run import RunOptions, open_run
+from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
 from ucds.training.session import Session
 
@@ -50,6 +51,7 @@ def test_a_new_folder_says_what_was_run(tmp_path: Path) -> None:
     assert names(tmp_path / "deep" / "run") == {".lock", "run.json"}
     written = json.loads((tmp_path / "deep" / "run" / "run.json").read_text())
     assert written == IDENTITY | {"domains": ["a", "b"]}
+    assert (tmp_path / "deep" / "run").stat().st_mode & 0o777 == 0o700  # a model tells of its training data
 
 
 def test_an_empty_folder_and_resuming_nothing_are_a_new_run(tmp_path: Path) -> None:

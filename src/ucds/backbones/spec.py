@@ -114,8 +114,8 @@ def module_backbone(
 def channels_last(module: nn.Module) -> nn.Module:
     """Bring the weights of convolutions into the memory layout of their fast kernels, in place; values stay.
 
-    What a convolution returns then has the same layout, so that inputs need not. On a CPU a training step
-    takes about four fifths of its time so (``benchmarks/memory_format.md``).
+    What a convolution returns then has the same layout, so that inputs need not. A training step on a CPU
+    takes less time so.
     """
     for weight in module.parameters():
         if weight.dim() == 4:

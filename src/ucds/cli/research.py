@@ -11,6 +11,7 @@ import typer
 from ucds.choices import Method
 from ucds.cli import options
 from ucds.cli.app import app
+from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder of records and tables.")]
@@ -31,6 +32,7 @@ def evaluate_command(
 ) -> None:
     """Score a model against class folders, which training never reads."""
     reporter = output.reporter()
+    require_model(run)
     from ucds.evaluation import evaluate
 
     report = evaluate(
@@ -94,7 +96,7 @@ def benchmark_command(
             show_default="default",
         ),
     ] = None,
-    results: ResultsOption = Path("results"),
+    results: ResultsOption = Path("my-results"),
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
@@ -121,7 +123,7 @@ def benchmark_command(
 
 
 @app.command("table", rich_help_panel=options.RESEARCHER)
-def table_command(config: ConfigArgument, results: ResultsOption = Path("results")) -> None:
+def table_command(config: ConfigArgument, results: ResultsOption = Path("my-results")) -> None:
     """Write a benchmark's table and figures again from its records."""
     options.start()
     from ucds.experiments.grid import read_benchmark

@@ -1,34 +1,37 @@
-"""The clinics of the demo and their provider: each trains with the package's public functions."""
+"""The provider and the clinics of the demo: each works with the package's public functions."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
-from ucds.demo.loopback import label_service, make_key
+from ucds.errors import ServiceUnavailableError
+from ucds.evaluation import evaluate
 from ucds.experiments.subsets import small_subset
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.metrics import ClusteringScores, score
+from ucds.math.metrics import score
+from ucds.serving.ledger import Ledger
 from ucds.source.label import label
 from ucds.source.train import train_source
 from ucds.target.ask import query
 from ucds.target.train import train_target
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
-from ucds.training.run import RunOptions
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
 N_CLUSTERS = 10
@@ -38,6 +41,7 @@ SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
 ENCODER = EncoderOptions(BACKBONE, "none")
 
 _SMALL_SIZE = 100
+_READY = "listening on "
 
 
 @dataclass(frozen=True)
@@ -59,130 +63,128 @@ class Place:
         """Folder of the pictures, with a folder for each style."""
         return self.out / "digits"
 
+    @property
+    def cache(self) -> CacheOptions:
+        """Cache of every run."""
+        return CacheOptions(self.out / "cache")
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Arguments of every training."""
+        options = RunOptions(self.seed, accelerator="cpu")
+        return {"encoder": ENCODER, "options": options, "cache": self.cache, "reporter": self.reporter}
+
     def images(self, clinic: str) -> Path:
         """Folder of a clinic's pictures."""
-        return self.digits / STYLE_OF[LARGE] if clinic == LARGE else self.out / f"{clinic}-images"
+        return self.out / f"{clinic}-images"
 
     def run(self, name: str) -> Path:
         """Run folder of the provider, or of a clinic."""
         return self.out / "runs" / name
 
-    @property
-    def shared(self) -> dict[str, Any]:
-        """Arguments of every training."""
-        cache, options = CacheOptions(self.out / "cache"), RunOptions(self.seed, accelerator="cpu")
-        return {"encoder": ENCODER, "options": options, "cache": cache, "reporter": self.reporter}
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What became of one clinic.
-
-    Attributes:
-        images: number of its pictures.
-        alone: scores of clustering its pictures alone.
-        provider: scores of the provider's labels as they are.
-        asked: scores of clustering with the labels.
-        use: use that the guard made of the labels.
-        sentence: the use and its reasons.
-    """
-
-    images: int
-    alone: ClusteringScores
-    provider: ClusteringScores
-    asked: ClusteringScores
-    use: str
-    sentence: str
-
-    @property
-    def gain(self) -> float:
-        """Points of accuracy that asking brought."""
-        return 100 * (self.asked.accuracy - self.alone.accuracy)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types."""
-        return asdict(self)
-
 
 def draw(place: Place) -> None:
-    """Draw the digits in four styles, and make the pictures of the small clinic and of the turned one."""
+    """Draw the digits in four styles, and give each clinic its pictures."""
     write_digits(place.digits)
-    pictures = sorted((place.digits / STYLE_OF[SMALL]).rglob("*.png"))
-    chosen = small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed)
-    _make_copies(place, SMALL, [pictures[number] for number in chosen], shutil.copyfile)
-    _make_copies(place, TURNED, sorted((place.digits / STYLE_OF[TURNED]).rglob("*.png")), _turn)
+    for clinic, style in STYLE_OF.items():
+        pictures = sorted((place.digits / style).rglob("*.png"))
+        if clinic == SMALL:
+            pictures = [pictures[i] for i in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed)]
+        shutil.rmtree(place.images(clinic), ignore_errors=True)
+        for picture in pictures:
+            copy = place.images(clinic) / picture.relative_to(place.digits / style)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with Image.open(picture) as opened:
+                turned = opened.transpose(Image.Transpose.ROTATE_90) if clinic == TURNED else opened
+                turned.save(copy)
 
 
-def _make_copies(
-    place: Place, clinic: str, pictures: Iterable[Path], copy: Callable[[Path, Path], object]
-) -> None:
-    """Copy pictures of a clinic's style into the clinic's folder."""
-    theirs = place.images(clinic)
-    shutil.rmtree(theirs, ignore_errors=True)
-    for picture in pictures:
-        target = theirs / picture.relative_to(place.digits / STYLE_OF[clinic])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        copy(picture, target)
-
-
-def _turn(picture: Path, copy: Path) -> None:
-    with Image.open(picture) as opened:
-        opened.transpose(Image.Transpose.ROTATE_90).save(copy)
-
-
-def visit_all(place: Place) -> dict[str, Visit]:
+def visit_all(place: Place) -> dict[str, dict[str, Any]]:
     """Train the provider's model, and each clinic's with and without the provider's labels.
 
     The small clinic and the turned one hand their pictures over and get a file of labels. The large one asks
     over HTTP, with a key that has a budget and is calibrated first; the service runs in a process of its own.
 
     Returns:
-        What became of each clinic, by name.
+        What became of each clinic, by name; see :func:`judge`.
     """
     shutil.rmtree(place.out / "runs", ignore_errors=True)
-    provider = place.run(PROVIDER)
-    place.reporter.say(f"the provider learns from {', '.join(SOURCES)}")
+    provider, say = place.run(PROVIDER), place.reporter.say
+    say(f"the provider learns from {', '.join(SOURCES)}")
     train_source(place.digits, provider, N_CLUSTERS, domains=SOURCES, **place.shared)
     for clinic in STYLE_OF:
-        place.reporter.say(f"the {clinic.replace('-', ' ')} clusters its pictures alone")
-        alone = place.run(f"{clinic}-alone")
-        train_target(place.images(clinic), alone, n_clusters=N_CLUSTERS, **place.shared)
-    for clinic in (SMALL, TURNED):
-        name = clinic.replace("-", " ")
-        place.reporter.say(f"the {name} hands its pictures over and gets a file of labels")
-        answers, cache = place.out / "runs" / f"{clinic}-labels.json", CacheOptions(place.out / "cache")
-        label(provider, place.images(clinic), answers, accelerator="cpu", cache=cache)
-        train_target(place.images(clinic), place.run(clinic), labels=answers, **place.shared)
-    place.reporter.say("the large clinic asks the provider's service over HTTP")
-    key = make_key(provider, LARGE, len(list(place.images(LARGE).rglob("*.png"))))
-    with label_service(provider, key) as service:
-        answers = place.out / "runs" / f"{LARGE}-labels.json"
-        with LabelClient(service.url, service.key, calibrate_key=True) as client:
-            query(place.images(LARGE), answers, client, reporter=place.reporter)
-    train_target(place.images(LARGE), place.run(LARGE), labels=answers, **place.shared)
+        name, images, answers = clinic.replace("-", " "), place.images(clinic), _answers(place, clinic)
+        say(f"the {name} clusters its pictures alone")
+        train_target(images, place.run(f"{clinic}-alone"), n_clusters=N_CLUSTERS, **place.shared)
+        if clinic == LARGE:
+            say(f"the {name} asks the provider's service over HTTP")
+            with label_service(provider, len(list(images.rglob("*.png")))) as client:
+                query(images, answers, client)
+        else:
+            say(f"the {name} hands its pictures over and gets a file of labels")
+            label(provider, images, answers, accelerator="cpu", cache=place.cache)
+        train_target(images, place.run(clinic), labels=answers, **place.shared)
     # The classes are read only here, after every clinic has its clusters.
-    return {clinic: _judge(place, clinic) for clinic in STYLE_OF}
+    return {clinic: judge(place, clinic) for clinic in STYLE_OF}
 
 
-def classes_of(place: Place, clinic: str, run: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the clusters ``(n,)`` that a run's model finds in a clinic's pictures, and their classes."""
-    model = load(place.run(run), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
-    data = model.open(place.images(clinic))
-    truth = read_ground_truth(data.samples)
-    assert truth is not None
-    return model.decide(data)[0], truth.classes
+def _answers(place: Place, clinic: str) -> Path:
+    return place.out / "runs" / f"{clinic}-labels.json"
 
 
-def _judge(place: Place, clinic: str) -> Visit:
-    alone, classes = classes_of(place, clinic, f"{clinic}-alone")
-    asked, _ = classes_of(place, clinic, clinic)
+def judge(place: Place, clinic: str) -> dict[str, Any]:
+    """Score a clinic's clusters against the digits that its pictures show.
+
+    Returns:
+        Number of pictures, accuracy of clustering alone, of the provider's labels as they are and of
+        clustering with them, and the guard's use of the labels with its reasons.
+    """
+    images = place.images(clinic)
     answers = ClusterLabels.load(place.run(clinic) / LABELS_FILE)
+    truth = read_ground_truth(load(place.run(clinic), cache=place.cache).open(images).samples)
+    assert truth is not None
+    scores = {
+        name: evaluate(place.run(run), images, accelerator="cpu", cache=place.cache).overall.accuracy
+        for name, run in (("alone", f"{clinic}-alone"), ("asked", clinic))
+    }
     transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())
-    return Visit(
-        images=len(classes),
-        alone=score(alone, classes),
-        provider=score(answers.labels, classes),
-        asked=score(asked, classes),
-        use=transfer["use"],
-        sentence=transfer["sentence"],
-    )
+    return {
+        "images": len(truth.classes),
+        "alone": scores["alone"],
+        "provider": score(answers.labels, truth.classes).accuracy,
+        "asked": scores["asked"],
+        "use": transfer["use"],
+        "sentence": transfer["sentence"],
+    }
+
+
+@contextmanager
+def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
+    """Serve a source run on a free loopback port in a process of its own, and open a client of it.
+
+    Args:
+        run: source run.
+        budget: number of samples whose labels the client's key pays for.
+
+    Raises:
+        ServiceUnavailableError: the service did not start; its last line of output is part of the message.
+    """
+    book = Ledger(str(run), create=True)
+    key = book.add_key(LARGE, budget, None)
+    book.close()
+    command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for line in process.stdout:
+                if line.startswith(_READY):
+                    url = line.removeprefix(_READY).strip()
+                    break
+            else:
+                said = process.stderr.read().strip().splitlines() or ["it wrote nothing"]
+                raise ServiceUnavailableError(f"the label service did not start: {said[-1]}")
+            with LabelClient(url, key, calibrate_key=True) as client:
+                yield client
+        finally:
+            process.terminate()

@@ -9,72 +9,44 @@ follow, for comparison. The demo ends with a report to open.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ucds.backbones import build_backbone
-from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
-from ucds.data.folders import scan_domains
-from ucds.data.ground_truth import GroundTruth, read_ground_truth
-from ucds.data.images import ImageSamples
-from ucds.data.samples import Samples, subset
-from ucds.demo import text
+from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.clinics import (
+    ENCODER,
     LARGE,
     N_CLUSTERS,
     PROVIDER,
     SMALL,
     SOURCES,
     STYLE_OF,
+    TURNED,
     Place,
-    Visit,
     draw,
     visit_all,
 )
-from ucds.demo.digits import STYLES
 from ucds.errors import InputError
-from ucds.experiments.methods import PAPER_METHODS, run_methods
-from ucds.experiments.pipeline import FEATURE_BATCH, Outcome, Task, TaskOptions
+from ucds.experiments.methods import METHODS, PAPER_METHODS, run_methods
+from ucds.experiments.pipeline import Task, TaskOptions
 from ucds.files import write_text_atomically
-from ucds.math.metrics import match_clusters, proportions_by_class, score
-from ucds.reports import figures
-from ucds.reports.figures import require_seaborn
+from ucds.math.metrics import score
 from ucds.reports.page.report import report
-from ucds.training.features import frozen_features
-from ucds.training.inputs import stored_size, view_for
-from ucds.training.loaded import load
-from ucds.training.options import CacheOptions
+from ucds.serving.ledger import Ledger
+from ucds.training.inputs import open_for_training
 from ucds.training.progress import Reporter
-from ucds.training.runtime import Runtime
 
-SETTINGS = (PCDSettings(tune="head"),)
-TARGET = STYLE_OF[LARGE]
-"""Style of the pictures on which the paper's methods are compared."""
-
-_OURS = {
-    "digits",
-    "small-clinic-images",
-    "turned-clinic-images",
-    "cache",
-    "runs",
-    "metrics.json",
-    "figures",
-}
+_OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let the clinics cluster theirs, and write reports, figures and metrics.
+    """Draw the digits, let the clinics cluster theirs, and write reports and metrics.
 
     Args:
-        out: folder for ``digits/`` (the pictures), ``small-clinic-images/`` and ``turned-clinic-images/``
-            (parts of them, copied and turned), ``runs/`` (models and reports), ``metrics.json`` and
-            ``figures/``. What an earlier demo left there is written again.
+        out: folder for ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
+            (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
         seed: seed of every random choice but the drawing.
         reporter: receives progress messages.
 
@@ -82,35 +54,22 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
         What the demo found, for the terminal.
 
     Raises:
-        InputError: ``out`` holds other things than a demo, or seaborn is not installed.
+        InputError: ``out`` holds other things than a demo.
     """
     check_folder(out)
-    require_seaborn()
     place = Place(out, seed, reporter)
     draw(place)
-    visits = visit_all(place)
+    clinics = visit_all(place)
     reporter.say("the paper's methods on the pictures of the large clinic")
-    data = open_digits(out)
-    options = TaskOptions(SETTINGS, seed, accelerator="cpu", cache=out / "cache", reporter=reporter)
-    outcomes = list(run_methods(demo_task(data), options, PAPER_METHODS))
-    truth = read_ground_truth(data.samples)
-    assert truth is not None
-    metrics = compute_metrics(visits, outcomes, truth.classes[_is_of(data.samples, TARGET)], seed)
+    methods = compare_methods(place, PAPER_METHODS)
+    metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "methods": methods}
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    _draw_figures(place, data.samples, truth)
     for clinic in (LARGE, SMALL):
-        page = report(
-            place.run(clinic), accelerator="cpu", cache=CacheOptions(out / "cache"), reporter=reporter
-        )
-    return "\n".join(
-        [
-            *text.describe_clinics(visits),
-            *text.describe_methods(metrics["methods"]),
-            *text.describe_ledger(place.run(PROVIDER)),
-            f"Pictures, figures, models and metrics are in {out}.",
-            f"Open {page.path} in a browser: it shows what the small clinic found.",
-        ]
-    )
+        page = report(place.run(clinic), accelerator="cpu", cache=place.cache, reporter=reporter)
+    lines = [*describe_clinics(clinics), *describe_methods(methods), describe_ledger(place.run(PROVIDER))]
+    lines += [f"Pictures, models and metrics are in {out}."]
+    lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]
+    return "\n".join(lines)
 
 
 def check_folder(out: Path) -> None:
@@ -125,95 +84,92 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{out} holds other things than a demo: choose another --out")
 
 
-def open_digits(out: Path) -> Dataset:
-    """Open the pictures that were drawn below ``out``."""
-    spec = build_backbone(BACKBONE, weights="none").spec
-    samples = ImageSamples.open(scan_domains(out / "digits"), out / "cache", size=stored_size(spec))
-    return Dataset(samples, view_for(spec))
-
-
-def demo_task(data: Dataset) -> Task:
-    """Make the task with the style of the large clinic as target and those of the provider as sources."""
-    return Task(
-        source=Dataset(subset(data.samples, np.flatnonzero(_is_of(data.samples, *SOURCES))), data.view),
-        target=Dataset(subset(data.samples, np.flatnonzero(_is_of(data.samples, TARGET))), data.view),
-        backbone=lambda: build_backbone(BACKBONE, weights="none"),
-        n_clusters=N_CLUSTERS,
-    )
-
-
-def _is_of(samples: Samples, *styles: str) -> NDArray[np.bool_]:
-    return np.isin(samples.domain, [samples.domain_names.index(style) for style in styles])
-
-
-def compute_metrics(
-    visits: Mapping[str, Visit], outcomes: Sequence[Outcome], classes: NDArray[np.int64], seed: int
-) -> dict[str, Any]:
-    """Collect what became of the clinics, and score the paper's methods.
+def compare_methods(place: Place, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Run methods of the paper on the pictures of the large clinic, with the provider's styles as sources.
 
     Args:
-        visits: results of the clinics, by name.
-        outcomes: outcomes of the paper's methods on the pictures of the large clinic.
-        classes: ``(n,)`` class of each of these pictures.
-        seed: seed of the demo.
+        place: folders of the demo, with the pictures drawn.
+        names: names of the methods.
+
+    Returns:
+        Accuracy, NMI and seconds of each method, by name.
     """
-    methods = {}
-    for outcome in outcomes:
-        found = score(outcome.labels, classes)
-        methods[outcome.method] = {
-            "accuracy": round(found.accuracy, 4),
-            "nmi": round(found.nmi, 4),
-            "ari": round(found.ari, 4),
+    encoder, cache, reporter = ENCODER, place.cache, place.reporter
+    source = open_for_training(place.digits, "source", encoder, cache, reporter, SOURCES)
+    target = open_for_training(place.images(LARGE), "target", encoder, cache, reporter)
+    options = TaskOptions(
+        (PCDSettings(tune="head"),),
+        place.seed,
+        accelerator="cpu",
+        cache=cache.directory,
+        reporter=reporter,
+    )
+    task = Task(source.data, target.data, encoder.build, N_CLUSTERS)
+    outcomes = list(run_methods(task, options, names))
+    truth = read_ground_truth(target.data.samples)
+    assert truth is not None
+    scores = {outcome.method: score(outcome.labels, truth.classes) for outcome in outcomes}
+    return {
+        outcome.method: {
+            "accuracy": round(scores[outcome.method].accuracy, 4),
+            "nmi": round(scores[outcome.method].nmi, 4),
             "seconds": round(outcome.seconds, 2),
         }
-    return {
-        "dataset": "digits",
-        "target": TARGET,
-        "n_clusters": N_CLUSTERS,
-        "seed": seed,
-        "clinics": {name: visit.to_dict() for name, visit in visits.items()},
-        "methods": methods,
+        for outcome in outcomes
     }
 
 
-def _draw_figures(place: Place, samples: Samples, truth: GroundTruth) -> None:
-    """Draw pictures of each style, and the map and proportions of the large clinic's model."""
-    place.reporter.say("drawing figures")
-    folder = place.out / "figures"
-    folder.mkdir(exist_ok=True)
-    figures.samples_per_domain(_some_of_each(samples), folder / "samples")
-    classes = truth.classes[_is_of(samples, TARGET)]
-    model = load(place.run(LARGE), accelerator="cpu", cache=CacheOptions(place.out / "cache"))
-    data = model.open(place.images(LARGE))
-    features, probabilities, _ = model.outputs(data)
-    figures.proportions(
-        np.bincount(classes, minlength=truth.n_classes) / len(classes),
-        proportions_by_class(
-            model.stored.proportions.mean(0).numpy(),
-            match_clusters(probabilities.argmax(1), classes),
-            truth.n_classes,
+def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Write what became of the clinics."""
+    rows = []
+    for name, found in clinics.items():
+        title = f"{name.replace('-', ' ')}, {found['images']} pictures"
+        alone, labels, asked = (100 * found[each] for each in ("alone", "provider", "asked"))
+        rows.append(f"  {title:<28}{alone:>8.1f}{labels:>8.1f}{asked:>17.1f}")
+    small, large, turned = (clinics[name]["sentence"] for name in (SMALL, LARGE, TURNED))
+    return [
+        f"Three clinics sort handwritten digits into {N_CLUSTERS} clusters. The pictures of the small clinic",
+        f"are drawn in {STYLE_OF[SMALL]}, those of the large one in {STYLE_OF[LARGE]}. The turned clinic has",
+        "the pictures of the large one, but its scanner stands on its side: each is turned by 90 degrees.",
+        f"Nobody tells the clinics a class. A provider has learned from the styles {' and '.join(SOURCES)},",
+        "all upright, and gives one integer for each picture. The encoder of all is a bank of fixed",
+        "edge filters: nothing is pre-trained.",
+        "",
+        f"  {'accuracy in %, this run':<28}{'alone':>8}{'labels':>8}{'with the labels':>17}",
+        *rows,
+        "",
+        f"Small clinic: {small}.",
+        f"Large clinic: {large}.",
+        f"Turned clinic: {turned}.",
+        "",
+        "One run is one draw: give another --seed, or read results/digits-small.md, which has five.",
+        "",
+    ]
+
+
+def describe_methods(methods: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Write the scores of the paper's methods as a table."""
+    return [
+        "The paper's methods on the large clinic's pictures, with the same encoder:",
+        f"  {'method':<32}{'accuracy':>10}{'NMI':>8}{'seconds':>10}",
+        *(
+            f"  {METHODS[name].title:<32}{100 * found['accuracy']:>10.1f}"
+            f"{100 * found['nmi']:>8.1f}{found['seconds']:>10.1f}"
+            for name, found in methods.items()
         ),
-        truth.names,
-        folder / "proportions",
-    )
-    backbone, runtime = build_backbone(BACKBONE, weights="none"), Runtime(accelerator="cpu")
-    frozen = frozen_features(backbone, data, runtime, place.out / "cache", batch_size=FEATURE_BATCH).samples
-    figures.tsne_before_after(
-        frozen.read(np.arange(len(frozen))).numpy(),
-        features,
-        model.stored.model.prototypes.detach().numpy(),
-        classes,
-        folder / "tsne",
-        place.seed,
-        names=truth.names,
-        titles=("fixed edge filters", "consensus"),
-    )
+        "",
+    ]
 
 
-def _some_of_each(samples: Samples, count: int = 12) -> dict[str, NDArray[np.uint8]]:
-    rows = {}
-    for style in STYLES:
-        positions = np.flatnonzero(samples.domain == samples.domain_names.index(style))
-        chosen = np.random.default_rng(0).choice(positions, count, replace=False)
-        rows[style] = samples.read(chosen).permute(0, 2, 3, 1).numpy()
-    return rows
+def describe_ledger(run: Path) -> str:
+    """Sum up what a provider's ledger holds about its clients' queries."""
+    ledger = Ledger(str(run))
+    try:
+        (holder,), verdict = ledger.list_keys(), ledger.verify()
+    finally:
+        ledger.close()
+    state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
+    return (
+        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.limit} samples; "
+        f"{verdict.head.entries} entries, all {state}."
+    )

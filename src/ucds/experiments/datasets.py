@@ -1,28 +1,60 @@
-"""Finds the data sets of a benchmark below ``--data``, under the folder names that publishers gave them."""
+"""The data sets of the paper: where a benchmark finds them below ``--data``, and their published counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ucds.errors import InputError
-from ucds.experiments.layouts import OFFICE_31, OFFICE_HOME, PACS, Layout, plain_name
+from ucds.data.samples import Listing
+from ucds.errors import InputError, UcdsWarning
 
 
 @dataclass(frozen=True)
 class Known:
-    """A data set of the paper: its domains, the usual names of its folder, and the form of its paths."""
+    """A data set of the paper.
 
-    layout: Layout
+    Attributes:
+        title: name of the data set.
+        folders: usual names of its folder.
+        form: form of the paths in it.
+        counts: number of images of each domain, under the usual folder name.
+        n_classes: number of classes.
+        same_objects: domains that are photographs of the same objects, under one name of the objects.
+    """
+
+    title: str
     folders: tuple[str, ...]
     form: str
+    counts: Mapping[str, int]
+    n_classes: int
+    same_objects: Mapping[str, str] = field(default_factory=dict)
 
 
 KNOWN = {
-    "office31": Known(OFFICE_31, ("office31", "Office-31"), "<domain>[/images]/<class>/*"),
-    "officehome": Known(OFFICE_HOME, ("OfficeHome", "OfficeHomeDataset_10072016"), "<domain>/<class>/*"),
-    "pacs": Known(PACS, ("PACS",), "[kfold/]<domain>/<class>/*"),
+    "office31": Known(
+        "Office-31 (common release)",
+        ("office31", "Office-31"),
+        "<domain>[/images]/<class>/*",
+        {"amazon": 2817, "dslr": 498, "webcam": 795},
+        31,
+        {"dslr": "office", "webcam": "office"},
+    ),
+    "officehome": Known(
+        "Office-Home",
+        ("OfficeHome", "OfficeHomeDataset_10072016"),
+        "<domain>/<class>/*",
+        {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357},
+        65,
+    ),
+    "pacs": Known(
+        "PACS",
+        ("PACS",),
+        "[kfold/]<domain>/<class>/*",
+        {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
+        7,
+    ),
 }
 """Data sets by the name that benchmarks give them."""
 
@@ -35,7 +67,47 @@ def objects_in(dataset: str, domain: str) -> str:
         domain: name of the domain.
     """
     known = KNOWN.get(dataset)
-    return domain if known is None else known.layout.same_objects.get(domain, domain)
+    return domain if known is None else known.same_objects.get(domain, domain)
+
+
+def check_counts(dataset: str, samples: Listing, n_classes: int) -> list[str]:
+    """Compare a copy of a known data set with the published counts.
+
+    Args:
+        dataset: name of the data set, as benchmarks give it.
+        samples: samples, or the files of a scan.
+        n_classes: number of class folders.
+
+    Returns:
+        One printable line per domain, and one for the classes; none for an unknown data set.
+
+    Warns:
+        UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
+    """
+    known = KNOWN.get(dataset)
+    if known is None:
+        return []
+    expected = {plain_name(name): count for name, count in known.counts.items()}
+    compared = []
+    for d, name in enumerate(samples.domain_names):
+        found = int((samples.domain == d).sum())
+        compared.append((f"{name} {found:,} images", found, expected[plain_name(name)]))
+    compared.append((f"{n_classes} classes", n_classes, known.n_classes))
+    lines, mismatches = [], []
+    for words, found, wanted in compared:
+        outcome = "as expected" if found == wanted else f"but {wanted:,} expected"
+        lines.append(f"{known.title}: {words}, {outcome}")
+        if found != wanted:
+            mismatches.append(lines[-1])
+    if mismatches:
+        message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
+        warnings.warn(message, UcdsWarning, stacklevel=2)
+    return lines
+
+
+def plain_name(name: str) -> str:
+    """Bring a folder name to the form in which names are compared: lower case, no separators."""
+    return "".join(character for character in name.lower() if character not in " _-")
 
 
 @dataclass(frozen=True)
@@ -73,7 +145,7 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
         InputError: a domain is not there; the message says what to put where.
     """
     known = KNOWN.get(name)
-    wanted = tuple(known.layout.counts) if known is not None else tuple(targets)
+    wanted = tuple(known.counts) if known is not None else tuple(targets)
     places = [_unwrapped(place, wanted) for place in [data, *_named(data, name, known)]]
     best = max(places, key=lambda place: len(_matching(place, wanted)))
     found = _matching(best, wanted)
@@ -81,7 +153,7 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     if missing and known is not None:
         folder = known.folders[0]
         raise InputError(
-            f"{known.layout.name} is not whole below {data}: no domain {', '.join(missing)}; put it at "
+            f"{known.title} is not whole below {data}: no domain {', '.join(missing)}; put it at "
             f"{data / folder}/{known.form}"
         )
     if missing and not found:

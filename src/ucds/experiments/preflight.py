@@ -17,9 +17,8 @@ from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.errors import InputError, UcdsWarning, UserError
-from ucds.experiments.datasets import Located, locate
+from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
-from ucds.experiments.layouts import check_layout
 from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
@@ -126,10 +125,10 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
             located = found.located[name] = locate(machine.data, name, targets)
             scan = scan_domains(located.path, located.domains)
             truth = read_ground_truth(scan)
-            for line in check_layout(scan, truth.n_classes if truth is not None else None):
-                reporter.say(line)
             if truth is None:
                 raise InputError(f"{located.path} has no class folders to score against")
+            for line in check_counts(name, scan, truth.n_classes):
+                reporter.say(line)
             for target in targets:
                 if located.folders.get(target) not in scan.domain_names:
                     found.faults[name, target] = f"{located.path} has no domain {target}"

@@ -1,6 +1,6 @@
 """Computes the features of frozen encoders: the one place for training, prediction and bulk work.
 
-On a processor ONNX Runtime computes them, in less time than PyTorch (``benchmarks/encoder.md``); the graph
+On a processor ONNX Runtime computes them, in less time than PyTorch (``benchmarks/speed.md``); the graph
 that it runs is kept in the cache. A few images go through PyTorch, because they take less time than the
 graph takes to be made. Features of the two differ by rounding, and are kept apart.
 """

@@ -57,8 +57,8 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     assert "The number of clusters, 3, was chosen among 2 to 5; 3 to 4 are plausible." in done.summary
     assert "Why 3 clusters" in text_of(page)
     assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
-    assert 'points="0.0,108.0 106.7,66.0 213.3,72.0 320.0,105.6"' in page  # the score
-    assert '<rect class="plausible" x="106.7" y="0" width="106.6"' in page
+    assert 'points="2,-0.1 3,-0.45 4,-0.4 5,-0.12 "' in page  # the score
+    assert '<rect class="plausible" x="3" y="-1" width="1"' in page
     assert not any("No number of clusters stands out" in line for line in done.warnings)
     evidence["separation"] = [0.2, 0.3, 0.3, 0.2]
     (run / "clusters.json").write_text(json.dumps(evidence))

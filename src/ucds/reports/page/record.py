@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,5 +93,7 @@ def _read_curves(path: Path) -> Curves:
             entry.pop("kind", None)
             values = {str(name): float(value) for name, value in entry.items()}
             for name, value in values.items():
+                if not math.isfinite(value):
+                    continue
                 curves.setdefault(stage, {}).setdefault(name, []).append((step, value))
     return curves

@@ -15,9 +15,8 @@ from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
 from ucds.reports.figures import COLOURS, DARK_COLOURS
-from ucds.reports.page.charts import draw_bars, draw_choice, draw_curves
 from ucds.reports.page.findings import Findings
-from ucds.reports.page.record import RunRecord
+from ucds.reports.page.record import Curves, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
 from ucds.reports.page.words import SURE, finish, share
 
@@ -53,6 +52,7 @@ def render(
     sheets = None if findings.pictures is None else lay_out(findings.pictures)
     script = "\n".join(_read(name) for name in sorted(_scripts()))
     style = _read("page.css")
+    shares = (findings.sizes / max(findings.sizes.sum(), 1)).tolist()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_read("page.html")).render(
         title=f"Clusters of {title}",
@@ -65,18 +65,28 @@ def render(
         warnings=warnings,
         cards=_cards(findings),
         uniform=f"{1 / findings.n_clusters:.1%}",
-        bars=draw_bars(findings.sizes.tolist(), proportions),
+        shares=list(zip(shares, proportions, strict=True)),
+        tallest=max(*shares, *proportions, 1 / findings.n_clusters),
         choice=record.choice,
-        drawn_choice=None if record.choice is None else draw_choice(record.choice),
         transfer=_transfer(record),
         confusion=_confusion(findings),
-        curves=draw_curves(record.curves),
+        curves=_lines(record.curves),
+        zip=zip,
         data=_as_json(_data(findings, title, sheets, model, names)),
         sheets=[base64.b64encode(file).decode() for file in (sheets.files if sheets else ())],
         style=style,
         script=script,
         policy=_policy(style, script),
     )
+
+
+def _lines(curves: Curves) -> Curves:
+    """Return the figures that have a course, with their names in words; a single value has none."""
+    found = {
+        stage: {name.replace("_", " "): points for name, points in figures.items() if len(points) > 1}
+        for stage, figures in curves.items()
+    }
+    return {stage: lines for stage, lines in found.items() if lines}
 
 
 def _scripts() -> list[str]:

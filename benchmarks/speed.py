@@ -1,0 +1,363 @@
+"""Times of the parts on which a user waits, each beside what one would take in its place.
+
+- transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
+- step: a step of PCD's stage 1 against a bare training loop on as many images;
+- consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
+- encoder: `ucds train-target` on a folder of images against the encoder's bare pass over them.
+
+The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
+written from them: parts that are not measured again stay.
+
+    python benchmarks/speed.py [transport] [step] [consensus] [encoder] [--rounds 3] [--threads 1]
+                               [--images FOLDER --weights FILE --count 512]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ot
+import torch
+from ot.batch import bregman_log_projection_batch
+from records import table
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
+
+import ucds
+from ucds.backbones import build_backbone
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Kind, subset
+from ucds.data.views import ImageView
+from ucds.experiments.revision import code_revision
+from ucds.math.arrays import IntArray
+from ucds.math.metrics import score
+from ucds.math.transport import cosine_cost, solve_transport
+from ucds.models import ClusteringModel
+from ucds.source.pcd import learn_source
+from ucds.training.features import frozen_features
+from ucds.training.inputs import open_for_training
+from ucds.training.optimiser import build_optimiser
+from ucds.training.progress import Quiet
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+RUNS = Path(__file__).with_suffix(".json")
+PAGE = """# Speed
+
+Written by `python benchmarks/speed.py` from `speed.json`; not edited by hand. Times are medians over rounds
+in which the sides take turns, and a ratio is the median of the rounds' ratios. Single times depend on what
+else the machine does, ratios hardly.
+"""
+PARTS = {
+    "transport": (
+        "Cold starts, epsilon 0.01, fp32 costs of (domains x) samples x clusters. POT stops as soon as its "
+        "L1 marginal error is at most 0.001. Targets: at least 5 times as fast as the fastest POT on "
+        "clusters, at least as fast on random features.",
+        ("problem", "geometry", "ours (ms)", "fastest POT", "its time (ms)", "times ours"),
+    ),
+    "step": (
+        "ResNet-18, 2 x 64 images of 224 px a step, K = 31, fp32. Target: at most 1.05 times the bare loop.",
+        ("precision", "ours (s/step)", "bare (s/step)", "ratio"),
+    ),
+    "consensus": (
+        "Embeddings of 512 numbers in 50 clusters. `KMeans(50, n_init=5)` is its rival.",
+        ("samples", "ours (s)", "k-means (s)", "ratio", "our accuracy (%)", "its accuracy (%)"),
+    ),
+    "encoder": (
+        "`train-target` decodes the images, computes their features and clusters them into 10 clusters, "
+        "without a report. The bare pass is the encoder in PyTorch, fp32, on inputs that are ready.",
+        ("what", "seconds", "images a second", "times the bare pass"),
+    ),
+}
+"""What each part measures, and the columns of its table."""
+
+EPSILON, TOLERANCE, LIMIT = 0.01, 1e-3, 50_000
+SHAPES = ((1, 64, 31), (1, 1024, 65), (4, 64, 31))
+BATCH, K = 64, 31
+
+Rows = Iterator[Sequence[str]]
+
+
+def take_turns(rounds: int, *sides: Callable[[], object]) -> list[list[float]]:
+    """Run sides in turn, and return the seconds of each; a round before the first is not timed.
+
+    A side that is quick is repeated for 10 ms, so that it is not judged by cold caches.
+    """
+    seconds: list[list[float]] = [[] for _ in sides]
+    for number in range(rounds + 1):
+        for side, took in zip(sides, seconds, strict=True):
+            begun, calls = time.perf_counter(), 0
+            while calls == 0 or time.perf_counter() - begun < 0.01:
+                side()
+                calls += 1
+            if number:
+                took.append((time.perf_counter() - begun) / calls)
+    return seconds
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def problems() -> Iterator[tuple[str, str, Tensor, Tensor, Tensor]]:
+    """Make transport problems: shape, geometry, costs, and weights of rows and columns.
+
+    Random features with uniform proportions are the start of training. Clusters around the prototypes, of
+    skewed sizes and with proportions that are skewed the other way round, are hard.
+    """
+    for domains, rows, columns in SHAPES:
+        generator = torch.Generator().manual_seed(1)
+        prototypes = torch.randn(columns, 256, generator=generator)
+        sizes = 1 / torch.arange(1, columns + 1)
+        members = torch.multinomial(sizes.expand(domains, -1), rows, replacement=True, generator=generator)
+        noise = torch.randn(domains, rows, 256, generator=generator)
+        skewed = (sizes.flip(0) / sizes.sum()).expand(domains, -1)
+        equal = torch.full((domains, columns), 1 / columns)
+        shape = f"{rows} x {columns}" if domains == 1 else f"{domains} x {rows} x {columns}"
+        for name, features, proportions in (
+            ("random", noise, equal),
+            ("loose clusters", prototypes[members] + noise, skewed),
+            ("tight clusters", prototypes[members] + 0.1 * noise, skewed),
+        ):
+            yield (
+                shape,
+                name,
+                cosine_cost(features, prototypes.T),
+                torch.full((domains, rows), 1 / rows),
+                proportions,
+            )
+
+
+def pot_solvers(cost: Tensor, rows: Tensor, columns: Tensor) -> dict[str, Callable[[], object]]:
+    """Return POT's solvers, each with the loosest threshold that brings the marginal error down as asked."""
+
+    def loop(kind: torch.dtype, threshold: float) -> Tensor:
+        options: dict[str, Any] = {"method": "sinkhorn_log", "numItermax": LIMIT, "warn": False}
+        parts = zip(rows.to(kind), columns.to(kind), cost.to(kind), strict=True)
+        return torch.stack([ot.sinkhorn(*each, EPSILON, stopThr=threshold, **options) for each in parts])
+
+    def batched(kind: torch.dtype, threshold: float) -> Tensor:
+        parts = (-cost / EPSILON).to(kind), rows.to(kind), columns.to(kind)
+        plan: Tensor = bregman_log_projection_batch(*parts, max_iter=LIMIT, tol=threshold)["T"]
+        return plan
+
+    solvers: dict[str, Callable[[], object]] = {}
+    for name, solve in (("in a loop", loop), ("batched", batched))[: 1 + (len(cost) > 1)]:
+        for kind, bits in ((torch.float32, "fp32"), (torch.float64, "fp64")):
+            threshold = TOLERANCE
+            while error_of(solve(kind, threshold), rows, columns) > TOLERANCE and threshold > TOLERANCE / 100:
+                threshold *= 0.85
+            if error_of(solve(kind, threshold), rows, columns) <= TOLERANCE:
+                solvers[f"{name}, {bits}"] = partial(solve, kind, threshold)
+    return solvers
+
+
+def error_of(plan: Tensor, rows: Tensor, columns: Tensor) -> float:
+    """Return the largest L1 distance of the marginals of a batch of plans, in fp64."""
+    plan = plan.double()
+    by_row = (plan.sum(-1) - rows).abs().sum(-1)
+    return float((by_row + (plan.sum(-2) - columns).abs().sum(-1)).max())
+
+
+def measure_transport(options: argparse.Namespace) -> Rows:
+    for shape, geometry, *problem in problems():
+        ours = partial(solve_transport, *problem, epsilon=EPSILON, tolerance=TOLERANCE)
+        assert error_of(ours().plan, *problem[1:]) <= TOLERANCE
+        rivals = pot_solvers(*problem)
+        own, *others = take_turns(3 * options.rounds, ours, *rivals.values())
+        times = {name: ratio(other, own) for name, other in zip(rivals, others, strict=True)}
+        fastest = min(times, key=lambda name: times[name])
+        theirs = others[list(rivals).index(fastest)]
+        taken = (f"{1e3 * statistics.median(each):.2f}" for each in (own, theirs))
+        yield shape, geometry, next(taken), fastest, next(taken), f"{times[fastest]:.1f}"
+
+
+class RandomImages:
+    """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
+
+    kind: Kind = "images"
+    files: None = None
+
+    def __init__(self, n: int) -> None:
+        self.ids = tuple(str(i) for i in range(n))
+        self.keys = tuple(i.to_bytes(16, "little") for i in range(n))
+        self.domain = np.arange(n, dtype=np.int64) % 2
+        self.domain_names = ("one", "two")
+        self.fingerprint = "random"
+        self.asked: list[float] = []
+        self._images = np.random.default_rng(0).integers(256, size=(n, 3, 256, 256), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, index: IntArray) -> Tensor:  # noqa: D102
+        if len(index) == BATCH:
+            self.asked.append(time.perf_counter())
+        return torch.from_numpy(self._images[index])
+
+
+def time_stage(images: RandomImages) -> float:
+    """Return the seconds of the median step of the real stage 1, over one epoch."""
+    runtime, settings = Runtime(), PCDSettings(source_epochs=1, evaluations_per_stage=1)
+    model = ClusteringModel(build_backbone("resnet18", weights="none"), K).to(runtime.device)
+    images.asked.clear()
+    data = Dataset(images, ImageView())
+    learn_source(Session(runtime, settings), model, data, subset(images, [0, 1]))
+    # Batches are read one step ahead: the first two at the first step, then one as each step begins.
+    return statistics.median(np.diff(images.asked[2:]).tolist())
+
+
+def time_bare_loop(steps: int) -> float:
+    """Return the seconds of the median step of a loop with nothing but the network and the optimiser."""
+    runtime = Runtime()
+    model = ClusteringModel(build_backbone("resnet18", weights="none"), K).to(runtime.device)
+    module, optimiser = runtime.place(model, build_optimiser(model, PCDSettings()))
+    module.train()
+    inputs, begun = torch.randn(BATCH, 3, 224, 224, device=runtime.device), []
+    for _ in range(steps):
+        first, second = module(inputs), module(inputs)
+        optimiser.zero_grad(set_to_none=True)
+        runtime.backward(first.logits.square().mean() + second.logits.square().mean())
+        optimiser.step()
+        first.logits[0, 0].item()  # waits for the device
+        begun.append(time.perf_counter())
+    return statistics.median(np.diff(begun).tolist())
+
+
+def measure_step(options: argparse.Namespace) -> Rows:
+    images = RandomImages(6 * BATCH)
+    pairs = [(time_stage(images), time_bare_loop(6)) for _ in range(1 + options.rounds)][1:]
+    ours, bare = zip(*pairs, strict=True)
+    yield (
+        "32-true",
+        f"{statistics.median(ours):.3f}",
+        f"{statistics.median(bare):.3f}",
+        f"{ratio(ours, bare):.3f}",
+    )
+
+
+def measure_consensus(options: argparse.Namespace) -> Rows:
+    for n in (5_000, 20_000, 50_000):
+        rng = np.random.default_rng(0)
+        centres, truth = rng.normal(size=(50, 512)) / 4, rng.integers(50, size=n)
+        noise = 1.2 / np.sqrt(1 + np.arange(512) / 16) * rng.normal(size=(n, 512))
+        vectors = (centres[truth] + noise).astype(np.float32)
+        seconds: list[list[float]] = [[], []]
+        accuracies: list[list[float]] = [[], []]
+        for seed in range(options.rounds):
+            ours = ucds.TargetClustering(50, random_state=seed, accelerator="cpu")
+            for place, method in enumerate((ours, KMeans(50, n_init=5, random_state=seed))):
+                begun = time.perf_counter()
+                method.fit(vectors)
+                seconds[place].append(time.perf_counter() - begun)
+                accuracies[place].append(100 * score(method.labels_, truth).accuracy)
+        times, found = ([f"{statistics.median(each):.1f}" for each in both] for both in (seconds, accuracies))
+        yield f"{n:,}", *times, f"{ratio(*seconds):.1f}", *found
+
+
+def measure_encoder(options: argparse.Namespace) -> Rows:
+    if options.images is None:
+        raise SystemExit("the part encoder needs --images and --weights")
+    files = sorted(path for path in options.images.rglob("*") if path.suffix.lower() in (".jpg", ".png"))
+    chosen = list(islice(files, 0, None, max(1, len(files) // options.count)))[: options.count]
+    encoder = ucds.EncoderOptions(options.backbone, str(options.weights))
+    seconds: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as name:
+            for what, took in time_encoder(chosen, encoder, Path(name)):
+                seconds.setdefault(what, []).append(took)
+    bare = next(iter(seconds.values()))
+    for what, taken in seconds.items():
+        middle = statistics.median(taken)
+        yield what, f"{middle:.1f}", f"{len(chosen) / middle:.0f}", f"{ratio(taken, bare):.2f}"
+
+
+def time_encoder(
+    images: list[Path], encoder: ucds.EncoderOptions, folder: Path
+) -> Iterator[tuple[str, float]]:
+    """Time the bare pass, the package's pass over cached images, and the whole training, cold and warm."""
+    cache = ucds.CacheOptions(folder / "decoded")
+    inputs = open_for_training(images, "target", encoder, cache, Quiet())
+    data, module = inputs.data, inputs.backbone.module.eval()
+    batches = np.split(np.arange(len(images)), range(BATCH, len(images), BATCH))
+    ready = [data.view.test(data.samples.read(batch)) for batch in batches]
+    begun = time.perf_counter()
+    with torch.no_grad():
+        for batch in ready:
+            module(batch)
+    yield "bare pass of the encoder, eager, fp32", time.perf_counter() - begun
+    runtime = Runtime(accelerator="cpu")
+    begun = time.perf_counter()
+    frozen_features(inputs.backbone, data, runtime, folder / "features", batch_size=BATCH)
+    yield "features of decoded images, first time", time.perf_counter() - begun
+    for what in ("train-target, nothing in the cache", "train-target again, with the cache"):
+        begun = time.perf_counter()
+        ucds.train_target(
+            images, folder / what, n_clusters=10, encoder=encoder, cache=ucds.CacheOptions(folder / "cache")
+        )
+        yield what, time.perf_counter() - begun
+
+
+def processor() -> str:
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.machine()
+
+
+def describe(runs: dict[str, dict[str, Any]]) -> str:
+    """Write the page of all parts that were measured."""
+    lines = [PAGE]
+    for part, (text, columns) in PARTS.items():
+        if part in runs:
+            lines += [f"## {part}\n", text, "", table(columns, runs[part]["rows"]), ""]
+            lines += [runs[part]["machine"], ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", help="parts to measure; all but encoder by default")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--images", type=Path, help="folder of images, for the part encoder")
+    parser.add_argument("--backbone", default="mobilenetv2_100")
+    parser.add_argument("--weights", default="default", help="weights of the encoder")
+    parser.add_argument("--count", type=int, default=512, help="images to take")
+    options = parser.parse_args()
+    measures = {
+        "transport": measure_transport,
+        "step": measure_step,
+        "consensus": measure_consensus,
+        "encoder": measure_encoder,
+    }
+    runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}
+    torch.set_num_threads(options.threads)
+    with threadpool_limits(options.threads):
+        for part in options.parts or ["transport", "step", "consensus"]:
+            load = os.getloadavg()[0]
+            rows = list(measures[part](options))
+            print(table(PARTS[part][1], rows), flush=True)
+            machine = (
+                f"{processor()}, {options.threads} of {os.cpu_count()} processors, load {load:.1f}, "
+                f"{options.rounds} rounds, torch {torch.__version__}, revision {code_revision()}."
+            )
+            runs[part] = {"machine": machine, "rows": rows}
+            RUNS.write_text(json.dumps(runs, indent=1) + "\n")
+            RUNS.with_suffix(".md").write_text(describe(runs))
+
+
+if __name__ == "__main__":
+    main()
