@@ -2,8 +2,9 @@
 
 Each domain is clustered alone by the method `consensus`, on frozen features and with the right number of
 clusters. A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of
-a domain are clustered, and the others, which the model has not seen, are judged. Ground truth is read for the
-scores only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all of them.
+a domain are clustered, and the others, which the model has not seen, are judged. Ground truth is read for
+the scores only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all
+of them.
 
     python benchmarks/confidence.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 5]
 """
