@@ -1,4 +1,4 @@
-"""Tests of `ucds.auditing.membership`: distances, agreement and shadows against known answers."""
+"""Tests of `ucds.auditing.attacks`: distances, agreement, shadows, bags and edits against known answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from ucds.auditing.membership import agreement_scores, boundary_distances, shadow_scores
-from ucds.auditing.subject import NO_ANSWER
-from ucds.auditing.variants import blur, brighten, flip, image_variants, shift, vector_variants
+from ucds.auditing.attacks import (
+    agreement_scores,
+    bag_scores,
+    blur,
+    boundary_distances,
+    brighten,
+    flip,
+    image_variants,
+    shadow_scores,
+    shift,
+    vector_variants,
+)
 from ucds.data.vectors import VectorSamples
 from ucds.math.attack_scores import attack_success
 
@@ -20,7 +29,7 @@ class HalfSpace:
     name, n_clusters = "half space", 2
 
     def __init__(self, threshold: float) -> None:
-        self.threshold, self.queries, self.refused = threshold, 0, 0
+        self.threshold, self.queries = threshold, 0
 
     def ask(self, rows: Tensor) -> np.ndarray:
         self.queries += len(rows)
@@ -64,34 +73,6 @@ def test_agreement_counts_the_copies_that_keep_their_label() -> None:
     assert subject.queries == 2 + 2 * 3
 
 
-class Shy(HalfSpace):
-    """Refuses what is nearer than some distance to a sample at zero."""
-
-    def __init__(self, threshold: float, reach: float) -> None:
-        super().__init__(threshold)
-        self.reach = reach
-
-    def ask(self, rows: Tensor) -> np.ndarray:
-        near = rows.flatten(1).abs().amax(1) < self.reach
-        return np.where(near, NO_ANSWER, super().ask(rows))
-
-
-def test_refused_copies_are_not_counted_and_refused_steps_take_the_attack_no_closer() -> None:
-    samples = VectorSamples(np.zeros((3, 4)))
-    labels = np.array([0, 1, 0])
-    moves = [lambda rows, generator: rows + 1, lambda rows, generator: rows + 5]
-    found = agreement_scores(Shy(3.0, 2.0), samples, labels, moves, torch.Generator(), silent)
-    np.testing.assert_array_equal(found, [0, 1, 0])  # of two copies one was answered, with label 1
-    unanswered = agreement_scores(Shy(3.0, 9.0), samples, labels, moves, torch.Generator(), silent)
-    assert len(set(unanswered)) == 1
-    rows, generator = torch.zeros(40, 3), torch.Generator().manual_seed(0)
-    options = {"smallest": 0.01, "doublings": 12, "bisections": 8}
-    plain = boundary_distances(HalfSpace(0.05), rows, np.zeros(40), generator, **options)
-    refused = boundary_distances(Shy(0.05, 1.0), rows, np.zeros(40), generator, **options)
-    assert np.median(plain) < 0.2
-    assert refused.min() >= 1 / np.sqrt(3) - 1e-3
-
-
 def test_shadows_find_the_samples_whose_labels_only_their_own_presence_explains() -> None:
     """Members have labels of a clustering that saw them, others labels without any sense."""
     rng = np.random.default_rng(0)
@@ -126,3 +107,8 @@ def test_noise_on_vectors_grows_from_one_to_sixteen_spreads() -> None:
     rows, generator = torch.zeros(1, 20_000), torch.Generator().manual_seed(0)
     deviations = [float(variant(rows, generator).std()) for variant in vector_variants(3, 0.5)]
     assert deviations == pytest.approx([0.5, 2.0, 8.0], rel=0.03)
+
+
+def test_a_bag_holds_samples_of_one_domain() -> None:
+    bags = bag_scores(np.repeat([1.0, 2.0], [60, 30]), np.repeat([0, 1], [60, 30]), np.random.default_rng(0))
+    assert bags.tolist() == [1, 1, 2]

@@ -1,25 +1,27 @@
-"""What an audit found, in figures and in sentences."""
+"""What an audit found: figures, sentences, and one page that needs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any
 
+import jinja2
+
+from ucds.auditing.attacks import BAG
 from ucds.auditing.extraction import WANTED, Price, price_of
-from ucds.auditing.population import BAG
-from ucds.auditing.reconstruction import Reconstruction
 from ucds.math.attack_scores import AttackSuccess
 from ucds.math.claims import PrivacyClaim
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
-    "The attacks see labels alone. Who has the model file learns more; the sentence about published "
-    "prototypes shows some of it.",
+    "The attacks see labels alone. Who has the model file learns more.",
     "Members and others must come from the same kind of images. If they differ in anything else, such as the "
     "camera, then the attacks measure that difference too.",
     "An interval speaks of these samples and this model; another training run can leak more or less.",
 )
+_WIDTH, _HEIGHT = 560, 180
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,13 @@ class Attack:
         """Sentence that says what the attack finds out."""
         if self.success is None:
             return f"Not measured: {self.missing}."
-        found, chance = self.success, self.success.auc_low <= 0.5
-        rate = f"{100 * found.tpr_at_1:.0f} of 100"
-        if chance:
-            return (
-                f"No better than guessing within the interval: area {found.auc:.2f} "
-                f"({found.auc_low:.2f} to {found.auc_high:.2f})."
-            )
+        found = self.success
+        area = f"area {found.auc:.2f} ({found.auc_low:.2f} to {found.auc_high:.2f})"
+        if found.auc_low <= 0.5:
+            return f"No better than guessing within the interval: {area}."
         return (
-            f"A client with {self.queries:,.0f} queries for each finds out for {rate} members that they were "
-            f"used, if one in a hundred others may be accused falsely; area {found.auc:.2f} "
-            f"({found.auc_low:.2f} to {found.auc_high:.2f})."
+            f"A client with {self.queries:,.0f} queries for each finds out for {100 * found.tpr_at_1:.0f} of "
+            f"100 members that they were used, if one in a hundred others may be accused falsely; {area}."
         )
 
 
@@ -83,13 +81,11 @@ class Findings:
         members: number of members asked about.
         others: number of others asked about.
         queries: number of queries of all attacks together.
-        refused: number of these that the service refused.
         membership: attacks on single samples.
         domains: attack on whole domains.
         stability: mean share of changed copies with an unchanged label, by domain.
         prevalence: error of a client about the sizes of clusters; ``None`` if they are not known here.
         prices: agreement of students by number of bought labels.
-        reconstruction: closeness of the prototypes to single samples; ``None`` against a service.
         settings: settings of the audit by name.
         seconds: time that the audit took.
     """
@@ -100,13 +96,11 @@ class Findings:
     members: int
     others: int
     queries: int
-    refused: int
     membership: Sequence[Attack]
     domains: Attack
     stability: dict[str, float]
     prevalence: Prevalence | None
     prices: Sequence[Price]
-    reconstruction: Reconstruction | None
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -117,16 +111,7 @@ class Findings:
     def summary(self) -> list[str]:
         """Say in sentences what was found, most important first."""
         lines = [self._strongest(), self._guarantee(), _of_domains(self.domains), _of_prices(self.prices)]
-        if self.refused:
-            lines.append(
-                f"Refusals: the service refused {self.refused:,} of {self.queries:,} queries because they "
-                "look like others."
-            )
-        if self.prevalence is not None:
-            lines.append(_of_prevalence(self.prevalence))
-        if self.reconstruction is not None:
-            lines.append(_of_reconstruction(self.reconstruction))
-        return lines
+        return lines if self.prevalence is None else [*lines, _of_prevalence(self.prevalence)]
 
     def _strongest(self) -> str:
         measured = [attack for attack in self.membership if attack.success is not None]
@@ -177,11 +162,21 @@ def _of_prevalence(found: Prevalence) -> str:
     )
 
 
-def _of_reconstruction(found: Reconstruction) -> str:
-    return (
-        f"Publishing the prototypes: {found.copied} of {found.prototypes} nearly are a single member (cosine "
-        f"0.95 or more); to {found.nearest_member} the nearest sample is a member, where "
-        f"{found.expected:.0f} would be by chance. Membership by the distance to a prototype: area "
-        f"{found.success.auc:.2f} "
-        f"({found.success.auc_low:.2f} to {found.success.auc_high:.2f})."
+def render(findings: Findings) -> str:
+    """Write the findings as HTML; the page holds no script and loads nothing."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    text = (files("ucds.auditing") / "template" / "audit.html").read_text(encoding="utf-8")
+    step = _WIDTH / (len(findings.prices) + 1)
+    points = [
+        (step * (i + 1), _HEIGHT * (1 - price.agreement), f"{price.labels:,}")
+        for i, price in enumerate(findings.prices)
+    ]
+    return environment.from_string(text).render(
+        facts=findings,
+        summary=findings.summary(),
+        attacks=[*findings.membership, findings.domains],
+        limits=LIMITS,
+        points=points,
+        width=_WIDTH,
+        height=_HEIGHT,
     )

@@ -1,4 +1,4 @@
-"""Attacks that ask whether a sample was in the training data. They see labels alone, and no true class.
+"""Attacks that ask whether a sample, or a domain, was in the training data. They see labels alone.
 
 Source:
     C. Choquette-Choo, F. Tramèr, N. Carlini and N. Papernot, Label-only membership inference attacks, 2021;
@@ -16,16 +16,23 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
+from torch.nn.functional import avg_pool2d, pad
 
-from ucds.auditing.subject import NO_ANSWER, Labels, Subject
-from ucds.auditing.variants import Variant, to_pixels
+from ucds.auditing.subject import Labels, Subject
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
+from ucds.math.attack_scores import AttackSuccess, attack_success
 from ucds.math.consensus import match
 from ucds.math.spaces import unit_rows
 
 Scores = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Variant = Callable[[Tensor, torch.Generator], Tensor]
+"""Makes a changed copy of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, of the same shape and type."""
+
+BAG = 25
+"""Samples of one domain that an attacker has of a hospital."""
+
 _AT_A_TIME = 64
 _PROBE = 0.05  # length of the probes for the gradient, as a part of the distance to the boundary
 
@@ -40,8 +47,6 @@ def agreement_scores(
 ) -> Scores:
     """Compute the share of changed copies of each sample that have the sample's own label.
 
-    Copies that a service refuses are not counted; a sample without an answer has the mean share.
-
     Args:
         subject: model or service to ask.
         samples: candidates.
@@ -50,17 +55,14 @@ def agreement_scores(
         generator: generator of random changes.
         progress: receives the number of samples done, and of all.
     """
-    same, answered = np.zeros((2, len(samples)))
+    same = np.zeros(len(samples))
     for start in range(0, len(samples), _AT_A_TIME):
         index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
         rows = samples.read(index)
         for variant in variants:
-            found = subject.ask(variant(rows, generator))
-            same[index] += found == labels[index]
-            answered[index] += found != NO_ANSWER
+            same[index] += subject.ask(variant(rows, generator)) == labels[index]
         progress(int(index[-1]) + 1, len(samples))
-    mean = same.sum() / max(answered.sum(), 1)
-    return np.where(answered > 0, same / np.maximum(answered, 1), mean)
+    return same / len(variants)
 
 
 def boundary_distances(
@@ -97,7 +99,11 @@ def boundary_distances(
         ``(b,)`` distances as deviations of each entry; the largest radius if no label changed.
     """
     start = rows.float()
-    same = _Comparison(subject, rows.dtype, labels)
+
+    def same(values: Tensor) -> Tensor:
+        asked = to_pixels(values) if rows.dtype == torch.uint8 else values
+        return torch.from_numpy(subject.ask(asked) == labels)
+
     best = torch.full((len(rows),), smallest * 2.0**doublings)
     nearest = start.clone()
     for _ in range(directions):
@@ -118,34 +124,26 @@ def boundary_distances(
     return np.asarray(best.double().numpy())
 
 
-class _Comparison:
-    """Says which rows have the labels of the samples that they were made from, as far as it is known.
-
-    A service refuses what looks like the sample, so a refused row is taken to have its label.
-    """
-
-    def __init__(self, subject: Subject, dtype: torch.dtype, labels: Labels) -> None:
-        self._subject, self._dtype, self._labels = subject, dtype, labels
-
-    def __call__(self, values: Tensor) -> Tensor:
-        rows = to_pixels(values) if self._dtype == torch.uint8 else values
-        found = self._subject.ask(rows)
-        return torch.from_numpy((found == self._labels) | (found == NO_ANSWER))
-
-
-def _bisect(same: _Comparison, inside: Tensor, outside: Tensor, times: int) -> tuple[Tensor, Tensor]:
+def _bisect(
+    same: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, times: int
+) -> tuple[Tensor, Tensor]:
     """Return the points nearest to the inside that have another label, and whether the given ones had."""
     valid = ~same(outside)
     low, high = inside.clone(), outside.clone()
     for _ in range(times):
         middle = (low + high) / 2
-        stays = same(middle)
-        low, high = torch.where(_like(stays, low), middle, low), torch.where(_like(stays, high), high, middle)
+        stays = _wide(same(middle), low).expand_as(low)
+        low, high = torch.where(stays, middle, low), torch.where(stays, high, middle)
     return high, valid
 
 
 def _descend(
-    same: _Comparison, start: Tensor, nearest: Tensor, generator: torch.Generator, probes: int, step: int
+    same: Callable[[Tensor], Tensor],
+    start: Tensor,
+    nearest: Tensor,
+    generator: torch.Generator,
+    probes: int,
+    step: int,
 ) -> Tensor:
     """Take a step from the boundary into the other cluster, along a gradient estimated from labels."""
     length = _wide(_deviation(nearest - start), start)
@@ -166,10 +164,6 @@ def _deviation(values: Tensor) -> Tensor:
 
 def _wide(values: Tensor, rows: Tensor) -> Tensor:
     return values.reshape(-1, *(1,) * (rows.ndim - 1))
-
-
-def _like(flags: Tensor, rows: Tensor) -> Tensor:
-    return _wide(flags, rows).expand_as(rows)
 
 
 def shadow_scores(
@@ -200,3 +194,95 @@ def shadow_scores(
             agreed[world] += chosen & (named == labels)
     rates = (agreed + 0.5) / (seen + 1)
     return np.asarray(rates[1] - rates[0])
+
+
+def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generator) -> Scores:
+    """Average membership scores over bags of samples of one domain; no sample is in two bags.
+
+    Args:
+        scores: ``(n,)`` scores.
+        domain: ``(n,)`` domain of each sample.
+        rng: generator of the order in which bags are filled.
+    """
+    bags = []
+    for d in np.unique(domain):
+        chosen = rng.permutation(np.flatnonzero(domain == d))
+        bags += [scores[chosen[i : i + BAG]].mean() for i in range(0, len(chosen) - BAG + 1, BAG)]
+    return np.array(bags)
+
+
+def domain_success(members: Scores, others: Scores) -> AttackSuccess | None:
+    """Measure how well bags of a source domain are told from bags of others; ``None`` with fewer than 2."""
+    return attack_success(members, others) if min(len(members), len(others)) > 1 else None
+
+
+def image_variants(count: int) -> list[Variant]:
+    """Return the first ``count`` of a list of edits; beyond its length, stronger noise."""
+    return [*_EDITS, *(add_noise(12.0 + 6 * i) for i in range(1, count))][:count]
+
+
+def vector_variants(count: int, spread: float) -> list[Variant]:
+    """Return ``count`` variants of noise between one and sixteen times the spread of vectors.
+
+    Noise falls into all directions, and a model looks at few of them; so much of it is needed.
+
+    Args:
+        count: number of variants.
+        spread: mean standard deviation of an entry over the samples.
+    """
+    strengths = torch.logspace(0, 4, count, base=2.0).tolist()
+    return [add_noise(spread * strength) for strength in strengths]
+
+
+def shift(down: int, right: int) -> Variant:
+    """Return a variant that moves images by some pixels and repeats their edges."""
+
+    def move(rows: Tensor, generator: torch.Generator) -> Tensor:
+        side, reach = rows.shape[-1], max(abs(down), abs(right))
+        wide = pad(rows.float(), (reach,) * 4, mode="replicate")
+        top, left = reach - down, reach - right
+        return wide[..., top : top + side, left : left + side].to(rows.dtype)
+
+    return move
+
+
+def brighten(factor: float) -> Variant:
+    """Return a variant that multiplies all pixels of images."""
+    return lambda rows, generator: to_pixels(rows * factor)
+
+
+def add_noise(deviation: float) -> Variant:
+    """Return a variant that adds normal noise of a deviation in the unit of the pixels or vectors."""
+
+    def disturb(rows: Tensor, generator: torch.Generator) -> Tensor:
+        noisy = rows + deviation * torch.randn(rows.shape, generator=generator)
+        return to_pixels(noisy) if rows.dtype == torch.uint8 else noisy
+
+    return disturb
+
+
+def flip(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror images left to right."""
+    return rows.flip(-1)
+
+
+def blur(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """Average every pixel of images with its eight neighbours."""
+    return to_pixels(avg_pool2d(pad(rows.float(), (1, 1, 1, 1), mode="replicate"), 3, 1))
+
+
+def to_pixels(values: Tensor) -> Tensor:
+    """Round and clip values to uint8."""
+    return values.round().clamp(0, 255).to(torch.uint8)
+
+
+_EDITS = (
+    flip,
+    shift(6, -6),
+    brighten(0.7),
+    add_noise(12.0),
+    blur,
+    shift(-10, 10),
+    brighten(1.3),
+    shift(10, 4),
+)
