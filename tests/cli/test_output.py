@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from cli_kit import EDGES, Result, in_subprocess, run_command, run_successfully
 
 import ucds.cli
+from ucds.cli.app import app
 from ucds.config import SETTINGS, PCDSettings
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric", "matplotlib")
@@ -82,6 +84,19 @@ def test_every_command_has_help(command: str) -> None:
     found = run_successfully(command, "--help")
     assert f"Usage: ucds {command} " in found.out
     assert found.err == ""
+
+
+def test_no_command_has_more_options_than_one_can_survey() -> None:
+    def options(command: Any) -> int:
+        return sum(parameter.param_type_name == "option" for parameter in command.params)
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    many = {name: n for name, command in commands.items() if (n := options(command)) > 20}
+    assert many.keys() <= {"serve"}
+    shown = in_subprocess("train-target", "--help", env={"COLUMNS": "80"}).out.splitlines()
+    assert len(shown) <= 2 * 50
+    panels = [line.split()[1] for line in shown if line.startswith("╭─")]
+    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing", "Output"]
 
 
 def test_the_training_commands_have_the_same_options() -> None:

@@ -72,20 +72,9 @@ def test_a_collapsed_model_is_still_embedded(features: np.ndarray) -> None:
     assert np.isfinite(found.prototypes).all()
 
 
-@pytest.mark.parametrize(
-    ("rows", "n_classes", "prototype_shape", "message"),
-    [
-        (9, 10, (8, 3), "same n samples"),
-        (10, 10, (3, 8), r"prototypes must be \(8, K\), not \(3, 8\)"),
-        (10, 10, (8,), r"prototypes must be \(8, K\), not \(8,\)"),
-        (4, 4, (8, 3), "4 samples are too few"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(
-    rows: int, n_classes: int, prototype_shape: tuple[int, ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        to_plane(np.ones((rows, 8)), np.ones(prototype_shape), np.zeros(n_classes, dtype=int), seed=0)
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 samples are too few"):
+        to_plane(np.ones((4, 8)), np.ones((8, 3)), np.zeros(4, dtype=int), seed=0)
 
 
 @pytest.mark.parametrize("broken", ["features", "prototypes"])

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from ucds.math import plane
+from ucds.math.plane import to_plane
 from ucds.reports import figures
 from ucds.reports.figures import FigureFiles
 
@@ -30,19 +31,17 @@ def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return prototypes.T[classes] + 0.1 * rng.normal(size=(30, 8)), prototypes, classes
 
 
-def draw_samples(path: Path) -> FigureFiles:
-    rng = np.random.default_rng(0)
-    images = {"photo": rng.integers(0, 256, (4, 8, 8, 3)), "sketch": rng.integers(0, 256, (2, 80, 60, 3))}
-    return figures.samples_per_domain({name: stack.astype(np.uint8) for name, stack in images.items()}, path)
-
-
 def draw_proportions(path: Path) -> FigureFiles:
     return figures.proportions([0.5, 0.3, 0.2], [0.4, 0.3, 0.2, 0.1], NAMES, path)
 
 
 def draw_tsne(path: Path) -> FigureFiles:
     features, prototypes, classes = blobs()
-    return figures.tsne_before_after(features[:, :5], features, prototypes, classes, path, 0, names=NAMES)
+    panels = {
+        "before": to_plane(features[:, :5], None, classes, 0),
+        "after": to_plane(features, prototypes, classes, 0),
+    }
+    return figures.features_in_plane(panels, path, names=NAMES)
 
 
 def draw_sensitivity(path: Path) -> FigureFiles:
@@ -60,7 +59,7 @@ def svg_texts(files: FigureFiles) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", files.svg.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("draw", [draw_samples, draw_proportions, draw_tsne, draw_sensitivity])
+@pytest.mark.parametrize("draw", [draw_proportions, draw_tsne, draw_sensitivity])
 def test_both_formats_are_written_and_equal_data_give_equal_files(draw: Draw, tmp_path: Path) -> None:
     first, again = draw(tmp_path / "a" / "figure.png"), draw(tmp_path / "b" / "figure")
     assert first == (tmp_path / "a" / "figure.png", tmp_path / "a" / "figure.svg")
@@ -81,24 +80,6 @@ def test_the_callers_settings_stay_untouched(tmp_path: Path) -> None:
         "sys.exit(matplotlib.rcParams.copy() != before)"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "figure"], check=False).returncode == 0
-
-
-@pytest.mark.usefixtures("text_as_text")
-def test_every_domain_is_named(tmp_path: Path) -> None:
-    assert svg_texts(draw_samples(tmp_path / "samples")) == ["photo", "sketch"]
-
-
-def test_images_keep_their_colours_and_place(tmp_path: Path) -> None:
-    colours = np.array([[255, 0, 0], [0, 0, 255]], dtype=np.uint8)
-    images = np.broadcast_to(colours[:, None, None], (2, 8, 8, 3))
-    png, _ = figures.samples_per_domain({"flags": images}, tmp_path / "flags")
-    with Image.open(png) as image:
-        pixels = np.asarray(image.convert("RGB"))
-    red, blue = (np.argwhere((pixels == colour).all(axis=-1)) for colour in colours)
-    assert len(red) == pytest.approx(len(blue), rel=0.02)
-    assert red[:, 1].max() < blue[:, 1].min()
-    height, width = np.ptp(red, axis=0) + 1
-    assert height == pytest.approx(width, rel=0.02)
 
 
 @pytest.mark.usefixtures("text_as_text")
@@ -136,23 +117,6 @@ def test_looks_tell_seventy_classes_apart() -> None:
     assert len({figures.colour_and_marker(klass) for klass in range(70)}) == 70
 
 
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        ({}, "no domains"),
-        ({"photo": np.zeros((2, 8, 8, 3))}, "images of 'photo' must be .* not .* float64"),
-        ({"photo": np.zeros((2, 8, 8), dtype=np.uint8)}, "images of 'photo' must be"),
-        ({"photo": np.zeros((0, 8, 8, 3), dtype=np.uint8)}, "images of 'photo' must be"),
-    ],
-)
-def test_other_arrays_than_images_are_refused(
-    images: dict[str, np.ndarray], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        figures.samples_per_domain(images, tmp_path / "figure")
-    assert not list(tmp_path.iterdir())
-
-
 def test_names_must_fit_the_classes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 names cannot label 3 classes"):
         figures.proportions([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], ["cat", "dog"], tmp_path / "figure")
@@ -162,9 +126,8 @@ def test_degenerate_features_are_still_drawn(tmp_path: Path) -> None:
     """A collapsed model must be seen in a figure, not hide behind an error (or a crash, in scikit-learn)."""
     classes = np.arange(6) % 2
     for features in (np.zeros((6, 4)), np.ones((6, 4)), np.outer(np.arange(6), np.ones(4))):
-        files = figures.tsne_before_after(
-            features, features, np.ones((4, 2)), classes, tmp_path / "figure", 0
-        )
+        points = to_plane(features, np.ones((4, 2)), classes, 0)
+        files = figures.features_in_plane({"collapsed": points}, tmp_path / "figure")
         assert files.svg.is_file()
 
 

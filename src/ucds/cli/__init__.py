@@ -101,10 +101,8 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
 def _fail_unforeseen(error: Exception) -> NoReturn:
     """Say in one line what nobody has foreseen, and keep the traceback in a file."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        smaller = "--set batch_size=.., --set prediction_batch_size=.. or --image-size"
-        _fail(
-            f"there is not enough memory ({one_line(error, 80)}): lower {smaller}, or use --accelerator cpu"
-        )
+        what = f"there is not enough memory ({one_line(error, 80)})"
+        _fail(f"{what}: lower --set batch_size=.. or --image-size, or use --accelerator cpu")
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))

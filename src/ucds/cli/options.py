@@ -56,15 +56,13 @@ class EncoderGroup:
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Encoder by its timm name or torchvision/NAME; several, separated by commas, vote together.",
-            show_default="resnet18",
+            help="Encoder of images by its timm name, or torchvision/NAME.", show_default="resnet18"
         ),
     ] = None
     weights: Annotated[
         str,
         typer.Option(
-            help="File of weights, or one for each encoder, separated by commas; 'default' for published "
-            "ones; 'none' for a random start."
+            help="File of the encoder's weights; 'default' for published ones; 'none' for a random start."
         ),
     ] = "default"
     image_size: Annotated[
@@ -118,7 +116,8 @@ class WorkGroup:
     PANEL = COMPUTING
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
     cache: Annotated[
-        Path | None, typer.Option(help="Folder of the cache.", show_default="the user's cache folder")
+        Path | None,
+        typer.Option(help="Folder of decoded images and features.", show_default="the user's cache folder"),
     ] = None
 
     def cache_options(self) -> CacheOptions:

@@ -41,21 +41,13 @@ def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLi
         seed: seed of the embedding and of the choice of samples; equal seeds give equal points.
 
     Raises:
-        ValueError: the shapes do not fit together, a number is not finite, or there are fewer than 5 samples.
+        ValueError: a number is not finite, or there are fewer than 5 samples.
 
     Source:
         L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
     """
     vectors, truth = np.asarray(features, dtype=np.float64), np.asarray(classes).astype(np.int64)
-    if vectors.ndim != 2 or len(vectors) != len(truth):
-        raise ValueError(
-            "features must be (n, d) for the same n samples as the classes, "
-            f"not {vectors.shape} and {truth.shape}"
-        )
-    width = vectors.shape[1]
-    stars = np.empty((width, 0)) if prototypes is None else np.asarray(prototypes, dtype=np.float64)
-    if stars.ndim != 2 or stars.shape[0] != width:
-        raise ValueError(f"prototypes must be ({width}, K), not {stars.shape}")
+    stars = np.empty((vectors.shape[1], 0)) if prototypes is None else np.asarray(prototypes, np.float64)
     if not (np.isfinite(vectors).all() and np.isfinite(stars).all()):
         raise ValueError("features and prototypes must be finite to be embedded")
     n = len(truth)

@@ -1,4 +1,4 @@
-"""Figures for papers and pages, as PNG and SVG: samples, proportions, sensitivity, features in the plane."""
+"""Figures for papers and pages, as PNG and SVG: proportions, sensitivity, features in the plane."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ucds.errors import InputError
 from ucds.files import write_atomically
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import proportions_l1
-from ucds.math.plane import PlanePoints, to_plane
+from ucds.math.plane import PlanePoints
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,31 +68,6 @@ def require_seaborn() -> None:
 def colour_and_marker(klass: int) -> tuple[str, str]:
     """Choose the colour and the marker of a class."""
     return COLOURS[klass % len(COLOURS)], MARKERS[klass % len(MARKERS)]
-
-
-def samples_per_domain(images: Mapping[str, ArrayLike], path: Path) -> FigureFiles:
-    """Draw images of each domain, one row a domain.
-
-    Args:
-        images: images ``(m, H, W, 3)`` uint8 by name of the domain, in the order of the rows.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-
-    Raises:
-        ValueError: there is no domain, or an array is not of that form.
-    """
-    rows = {name: _images(name, stack) for name, stack in images.items()}
-    if not rows:
-        raise ValueError("no domains to draw")
-    columns = max(len(stack) for stack in rows.values())
-    heights = [min(0.8, PAGE_WIDTH / columns) * stack.shape[1] / stack.shape[2] for stack in rows.values()]
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for ax, (name, stack) in zip(axes, rows.items(), strict=True):
-            _image_row(ax, name, stack, columns)
-
-    # A row of square cells, and room for the domain's name above it.
-    return _write(draw, path, PAGE_WIDTH, sum(heights) + 0.34 * len(heights))
 
 
 def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> FigureFiles:
@@ -211,37 +186,6 @@ def features_in_plane(
     return _write(draw, path, side * len(panels), side + 0.3 + 0.19 * -(-len(handles) // columns))
 
 
-def tsne_before_after(
-    before_features: ArrayLike,
-    after_features: ArrayLike,
-    prototypes_after: ArrayLike,
-    classes: ArrayLike,
-    path: Path,
-    seed: int,
-    *,
-    names: Sequence[str] | None = None,
-    titles: tuple[str, str] = ("before", "after"),
-) -> FigureFiles:
-    """Draw features before and after training in the plane, embedded by :func:`ucds.math.plane.to_plane`.
-
-    Args:
-        before_features: features before training, ``(n, d)``.
-        after_features: features after training, ``(n, d_f)``.
-        prototypes_after: prototypes after training, ``(d_f, K)``, as the model holds them.
-        classes: class of each sample, ``(n,)`` integers from 0, for colours and markers.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-        seed: seed of the embedding and of the choice of samples.
-        names: names of the classes, for a legend.
-        titles: titles of the two panels.
-
-    Raises:
-        ValueError: the shapes do not fit together, or there are fewer than 5 samples.
-    """
-    before = to_plane(before_features, None, classes, seed)
-    after = to_plane(after_features, prototypes_after, classes, seed)
-    return features_in_plane(dict(zip(titles, (before, after), strict=True)), path, names=names)
-
-
 def _write(draw: Callable[[Figure], None], path: Path, width: float, height: float) -> FigureFiles:
     """Write what a function draws in both formats, without dates, so that equal figures are equal files."""
     require_seaborn()
@@ -260,25 +204,6 @@ def _write(draw: Callable[[Figure], None], path: Path, width: float, height: flo
         )
         write_atomically(files.svg, lambda f: figure.savefig(f, format="svg", metadata=no_date))
     return files
-
-
-def _images(name: str, stack: ArrayLike) -> NDArray[np.uint8]:
-    """Refuse other arrays than images."""
-    array = np.asarray(stack)
-    if array.ndim != 4 or array.shape[-1] != 3 or array.dtype != np.uint8 or 0 in array.shape:
-        raise ValueError(f"images of '{name}' must be (m, H, W, 3) uint8, not {array.shape} {array.dtype}")
-    return array
-
-
-def _image_row(ax: Axes, name: str, stack: NDArray[np.uint8], columns: int) -> None:
-    """Draw images side by side, one unit each, with a small gap."""
-    gap, ratio = 0.05, stack.shape[1] / stack.shape[2]
-    for position, image in enumerate(stack):
-        extent = (position, position + 1 - gap, ratio * (1 - gap), 0)
-        ax.imshow(image, extent=extent, interpolation="nearest" if max(image.shape) < 64 else "antialiased")
-    ax.set(xlim=(0, columns - gap), ylim=(ratio * (1 - gap), 0), aspect="equal", anchor="W")
-    ax.set_title(name, loc="left", pad=3)
-    ax.set_axis_off()
 
 
 def _panel(ax: Axes, title: str, points: PlanePoints) -> None:
