@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -49,11 +50,13 @@ N_CLUSTERS = 31
 SIDE = 300
 
 
-def make_run(folder: Path, backbone: str) -> Path:
+def make_run(folder: Path, backbone: str, *, recentres: bool = False) -> Path:
     torch.manual_seed(0)
     built = build_backbone(backbone, weights="none")
-    model = ClusteringModel(built, N_CLUSTERS)
-    card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, ("a",), ("source",))
+    model = ClusteringModel(built, N_CLUSTERS, unit_features=recentres)
+    names = ("a",), ("source",)
+    card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, *names)
+    card = replace(card, unit_features=recentres, recentres=recentres)
     folder.mkdir()
     save_model(folder, StoredModel(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
     return folder
