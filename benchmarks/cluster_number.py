@@ -108,7 +108,7 @@ def page(runs: list[Run]) -> str:
 INTRODUCTION = """# The number of clusters that is chosen
 
 Made by `python benchmarks/cluster_number.py` from `cluster_number.jsonl`; not edited by hand. How the number
-is chosen: [docs/clusters.md](../docs/clusters.md).
+is chosen: [docs/consensus.md](../docs/consensus.md).
 
 | tasks | choices | median error | interval holds the truth |
 | --- | ---: | ---: | ---: |

@@ -40,7 +40,7 @@ KINDS = {
 INTRODUCTION = f"""# What a confidence is worth
 
 Made by `python benchmarks/confidence.py` from `confidence.jsonl`; not edited by hand. How a confidence is
-computed: [docs/confidence.md](../docs/confidence.md). Each domain is clustered alone, on frozen features,
+computed: [docs/consensus.md](../docs/consensus.md). Each domain is clustered alone, on frozen features,
 with the right number of clusters. The figures are means over seeds.
 
 - *error*: expected calibration error with {BINS} bins of equal width, in points. 0 is best.

@@ -18,10 +18,9 @@ from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.inputs import Inputs, open_for_training
 from ucds.training.model_file import load_model
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
-from ucds.training.run import RunOptions
 from ucds.training.runtime import Runtime
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")

@@ -46,10 +46,9 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.target.corrections import Corrections
 from ucds.target.names import ClusterNames
-from ucds.training.checkpoint import Checkpoint, StageProgress
-from ucds.training.checkpoint_file import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
-from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, load_model, save_model
-from ucds.training.run_folder import RunFolder
+from ucds.training.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
+from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
+from ucds.training.run_folder import CHECKPOINT_FILE, MODEL_FILE, RunFolder
 
 KEYS = [bytes([i]) * 16 for i in range(5)]
 VALUES = np.arange(20, dtype=np.float32).reshape(5, 4)

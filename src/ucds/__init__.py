@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ucds.training.loaded import load as load
     from ucds.training.options import CacheOptions as CacheOptions
     from ucds.training.options import EncoderOptions as EncoderOptions
-    from ucds.training.run import RunOptions as RunOptions
+    from ucds.training.options import RunOptions as RunOptions
 
 _NAMES = {
     "auditing.audit": ["audit"],
@@ -82,9 +82,8 @@ _NAMES = {
     "target.estimator": ["TargetClustering"],
     "target.predict": ["predict"],
     "target.train": ["train_target"],
-    "training.options": ["CacheOptions", "EncoderOptions"],
+    "training.options": ["CacheOptions", "EncoderOptions", "RunOptions"],
     "training.loaded": ["Model", "load"],
-    "training.run": ["RunOptions"],
 }
 """Public names of each module."""
 _MODULES = {name: f"ucds.{module}" for module, names in _NAMES.items() for name in names}

@@ -14,16 +14,15 @@ import torch
 
 from ucds.errors import DamagedFileError, UcdsWarning
 from ucds.files import digest_of
-from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
-from ucds.training.checkpoint_file import (
-    CHECKPOINT_FILE,
-    EARLIER_FILE,
-    drop_checkpoints,
-    has_checkpoint,
+from ucds.training.checkpoint import (
+    Checkpoint,
+    StageProgress,
+    StageResult,
     read_checkpoint,
     write_checkpoint,
 )
 from ucds.training.health import assess
+from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE, RunFolder
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -54,9 +53,10 @@ def test_the_latest_is_read_and_the_one_before_it_is_kept(run: Path) -> None:
     (run / CHECKPOINT_FILE).unlink()  # as after a kill between the two renamings
     with warnings.catch_warnings(action="error"):
         assert step_of(read_checkpoint(run)) == 2
-    assert has_checkpoint(run)
-    drop_checkpoints(run)
-    assert not has_checkpoint(run)
+    folder = RunFolder(run)
+    assert folder.has_checkpoint()
+    folder.drop_checkpoint()
+    assert not folder.has_checkpoint()
     assert read_checkpoint(run) is None
     assert list(run.iterdir()) == []
 

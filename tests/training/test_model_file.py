@@ -20,13 +20,13 @@ from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.models import ClusteringModel
 from ucds.training.model_file import (
-    MODEL_FILE,
     ModelCard,
     StoredModel,
     check_model,
     load_model,
     save_model,
 )
+from ucds.training.run_folder import MODEL_FILE
 
 WITHOUT_DIGEST = "ucds-model/1"
 """Format of the files that have no digest; they are still read."""

@@ -14,7 +14,7 @@ from killing import run_and_kill
 from PIL import Image
 from safetensors.numpy import load_file
 
-from ucds.training.checkpoint_file import has_checkpoint
+from ucds.training.run_folder import RunFolder
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["ucds.source.train", "ucds.target.train"])
@@ -108,10 +108,10 @@ def test_killed_and_resumed_equals_uninterrupted(side: str, embeddings: Path, tm
     assert not is_killed(side, embeddings, tmp_path / "whole")
     for changes in (20, 41):
         assert is_killed(side, embeddings, tmp_path / "killed", changes)
-        assert has_checkpoint(tmp_path / "killed")
+        assert RunFolder(tmp_path / "killed").has_checkpoint()
         assert not (tmp_path / "killed" / "model.safetensors").exists()
     assert not is_killed(side, embeddings, tmp_path / "killed")
-    assert not has_checkpoint(tmp_path / "killed")
+    assert not RunFolder(tmp_path / "killed").has_checkpoint()
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 

@@ -17,8 +17,9 @@ import torch
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError, NoSpaceError, UserError
 from ucds.training.checkpoint import Checkpoint, StageProgress
+from ucds.training.options import RunOptions
 from ucds.training.progress import Quiet
-from ucds.training.run import RunOptions, open_run
+from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
 from ucds.training.session import Session
 

@@ -10,6 +10,7 @@ import typer
 from ucds.choices import ExportFormat
 from ucds.cli import options
 from ucds.cli.app import app
+from ucds.training.run_folder import require_model
 
 
 @app.command("export", rich_help_panel=options.CLIENT)
@@ -32,6 +33,7 @@ def export_command(
     """Write a model for other programs, compared with the model itself."""
     if not output.quiet:
         options.start()
+    require_model(run)
     from ucds.exports.export import export
 
     done = export(run, out, form=form, images=images)

@@ -24,8 +24,8 @@ from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
-    from ucds.training.options import CacheOptions, EncoderOptions
-    from ucds.training.run import RunOptions, TrainedRun
+    from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+    from ucds.training.run import TrainedRun
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 """Panels of ``ucds --help``."""
@@ -142,7 +142,7 @@ class TrainingGroup(WorkGroup):
 
     def run_options(self, seed: int) -> RunOptions:
         """Return the options of the run as training takes them."""
-        from ucds.training.run import RunOptions
+        from ucds.training.options import RunOptions
 
         return RunOptions(
             seed,

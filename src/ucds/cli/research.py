@@ -11,6 +11,7 @@ import typer
 from ucds.choices import Method
 from ucds.cli import options
 from ucds.cli.app import app
+from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder of records and tables.")]
@@ -31,6 +32,7 @@ def evaluate_command(
 ) -> None:
     """Score a model against class folders, which training never reads."""
     reporter = output.reporter()
+    require_model(run)
     from ucds.evaluation import evaluate
 
     report = evaluate(

@@ -13,6 +13,7 @@ from ucds.cli import options
 from ucds.cli.app import app
 from ucds.training.processes import is_first_process
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
@@ -255,6 +256,7 @@ def _report(
     reporter: Reporter,
     pictures: Path | None = None,
 ) -> WrittenReport:
+    require_model(run)
     from ucds.reports.page.report import report
 
     return report(

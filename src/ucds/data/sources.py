@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set, Sized
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from PIL import Image
@@ -46,7 +46,7 @@ def place_of(source: Source) -> Path | None:
 
 
 def find_samples(
-    source: Source, *, by_domain: bool, domains: Sequence[str] | None = None
+    source: Source | Scan | Samples | Pictures, *, by_domain: bool, domains: Sequence[str] | None = None
 ) -> Scan | Samples | Pictures:
     """Find samples; image files are listed and not opened yet.
 
@@ -56,13 +56,16 @@ def find_samples(
             ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see :func:`samples_in_columns`); ``.npy``
             or ``.npz`` of embeddings; folder that ``datasets`` saved. In memory: array ``(n, d)`` of
             embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or data set of paths, PIL images,
-            arrays, contents of image files, or rows by name; of a tuple the first entry counts.
+            arrays, contents of image files, or rows by name; of a tuple the first entry counts. What this
+            function has found is returned as it is.
         by_domain: whether a folder holds one folder a domain. If not, all samples must be of one domain.
         domains: names of the domains to take; all if ``None``.
 
     Raises:
         InputError: the source cannot be used, has no such domains, or holds several where one is wanted.
     """
+    if hasattr(source, "domain_names"):
+        return cast("Scan | Samples | Pictures", source)
     what = str(source) if isinstance(source, str | Path) else "the input"
     if isinstance(source, str | Path):
         if is_address(str(source)):
@@ -77,6 +80,17 @@ def find_samples(
     if (several := len(found.domain_names)) > 1:
         raise InputError(f"{what} holds {several} domains, but a target is one domain: give one of them")
     return found
+
+
+def require_there(source: Source) -> None:
+    """Make sure, before anything heavy is loaded, that samples given by a path exist.
+
+    Raises:
+        InputError: they do not; the message is that of :func:`find_samples`.
+    """
+    place = place_of(source)
+    if place is not None and not place.exists():
+        find_samples(source, by_domain=False)
 
 
 def is_feature_folder(path: Path) -> bool:

@@ -30,9 +30,8 @@ from ucds.source.train import train_source
 from ucds.target.ask import query
 from ucds.target.train import train_target
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
-from ucds.training.run import RunOptions
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
 N_CLUSTERS = 10

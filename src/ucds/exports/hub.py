@@ -13,7 +13,8 @@ from ucds.exports.card import write_card
 from ucds.exports.describe import describe
 from ucds.files import write_text_atomically, writing
 from ucds.training.loaded import Model, load
-from ucds.training.model_file import MODEL_FILE, StoredModel, save_model
+from ucds.training.model_file import StoredModel, save_model
+from ucds.training.run_folder import MODEL_FILE
 
 CONFIG_FILE = "config.json"
 CARD_FILE = "README.md"

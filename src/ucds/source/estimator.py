@@ -24,7 +24,7 @@ class SourceClustering(ClusteringEstimator):
 
     Args:
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
-            the features of the frozen encoder (docs/clusters.md).
+            the features of the frozen encoder (docs/consensus.md).
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for
             arrays ``None``, or a :class:`ucds.backbones.Backbone` that takes them.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Accelerator
-from ucds.data.sources import Source
+from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.marks import marks_of
-from ucds.training.loaded import load
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import require_model
 
 
 def label(
@@ -42,13 +42,11 @@ def label(
     """
     if out is not None:
         require_writable(Path(out))
-    model = load(
-        run,
-        role="source",
-        accelerator=accelerator,
-        cache=cache,
-        reporter=reporter,
-    )
+    require_model(Path(run))
+    require_there(images)
+    from ucds.training.loaded import load  # it brings torch, which takes seconds
+
+    model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
     data = model.open(images)
     samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)
     # No name for the clusters and their confidences: of a million samples they would be held until the end.

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.sources import Source, place_of
+from ucds.data.sources import Source, find_samples, place_of
 from ucds.files import digest_of
-from ucds.source.fit import fit_source
-from ucds.source.protected import read_groups
-from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
 from ucds.training.progress import Quiet, Reporter
-from ucds.training.run import RunOptions, TrainedRun, check_run, train_run
+from ucds.training.run_folder import check_run
+
+if TYPE_CHECKING:
+    from ucds.training.run import TrainedRun
 
 
 def train_source(
@@ -55,11 +56,17 @@ def train_source(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     read_clusters(n_clusters)
-    check_run(out, place_of(data), options)
+    check_run(out, place_of(data), resume=options.resume)
+    found = find_samples(data, by_domain=True, domains=domains)
+    # What follows brings torch, which takes seconds: wrong inputs are refused before.
+    from ucds.source.fit import fit_source
+    from ucds.source.protected import read_groups
+    from ucds.training.inputs import open_for_training
+    from ucds.training.run import train_run
+
     people = None if groups is None else read_groups(Path(groups))
-    inputs = open_for_training(
-        data, "source", encoder or EncoderOptions(), cache, reporter, domains, settings.tune
-    )
+    chosen = encoder or EncoderOptions()
+    inputs = open_for_training(found, "source", chosen, cache, reporter, tune=settings.tune)
     return train_run(
         out,
         "source",

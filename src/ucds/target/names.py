@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ucds.errors import InputError
 from ucds.files import read_json
-from ucds.training.model_file import StoredModel
+
+if TYPE_CHECKING:
+    from ucds.training.model_file import StoredModel
 
 FORMAT = "ucds-names/1"
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Accelerator, Sorting
-from ucds.data.images import ImageSamples
-from ucds.data.sources import Source, place_of
+from ucds.data.sources import Source, place_of, require_there
 from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
 from ucds.target.predictions import UNSORTED, Predictions, require_csv, require_probability
 from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
-from ucds.training.loaded import load
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import require_model
 
 
 def predict(
@@ -58,13 +57,12 @@ def predict(
             refuse_inside(folder, place)
     if out is not None:
         require_csv(out)
-    model = load(
-        run,
-        role="target",
-        accelerator=accelerator,
-        cache=cache,
-        reporter=reporter,
-    )
+    require_model(Path(run))
+    require_there(images)
+    from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
+    from ucds.training.loaded import load
+
+    model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None

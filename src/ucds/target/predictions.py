@@ -30,7 +30,7 @@ class Predictions:
         ids: id of each sample.
         clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where its confidence is
             below the least one asked for.
-        confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/confidence.md``.
+        confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
         files: image files of the samples; ``None`` for other samples.

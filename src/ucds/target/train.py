@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.sources import Source, place_of
+from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.corrections import Corrections
-from ucds.target.fit import fit_target
-from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.prepare import TrainedModel
+from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
 from ucds.training.progress import Quiet, Reporter
-from ucds.training.run import RunOptions, TrainedRun, check_run, train_run
-from ucds.training.run_folder import LABELS_FILE
-from ucds.training.session import Session
+from ucds.training.run_folder import LABELS_FILE, check_run
+
+if TYPE_CHECKING:
+    from ucds.training.prepare import TrainedModel
+    from ucds.training.run import TrainedRun
+    from ucds.training.session import Session
 
 
 def train_target(
@@ -65,11 +65,21 @@ def train_target(
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
-    check_run(out, place, options)
-    corrected = None if constraints is None else Corrections.load(constraints)
+    check_run(out, place, resume=options.resume)
+    corrected = None
+    if constraints is not None:
+        from ucds.target.corrections import Corrections
+
+        corrected = Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
+    found = find_samples(images, by_domain=False)
+    # What follows brings torch, which takes seconds: wrong inputs are refused before.
+    from ucds.target.fit import fit_target
+    from ucds.training.inputs import open_for_training
+    from ucds.training.run import train_run
+
     encoder = encoder or EncoderOptions()
-    inputs = open_for_training(images, "target", encoder, cache, reporter, tune=settings.tune)
+    inputs = open_for_training(found, "target", encoder, cache, reporter, tune=settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)

@@ -1,14 +1,25 @@
-"""The state of an unfinished run, as its checkpoint file holds it (see ``checkpoint_file``)."""
+"""The state of an unfinished run, and the files that hold it: the latest one and the one before it.
+
+A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
+hold.
+"""
 
 from __future__ import annotations
 
+import io
+import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict
+import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from ucds.errors import DamagedFileError, UcdsWarning, one_line
+from ucds.files import read_sealed, write_sealed
 from ucds.training.health import CHECKED, Evaluation
+from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE
 
 Tensors = dict[str, Tensor]
 
@@ -81,3 +92,58 @@ class Checkpoint:
     progress: StageProgress | None
     results: list[StageResult]
     log: int
+
+
+_SEAL = "ucds-checkpoint/1"
+_TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
+_FORM = TypeAdapter(Checkpoint)
+
+
+def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint of a run folder; the one before it stays beside it.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    content = io.BytesIO()
+    torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
+    write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer(), keep=run / EARLIER_FILE)
+
+
+def read_checkpoint(run: Path) -> Checkpoint | None:
+    """Read the latest checkpoint that is not damaged, onto the CPU; ``None`` when there is none at all.
+
+    Raises:
+        DamagedFileError: every checkpoint is damaged.
+
+    Warns:
+        UcdsWarning: the latest checkpoint is damaged, and the one before it is used.
+    """
+    problems = []
+    for path in (run / CHECKPOINT_FILE, run / EARLIER_FILE):
+        try:
+            checkpoint = _read(path)
+        except FileNotFoundError:
+            continue
+        except DamagedFileError as error:
+            problems.append(error)
+            continue
+        if problems:
+            warnings.warn(f"{problems[0]}: the one before it is used", UcdsWarning, stacklevel=2)
+        return checkpoint
+    if problems:
+        raise DamagedFileError(f"{problems[0]}: delete it to start over")
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    data = read_sealed(path, _SEAL)
+    try:
+        with torch.serialization.safe_globals(_TYPES):
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return _FORM.validate_python(found)
+    except ValidationError:
+        reason = "it holds something else"
+    except Exception as error:  # whatever reading a damaged pickle may raise
+        reason = one_line(error)
+    raise DamagedFileError(f"{path} is damaged ({reason})") from None

@@ -51,7 +51,7 @@ class Inputs:
 
 
 def open_for_training(
-    source: Source,
+    source: Source | Scan | Samples | Pictures,
     side: Role,
     encoder: EncoderOptions,
     cache: CacheOptions,
@@ -85,7 +85,8 @@ def open_for_training(
         raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
     if isinstance(found, FeatureFolder):
         if tune == "full":
-            raise InputError(f"--tune full trains the encoder, and {source} holds features: give the images")
+            where = f"{found.folder} holds features"
+            raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found, VectorView()), load_encoder(found.folder, found.manifest))
     return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
 

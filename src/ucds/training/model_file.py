@@ -20,10 +20,10 @@ from ucds.errors import DamagedFileError, InputError, UserError, first_problem, 
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.claims import PrivacyClaim
 from ucds.models import ClusteringModel, tensors_digest
+from ucds.training.run_folder import MODEL_FILE, require_model
 
 FORMAT = "ucds-model/2"
 _WITHOUT_DIGEST = "ucds-model/1"
-MODEL_FILE = "model.safetensors"
 
 _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
@@ -133,11 +133,7 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
         DamagedFileError: the file is not as it was written, does not fit its own description, or holds NaN or
             infinity.
     """
-    path = run / MODEL_FILE
-    if not path.exists():
-        if (run / "run.json").exists():
-            raise InputError(f"the run in {run} is not finished: take it up again with --resume")
-        raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
+    path = require_model(run)
     card, tensors = _read(path)
     if role is not None and card.role != role:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Options that name the cache and the encoder; they load no library that a command would have to wait for."""
+"""Options of cache, encoder and run; this module loads no library that a command would have to wait for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ucds.choices import Accelerator, Precision
 from ucds.data.cache import default_cache_dir
 from ucds.errors import InputError
 
@@ -65,3 +66,28 @@ class EncoderOptions:
         from ucds.backbones import build_backbone  # it brings torch, which a command must not wait for
 
         return build_backbone(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run that belong neither to the method nor to the data.
+
+    Attributes:
+        seed: seed of every random choice; equal seeds give equal models.
+        resume: whether to continue the unfinished run in the folder.
+        accelerator: device to compute on.
+        devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
+            the processes, on one machine or several.
+        precision: precision of forward passes; the transport has double precision.
+        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
+            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
+    """
+
+    seed: int = 0
+    resume: bool = False
+    accelerator: Accelerator = "auto"
+    devices: int = 1
+    precision: Precision = "32-true"
+    checkpoint_seconds: float = field(
+        default_factory=lambda: float(os.environ.get("UCDS_CHECKPOINT_SECONDS", "60"))
+    )

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Precision, Role
+from ucds.choices import Role
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
-from ucds.files import refuse_inside, require_space
+from ucds.files import require_space
 from ucds.training.inputs import Inputs
-from ucds.training.model_file import MODEL_FILE, ModelCard, StoredModel, check_model, save_model
+from ucds.training.model_file import ModelCard, StoredModel, check_model, save_model
+from ucds.training.options import RunOptions
 from ucds.training.prepare import TrainedModel
 from ucds.training.progress import Reporter
-from ucds.training.run_folder import RunFolder
+from ucds.training.run_folder import MODEL_FILE, RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of a run that belong neither to the method nor to the data.
-
-    Attributes:
-        seed: seed of every random choice; equal seeds give equal models.
-        resume: whether to continue the unfinished run in the folder.
-        accelerator: device to compute on.
-        devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
-            the processes, on one machine or several.
-        precision: precision of forward passes; the transport has double precision.
-        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
-            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
-    """
-
-    seed: int = 0
-    resume: bool = False
-    accelerator: Accelerator = "auto"
-    devices: int = 1
-    precision: Precision = "32-true"
-    checkpoint_seconds: float = field(
-        default_factory=lambda: float(os.environ.get("UCDS_CHECKPOINT_SECONDS", "60"))
-    )
 
 
 @dataclass(frozen=True)
@@ -74,23 +49,6 @@ class TrainedRun:
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON types."""
         return asdict(self) | {"folder": str(self.folder)}
-
-
-def check_run(out: Path, inputs: Path | None, options: RunOptions) -> None:
-    """Make sure, before any work, that a run's folder can be used.
-
-    Args:
-        out: run folder.
-        inputs: folder or file of the samples; ``None`` if they are in memory.
-        options: options of the run.
-
-    Raises:
-        InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside the
-            folder of the samples.
-    """
-    if inputs is not None:
-        refuse_inside(out, inputs)
-    RunFolder(out).refuse_other_use(resume=options.resume)
 
 
 def train_run(

@@ -20,17 +20,28 @@ import fcntl
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import make_private, parse_json, sweep, write_text_atomically, writing
-from ucds.training.checkpoint import Checkpoint
-from ucds.training.checkpoint_file import drop_checkpoints, has_checkpoint, read_checkpoint, write_checkpoint
+from ucds.files import (
+    make_private,
+    parse_json,
+    refuse_inside,
+    sweep,
+    write_text_atomically,
+    writing,
+)
+
+if TYPE_CHECKING:
+    from ucds.training.checkpoint import Checkpoint
 
 LABELS_FILE = "labels.json"
 CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
+MODEL_FILE = "model.safetensors"
+CHECKPOINT_FILE = "checkpoint.pt"
+EARLIER_FILE = "checkpoint-before.pt"
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -130,7 +141,7 @@ class RunFolder:
 
     def abandon(self) -> None:
         """Remove everything of a run that failed before its first checkpoint."""
-        if not self._fresh or has_checkpoint(self.path):
+        if not self._fresh or self.has_checkpoint():
             return
         results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE)
         for name in ("run.json", *results, "log.jsonl", ".lock"):
@@ -154,13 +165,53 @@ class RunFolder:
             self._lock = None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint; see :func:`write_checkpoint`."""
+        """Replace the checkpoint; see :func:`ucds.training.checkpoint.write_checkpoint`."""
+        from ucds.training.checkpoint import write_checkpoint  # it brings torch, which no check needs
+
         write_checkpoint(self.path, checkpoint)
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """Read the latest checkpoint that is not damaged; see :func:`read_checkpoint`."""
+        """Read the latest checkpoint that is not damaged; see :mod:`ucds.training.checkpoint`."""
+        from ucds.training.checkpoint import read_checkpoint
+
         return read_checkpoint(self.path)
+
+    def has_checkpoint(self) -> bool:
+        """Return whether the folder holds a checkpoint, damaged or not."""
+        return any((self.path / name).exists() for name in (CHECKPOINT_FILE, EARLIER_FILE))
 
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
-        drop_checkpoints(self.path)
+        for name in (CHECKPOINT_FILE, EARLIER_FILE):
+            (self.path / name).unlink(missing_ok=True)
+
+
+def check_run(out: Path, inputs: Path | None, *, resume: bool) -> None:
+    """Make sure, before any work, that a run's folder can be used.
+
+    Args:
+        out: run folder.
+        inputs: folder or file of the samples; ``None`` if they are in memory.
+        resume: whether the folder may hold a run.
+
+    Raises:
+        InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside the
+            folder of the samples.
+    """
+    if inputs is not None:
+        refuse_inside(out, inputs)
+    RunFolder(out).refuse_other_use(resume=resume)
+
+
+def require_model(run: Path) -> Path:
+    """Return the path of a run's model, once it is known to be there; it is not read.
+
+    Raises:
+        InputError: there is no finished run in the folder.
+    """
+    path = run / MODEL_FILE
+    if not path.exists():
+        if (run / "run.json").exists():
+            raise InputError(f"the run in {run} is not finished: take it up again with --resume")
+        raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
+    return path

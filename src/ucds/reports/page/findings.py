@@ -40,7 +40,7 @@ class Findings:
         ids: id of each sample shown.
         sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
         probabilities: ``(n, K)`` probability of each cluster for each sample shown.
-        certainty: ``(n,)`` confidence in the most probable cluster, see ``docs/confidence.md``.
+        certainty: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
         points: ``(n, 2)`` place of each sample in the plane.
         stars: ``(K, 2)`` place of each prototype in the plane.
         exemplars: samples that show what each cluster is.
