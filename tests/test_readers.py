@@ -25,9 +25,9 @@ from ucds.backbones import identity_backbone
 from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
 from ucds.data.array_files import read_arrays
-from ucds.data.cache import RowStore
 from ucds.data.decode import COMMON_FORMATS, decode_image
-from ucds.data.manifest import Manifest
+from ucds.data.known_files import KnownFiles
+from ucds.data.part_store import PartStore
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
@@ -118,21 +118,26 @@ def _write_labels(folder: Path) -> None:
     ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2])).save(folder / "labels.json")
 
 
-def _open_rows(folder: Path) -> RowStore:
-    return RowStore(folder, "x", (4,), np.float32, 10)
+def _open_rows(folder: Path) -> PartStore:
+    return PartStore(folder, "x", (4,), np.float32)
 
 
 def _write_rows(folder: Path) -> None:
-    with closing(_open_rows(folder)) as store:
-        store.append(KEYS, VALUES)
+    _open_rows(folder).add(KEYS, VALUES)
 
 
 def _read_rows(folder: Path) -> None:
-    with closing(_open_rows(folder)) as store:
-        rows = store.rows_of(KEYS)
-        found = rows[rows >= 0]
-        sound = np.setdiff1d(found, found[store.find_damaged(found)])
-        assert all(row in VALUES.tolist() for row in store.read(sound).tolist())
+    store = _open_rows(folder)
+    rows = store.rows_of(KEYS)
+    found = rows[rows >= 0]
+    sound = np.setdiff1d(found, found[store.find_damaged(found)])
+    assert all(row in VALUES.tolist() for row in store.read(sound).tolist())
+
+
+def _write_known_files(folder: Path) -> None:
+    known = KnownFiles(folder, folder, "x")
+    known.add("a", (1, 2, 3), KEYS[0])
+    known.save()
 
 
 def _write_ledger(folder: Path) -> None:
@@ -204,13 +209,9 @@ READERS = {
     ),
     "settings": file("c.toml", "epsilon = 0.1\n", lambda path: read_settings("pcd", "source", path)),
     "benchmark": file("b.toml", TOML, read_benchmark),
-    "rows": Reader("*/rows", _write_rows, _read_rows),
-    "marks": Reader("*/marks", _write_rows, _read_rows),
-    "manifest": Reader(
-        "*.jsonl",
-        lambda folder: Manifest(folder, folder, "x").add([("a", (1, 2, 3), KEYS[0])]),
-        lambda folder: Manifest(folder, folder, "x"),
-    ),
+    "rows": Reader("*/*.npy", _write_rows, _read_rows),
+    "description of a part": Reader("*/*.part", _write_rows, _read_rows),
+    "known files": Reader("*.known", _write_known_files, lambda folder: KnownFiles(folder, folder, "x")),
 } | {
     kind: Reader("picture", partial(_write_picture, kind), lambda folder: _decode(folder / "picture"))
     for kind in COMMON_FORMATS

@@ -183,7 +183,7 @@ def test_damage_is_found(features: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for name, message in (
         ("features.json", "is not a usable description of features"),
-        ("part-000000.json", "is not a usable description of a part"),
+        ("part-000000.part", "is damaged"),
         ("part-000000.npy", "cannot be read"),
         ("encoder.safetensors", "cannot be read as the weights of the encoder"),
     ):

@@ -90,7 +90,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(many: Path, t
     told = ["--backbone", encoder.backbone, "--weights", "none", "--image-size", 64, "--shard-size", 3]
     process = start("features", many, "--out", out, *told, "--engine", "ray", "--workers", 2)
     for done in (3, 20, 50):  # parts that are there when the next worker dies
-        while len(list(out.glob("part-*.json"))) < done:
+        while len(list(out.glob("part-*.part"))) < done:
             assert process.poll() is None
             time.sleep(0.05)
         while not (alive := [pid for pid in workers_of(process) if pid not in killed]):

@@ -16,11 +16,11 @@ from ucds.data.decode import UnusableImageError
 
 
 def contents(found: Found) -> list[bytes]:
-    return [shard.listed().read(i) for shard in found.shards for i in range(len(shard))]
+    return [shard.images().read(i) for shard in found.shards for i in range(len(shard))]
 
 
 def ids(found: Found) -> list[str]:
-    return [name for shard in found.shards for name in shard.listed().ids]
+    return [name for shard in found.shards for name in shard.images().ids]
 
 
 def test_every_form_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_every_form_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
         found = find_shards(source, 5)
         assert ids(found) == listed, source
         assert contents(found) == data, source
-        assert {len(shard) for shard in found.shards[:-1]} <= {5, 1}, source
+        assert sum(map(len, found.shards)) == len(names), source
 
 
 def test_marks_change_with_the_files(folder: Path, tmp_path: Path) -> None:
@@ -78,18 +78,18 @@ def test_domains_of_a_table_are_kept(folder: Path, tmp_path: Path) -> None:
     domains = ["a" if number % 3 else "b" for number in range(len(paths))]
     parquet.write_table(pyarrow.table({"path": paths, "domain": domains}), tmp_path / "t.parquet")
     shards = find_shards(tmp_path / "t.parquet", 4).shards
-    assert [name for shard in shards for name in shard.listed().domains or ()] == domains
+    assert [name for shard in shards for name in shard.images().domains or ()] == domains
 
 
 def test_what_holds_no_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="nowhere://x cannot be used"):
         find_shards("nowhere://x", 4)
-    with pytest.raises(ucds.InputError, match="holds neither images nor parquet files"):
+    with pytest.raises(ucds.InputError, match="holds neither images nor parquet files of them"):
         find_shards("memory://nothing", 4)
     (tmp_path / "t.parquet").write_bytes(b"torn")
     with pytest.raises(ucds.InputError, match="is not a readable parquet file"):
         find_shards(tmp_path / "t.parquet", 4)
     parquet.write_table(pyarrow.table({"image": [b"x", None]}), tmp_path / "t.parquet")
-    listed = find_shards(tmp_path / "t.parquet", 4).shards[0].listed()
+    listed = find_shards(tmp_path / "t.parquet", 4).shards[0].images()
     with pytest.raises(UnusableImageError, match="no picture"):
         listed.read(1)

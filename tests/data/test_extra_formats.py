@@ -27,7 +27,7 @@ def written(kind: str) -> bytes:
 
 
 def dicom(values: np.ndarray, interpretation: str = "MONOCHROME2") -> bytes:
-    """An uncompressed DICOM file of these values, (h, w) of 16 bits or (h, w, 3) of 8."""
+    """An uncompressed DICOM file of these values, (h, w) or (h, w, 3)."""
     pydicom = pytest.importorskip("pydicom")
     colour = values.ndim == 3
     meta = pydicom.dataset.FileMetaDataset()
@@ -42,6 +42,19 @@ def dicom(values: np.ndarray, interpretation: str = "MONOCHROME2") -> bytes:
     if colour:
         file.PlanarConfiguration = 0
     file.PixelData = values.tobytes()
+    buffer = io.BytesIO()
+    file.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def with_palette(values: np.ndarray, palette: np.ndarray) -> bytes:
+    """A DICOM file of these values, (h, w) of 8 bits, each of which names a colour (k, 3) of 16 bits."""
+    import pydicom
+
+    file = pydicom.dcmread(io.BytesIO(dicom(values, "PALETTE COLOR")))
+    for place, name in enumerate(("Red", "Green", "Blue")):
+        file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
+        file.add_new(f"{name}PaletteColorLookupTableData", "OW", palette[:, place].astype("<u2").tobytes())
     buffer = io.BytesIO()
     file.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
@@ -72,6 +85,14 @@ def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
 
 def test_coloured_dicom_is_read() -> None:
     assert halves(dicom(np.asarray(colours()))) == ([220, 0, 0], [0, 0, 220])
+
+
+def test_colours_of_16_bits_and_of_a_palette_are_brought_to_8() -> None:
+    deep = np.asarray(colours()).astype(np.uint16) * 257
+    assert halves(dicom(deep)) == ([220, 0, 0], [0, 0, 220])
+    values = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
+    palette = np.array([[220, 0, 0], [0, 0, 220]]) * 257
+    assert halves(with_palette(values, palette)) == ([220, 0, 0], [0, 0, 220])
 
 
 def test_damaged_files_and_formats_that_are_not_asked_for_are_refused() -> None:

@@ -19,13 +19,20 @@ from ucds.data.folders import Scan
 from ucds.data.memory import MemoryImages
 from ucds.data.sources import find_samples
 from ucds.data.table_columns import Pictures
-from ucds.data.tables import write_table
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 PIXELS = np.random.default_rng(1).integers(256, size=(3, 24, 24, 3), dtype=np.uint8)
 IDS = ["p", "q", "r", "s"]
+
+
+def write_table(path: Path, columns: dict[str, Any]) -> None:
+    frame = pandas.DataFrame({name: list(values) for name, values in columns.items()})
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
 
 
 def vectors_of(source: Any, **how: Any) -> VectorSamples:
@@ -243,6 +250,14 @@ def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -
     with pytest.raises(InputError, match=words) as error:
         find_samples(source, by_domain=False)
     assert "\n" not in str(error.value)
+
+
+def test_several_saved_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
+    one = datasets.Dataset.from_dict({"x": [1.0, 2.0]})
+    datasets.DatasetDict({"train": one, "test": one}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(InputError, match=r"several data sets \(train, test\): give one of them"):
+        find_samples(tmp_path / "saved", by_domain=False)
+    assert len(find_samples(tmp_path / "saved" / "train", by_domain=False).ids) == 2
 
 
 def test_a_row_without_its_picture_is_refused_when_it_is_read() -> None:

@@ -38,6 +38,8 @@ class MadeImages:
 
     fingerprint = "made"
 
+    kind, files = "images", None
+
     def __init__(self, sizes: dict[str, int]) -> None:
         n = sum(sizes.values())
         self.ids = tuple(str(i) for i in range(n))

@@ -164,6 +164,25 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
     assert "agree with each other to 1.00 (1 is full agreement)" in said
 
 
+def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:
+    train(given(PROVIDERS), folder=tmp_path / "run", transfer="equal")
+    with np.load(tmp_path / "run" / "votes.npz") as stored:
+        known = dict(stored)
+    data = blob_data()
+    assert known["ids"].tolist() == list(data.samples.ids)
+    assert [bytes(key) for key in known["keys"]] == list(data.samples.keys)
+    assert known["votes"].shape[1] == N
+    assert len(known["votes"]) >= 4
+    assert known["own"].shape == known["partition"].shape == (N,)
+    assert known["labels"].shape == (N, PROVIDERS.max() + 1)
+    np.testing.assert_allclose(known["shares"].sum(1), 1, atol=1e-5)
+    np.testing.assert_array_equal(known["shares"].argmax(1), known["partition"])
+    assert (tmp_path / "run" / "votes.npz").stat().st_size < 2**20
+    train(None, folder=tmp_path / "alone")
+    with np.load(tmp_path / "alone" / "votes.npz") as stored:
+        assert "labels" not in stored
+
+
 @pytest.mark.parametrize(
     ("limit", "doubt", "words"),
     [

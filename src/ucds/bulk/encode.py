@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.bulk.shards import Listed, Shard
+from ucds.bulk.shards import Images, Shard
 from ucds.data.ahead import map_ahead, processors
 from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
@@ -29,13 +29,7 @@ _Loaded = tuple[bytes, ByteArray] | str
 
 @dataclass(frozen=True)
 class MadePart:
-    """What became of one shard.
-
-    Attributes:
-        number: number of the part, from 0.
-        samples: number of images that have features.
-        skipped: id of each image that cannot be used, with the reason.
-    """
+    """What became of one shard: number of the part and of its images, and reasons for the skipped ones."""
 
     number: int
     samples: int
@@ -65,7 +59,7 @@ class PartTask:
         Raises:
             NoSpaceError: the folder cannot be written.
         """
-        mark, images = shard.mark(), shard.listed()
+        mark, images = shard.mark(), shard.images()
         keys, rows, skipped = self._encode(images)
         good = [i for i in range(len(images.ids)) if i not in skipped]
         told = [(images.ids[i], reason) for i, reason in sorted(skipped.items())]
@@ -79,7 +73,7 @@ class PartTask:
         write_part(part_path(self._folder, number), rows, described)
         return MadePart(number, len(good), tuple(told))
 
-    def _encode(self, images: Listed) -> tuple[list[bytes], FloatArray, dict[int, str]]:
+    def _encode(self, images: Images) -> tuple[list[bytes], FloatArray, dict[int, str]]:
         """Return keys and features ``(m, width)`` of the images that can be used, and reasons for others."""
         keys, skipped = list[bytes](), dict[int, str]()
         found = [np.empty((0, self._spec.width), np.float32)]
@@ -109,7 +103,7 @@ class PartTask:
         features = np.concatenate(found)
         return keys, features[[place[key] for key in keys]], skipped
 
-    def first_inputs(self, images: Listed, count: int) -> Tensor:
+    def first_inputs(self, images: Images, count: int) -> Tensor:
         """Return inputs for the encoder, of the first images that can be used, ``count`` at most."""
         with warnings.catch_warnings(action="ignore"):
             loaded = (self._load(images, position) for position in range(len(images.ids)))
@@ -117,7 +111,7 @@ class PartTask:
         empty = np.zeros((0, 3, self._size, self._size), np.uint8)
         return self._view.test(torch.from_numpy(np.stack(pixels) if pixels else empty))
 
-    def _load(self, images: Listed, position: int) -> _Loaded:
+    def _load(self, images: Images, position: int) -> _Loaded:
         """Return content key and pixels of an image, or the reason why it cannot be used."""
         try:
             data = images.read(position)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,6 @@ from ucds.data.decode import DECODER_VERSION
 from ucds.data.feature_folder import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.parts import DESCRIPTION, read_description, rows_file
 from ucds.data.sources import FEATURES_FILE, Source, place_of
-from ucds.data.tables import csv_text
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_text_atomically
 from ucds.training.devices import choose_device
@@ -56,12 +57,6 @@ class WrittenFeatures:
         """Return the result for JSON."""
         return asdict(self)
 
-    def sentence(self) -> str:
-        """Say in words what was done."""
-        before = f", {self.parts - self.made:,} of them finished before" if self.made < self.parts else ""
-        text = f"features of {self.samples:,} images written to {self.folder} in {self.parts:,} parts{before}"
-        return text + (f"; {self.skipped:,} images skipped, see {SKIPPED_FILE}" if self.skipped else "")
-
 
 def features(
     images: Source,
@@ -92,25 +87,22 @@ def features(
     Warns:
         UcdsWarning: images are skipped; 20 at most are named.
     """
-    options, reporter, folder = options or BulkOptions(), reporter or Quiet(), _folder_for(out, images)
+    options, reporter, folder = options or BulkOptions(), reporter or Quiet(), Path(out).absolute()
+    if folder.is_file():
+        raise InputError(f"{out} is a file: name a folder, which gets the features")
+    if (place := place_of(images)) is not None:
+        refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     backbone = (encoder or EncoderOptions()).build()
     frozen = _choose_encoder(found, backbone, options, cache or CacheOptions(), reporter)
     manifest = _describe(found, frozen)
     _claim(folder, manifest, backbone)
-    finished = dict(_finished(folder, manifest))
+    finished = {part.number: part for part in _finished(folder, manifest)}
     missing = [number for number in range(len(found.shards)) if number not in finished]
-    made = dict(_make(folder, frozen, found.shards, missing, options, reporter))
+    task = PartTask(folder, frozen, 1 if options.engine == "ray" else None)
+    made = _make(task, found.shards, missing, options, reporter) if missing else []
     _remove_others(folder, len(found.shards))
-    return _conclude(folder, [*finished.values(), *made.values()], len(made))
-
-
-def _folder_for(out: str | Path, images: Source) -> Path:
-    if Path(out).is_file():
-        raise InputError(f"{out} is a file: name a folder, which gets the features")
-    if (place := place_of(images)) is not None:
-        refuse_inside(Path(out), place)
-    return Path(out).absolute()
+    return _conclude(folder, [*finished.values(), *made], len(made))
 
 
 def _choose_encoder(
@@ -124,7 +116,7 @@ def _choose_encoder(
         inputs = PartTask(Path(), encoder, None).first_inputs
 
         def example(count: int) -> Tensor:
-            return inputs(found.shards[0].listed(), count)
+            return inputs(found.shards[0].images(), count)
 
         encoder = FrozenEncoder(
             backbone, device, find_graph(backbone, example, cache.directory, reporter.say)
@@ -151,9 +143,8 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
     if (folder / FEATURES_FILE).is_file():
         known = read_manifest(folder)
         if not known.same_encoder(manifest) or known.root != manifest.root:
-            raise InputError(
-                f"{folder} holds features of other images or of another encoder: choose a new folder"
-            )
+            others = "holds features of other images or of another encoder"
+            raise InputError(f"{folder} {others}: choose a new folder")
     elif folder.exists() and any(folder.glob("[!.]*")):
         raise InputError(f"{folder} is in use: choose a new folder for the features")
     write_text_atomically(folder / FEATURES_FILE, manifest.model_dump_json(indent=1) + "\n")
@@ -161,49 +152,32 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         save_encoder(folder, backbone)
 
 
-def _finished(folder: Path, manifest: Manifest) -> Iterator[tuple[int, MadePart]]:
+def _finished(folder: Path, manifest: Manifest) -> Iterator[MadePart]:
     """Return an iterator over the parts that are there and whose images have not changed."""
     for number, mark in enumerate(manifest.parts):
         path = part_path(folder, number)
-        if not (path.with_suffix(DESCRIPTION).exists() and rows_file(path).exists()):
-            continue
-        try:
+        with suppress(InputError, DamagedFileError):  # it is missing or damaged
             described = read_description(path, FeaturePart)
-        except DamagedFileError:
-            continue
-        if described.made_of == mark:
-            yield number, MadePart(number, len(described.ids), tuple(described.skipped))
+            if described.made_of == mark and rows_file(path).exists():
+                yield MadePart(number, len(described.ids), tuple(described.skipped))
 
 
 def _make(
-    folder: Path,
-    encoder: FrozenEncoder,
-    shards: Sequence[Shard],
-    missing: Sequence[int],
-    options: BulkOptions,
-    reporter: Reporter,
-) -> Iterator[tuple[int, MadePart]]:
-    if not missing:
-        return
-    items = [(number, shards[number]) for number in missing]
+    task: PartTask, shards: Sequence[Shard], missing: Sequence[int], options: BulkOptions, reporter: Reporter
+) -> list[MadePart]:
+    items, made, done = [(number, shards[number]) for number in missing], list[MadePart](), 0
     reporter.begin("compute features", sum(len(shard) for _, shard in items))
-    done = 0
-    for part in _run(folder, encoder, items, options):
+    parts: Iterator[MadePart] = (task(*item) for item in items)
+    if options.engine == "ray":
+        from ucds.bulk.ray_engine import run_on_ray
+
+        parts = run_on_ray(task, items, options)
+    for part in parts:
+        made.append(part)
         done += len(shards[part.number])
         reporter.advance(done, {})
-        yield part.number, part
     reporter.end()
-
-
-def _run(
-    folder: Path, encoder: FrozenEncoder, items: Sequence[tuple[int, Shard]], options: BulkOptions
-) -> Iterator[MadePart]:
-    if options.engine == "plain":
-        task = PartTask(folder, encoder, None)
-        return (task(*item) for item in items)
-    from ucds.bulk.ray_engine import run_on_ray
-
-    return run_on_ray(PartTask(folder, encoder, 1), items, options)
+    return made
 
 
 def _remove_others(folder: Path, parts: int) -> None:
@@ -224,11 +198,10 @@ def _conclude(folder: Path, parts: Sequence[MadePart], made: int) -> WrittenFeat
     for number, name, reason in skipped[:_NAMED]:
         warnings.warn(f"{name}: {reason}; skipped (part {number})", UcdsWarning, stacklevel=3)
     if skipped:
-        write_text_atomically(folder / SKIPPED_FILE, csv_text(["part", "sample", "reason"], skipped))
-        most = ", ".join(
-            f"{count:,} in part {number}" for number, count in Counter(s[0] for s in skipped).most_common(3)
-        )
-        message = f"{len(skipped):,} of {total:,} images skipped ({most}): {folder}/{SKIPPED_FILE} names them"
+        text = io.StringIO()
+        csv.writer(text).writerows([("part", "sample", "reason"), *skipped])
+        write_text_atomically(folder / SKIPPED_FILE, text.getvalue())
+        message = f"{len(skipped):,} of {total:,} images skipped: {folder}/{SKIPPED_FILE} names them"
         warnings.warn(message, UcdsWarning, stacklevel=3)
     else:
         (folder / SKIPPED_FILE).unlink(missing_ok=True)

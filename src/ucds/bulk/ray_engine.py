@@ -11,10 +11,7 @@ from ucds.bulk.options import BulkOptions
 from ucds.data.ahead import processors
 from ucds.errors import InputError, UserError, one_line
 
-Item = TypeVar("Item", bound=tuple[Any, ...])
 Answer = TypeVar("Answer")
-
-_CLUSTER = "RAY_ADDRESS"
 
 
 class RayFailedError(UserError):
@@ -35,7 +32,9 @@ class _Worker:
             return error
 
 
-def run_on_ray(task: Callable[..., Answer], items: Sequence[Item], options: BulkOptions) -> Iterator[Answer]:
+def run_on_ray(
+    task: Callable[..., Answer], items: Sequence[tuple[Any, ...]], options: BulkOptions
+) -> Iterator[Answer]:
     """Run a task on every item, and yield each result as soon as it is there.
 
     A worker that dies is started anew, and does its item again, as often as it takes.
@@ -77,15 +76,12 @@ def _connect(options: BulkOptions) -> Any:
     except ImportError:
         raise InputError("--engine ray needs a further package: pip install 'ucds[ray]'") from None
     if not ray.is_initialized():
-        own: dict[str, Any] = {
-            "num_cpus": max(options.workers or 0, processors()),
-            "include_dashboard": False,
-        }
-        address = os.environ.get(_CLUSTER)
+        cpus, address = max(options.workers or 0, processors()), os.environ.get("RAY_ADDRESS")
+        own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
         how = own if address is None else {"address": address}
         try:
             ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            where = "on this machine" if address is None else f"at {address} ({_CLUSTER})"
+            where = "on this machine" if address is None else f"at {address} (RAY_ADDRESS)"
             raise InputError(f"Ray cannot be used {where}: {one_line(error)}") from None
     return ray

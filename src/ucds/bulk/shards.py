@@ -10,79 +10,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, NamedTuple
 
 import fsspec
-import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
 from ucds.data.folders import IMAGE_SUFFIXES, Scan, scan_folder
-from ucds.data.manifest import stamp
+from ucds.data.known_files import stamp
 from ucds.data.shards import Span
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
 from ucds.data.table_columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
-from ucds.data.tables import load_pyarrow
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
 
-_TABLE = ".parquet"
 
-
-class Listed:
+class Images(NamedTuple):
     """Images of a shard, ready to be read.
 
-    Args:
-        ids: id of each image.
-        domains: name of the domain of each image; ``None`` if the ids alone tell.
-        read: function from the position of an image to its bytes, which raises :class:`UnusableImageError`.
-    """
-
-    def __init__(
-        self, ids: Sequence[str], domains: Sequence[str] | None, read: Callable[[int], bytes]
-    ) -> None:
-        self.ids, self.domains, self.read = ids, domains, read
-
-
-class Shard(Protocol):
-    """Some images, and the way to read them."""
-
-    def __len__(self) -> int: ...
-
-    def mark(self) -> str:
-        """Return what changes with the ids of the images, and with the times and lengths of their files."""
-        ...
-
-    def listed(self) -> Listed:
-        """Return the images, ready to be read."""
-        ...
-
-
-@dataclass(frozen=True)
-class Found:
-    """Images that were found.
-
-    Attributes:
-        shards: these images, in pieces.
-        root: folder that the ids are relative to, or its address.
-        domain: name of the domain if the images are taken as one.
-    """
-
-    shards: list[Shard]
-    root: str
-    domain: str
-
-
-@dataclass(frozen=True)
-class FileShard:
-    """Images in files, or at places inside tar files.
-
     Attributes:
         ids: id of each image.
         domains: name of the domain of each image; ``None`` if the ids alone tell.
-        files: path or address of each file.
-        spans: place of each image in its file, if this is an archive.
-        marks: times and length of each file, or what its store tells of it.
+        read: function from the position of an image to its bytes; raises :class:`UnusableImageError`.
     """
+
+    ids: Sequence[str]
+    domains: Sequence[str] | None
+    read: Callable[[int], bytes]
+
+
+@dataclass(frozen=True)
+class _FileShard:
+    """Images in files, or at places inside tar files; each file has a mark that changes with it."""
 
     ids: tuple[str, ...]
     domains: tuple[str, ...] | None
@@ -94,28 +54,19 @@ class FileShard:
         return len(self.ids)
 
     def mark(self) -> str:
-        """Return a digest of ids, domains and marks."""
-        return _digest([self.ids, self.domains, self.spans, self.marks])
+        return _digest(self.ids, self.domains, self.spans, self.marks)
 
-    def listed(self) -> Listed:
-        """Return the images; their files are opened one by one."""
-        return Listed(self.ids, self.domains, lambda i: _read(self.files[i], self.spans[i]))
+    def images(self) -> Images:
+        return Images(self.ids, self.domains, lambda i: _read(self.files[i], self.spans[i]))
 
 
 @dataclass(frozen=True)
-class TableShard:
-    """Rows ``first`` to ``first + count`` of a parquet file with a column of pictures.
-
-    Attributes:
-        path: file, or address of one.
-        mark_of_file: times and length of the file, or what its store tells of it.
-        first: number of the first row.
-        count: number of rows.
-        prefix: text before the number of a row, which is its id if there is no column of ids.
-    """
+class _TableShard:
+    """A row group of a parquet file with a column of pictures; rows without ids are numbered."""
 
     path: str
     mark_of_file: str
+    group: int
     first: int
     count: int
     prefix: str
@@ -124,24 +75,36 @@ class TableShard:
         return self.count
 
     def mark(self) -> str:
-        """Return a digest of the file's mark and the rows."""
-        return _digest([self.path, self.mark_of_file, self.first, self.count, self.prefix])
+        return _digest(self.path, self.mark_of_file, self.group, self.prefix)
 
-    def listed(self) -> Listed:
-        """Read the rows, from the row groups that hold them.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+    def images(self) -> Images:
         with _opened(self.path) as table:
             names = table.schema_arrow.names
             picture, name = first_present(PICTURE_NAMES, names), first_present(ID_NAMES, names)
             wanted = [column for column in (picture, name, DOMAIN_NAME) if column and column in names]
-            columns = _rows(table, self.first, self.count, wanted)
-        ids = columns[name] if name else range(self.first, self.first + self.count)
-        domains = [str(value) for value in columns[DOMAIN_NAME]] if DOMAIN_NAME in columns else None
-        values = [content_of(value) for value in columns[picture or ""]]
-        return Listed([f"{'' if name else self.prefix}{value}" for value in ids], domains, _reader(values))
+            rows = table.read_row_group(self.group, columns=wanted).to_pydict()
+        ids = rows[name] if name else [f"{self.prefix}{self.first + i}" for i in range(self.count)]
+        domains = list(map(str, rows[DOMAIN_NAME])) if DOMAIN_NAME in rows else None
+        values = [content_of(value) for value in rows[picture]]
+
+        def read(position: int) -> bytes:
+            if not isinstance(value := values[position], bytes):
+                raise UnusableImageError(str(ids[position]), "no picture")
+            return value
+
+        return Images(list(map(str, ids)), domains, read)
+
+
+Shard = _FileShard | _TableShard
+"""Some images: their number, a mark that changes with their files, and the way to read them."""
+
+
+class Found(NamedTuple):
+    """Images that were found, in shards; the folder that their ids begin at; the name of their domain."""
+
+    shards: list[Shard]
+    root: str
+    domain: str
 
 
 def find_shards(source: Source, size: int) -> Found:
@@ -149,9 +112,9 @@ def find_shards(source: Source, size: int) -> Found:
 
     Args:
         source: image files in any form that :func:`ucds.data.sources.find_samples` takes; a parquet file with
-            a column of pictures, or a folder of such files; or the address of a folder of images or of such
-            files in an object store.
-        size: number of images of a shard; the last one of a file or list may have fewer.
+            a column of pictures, or a folder of such files, whose row groups are the shards; or the address
+            of a folder of images or of such files in an object store.
+        size: number of images of a shard of files; the last one may have fewer.
 
     Raises:
         InputError: there are no images, or these are not in files.
@@ -159,18 +122,14 @@ def find_shards(source: Source, size: int) -> Found:
     path = str(source) if isinstance(source, str | Path) else None
     if path is not None and is_address(path):
         return _in_store(path, size)
-    if path is not None and (tables := _tables_at(Path(path))):
-        above = str(Path(tables[0]).parent)
-        return Found(_in_tables({table: _mark(table) for table in tables}, size), above, "images")
+    if path is not None and (shards := _in_tables(_tables_at(Path(path)))):
+        return Found(shards, str(Path(path).absolute()), "images")
     plain = path is not None and is_plain_folder(Path(path))
     found = scan_folder(str(path)) if plain else find_samples(source, by_domain=True)
     if not isinstance(found, Scan):
         raise InputError("features are computed of image files, not of embeddings or pictures in memory")
-    return Found(list(_in_scan(found, size)), str(found.root.absolute()), _domain_of(found))
-
-
-def _domain_of(scan: Scan) -> str:
-    return scan.domain_names[0] if len(scan.domain_names) == 1 else "images"
+    domain = found.domain_names[0] if len(found.domain_names) == 1 else "images"
+    return Found(list(_in_scan(found, size)), str(found.root.absolute()), domain)
 
 
 def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
@@ -178,35 +137,32 @@ def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
     for first in range(0, len(scan), size):
         places = range(first, min(first + size, len(scan)))
         spans = tuple(None if scan.spans is None else scan.spans.at(i) for i in places)
-        inside = zip(places, spans, strict=True)
-        paths = [scan.paths[i] if span is None else span.archive for i, span in inside]
+        paths = [
+            scan.paths[i] if span is None else span.archive for i, span in zip(places, spans, strict=True)
+        ]
         files = tuple(path if is_address(path) else str(root / path) for path in paths)
         domains = tuple(scan.domain_names[scan.domain[i]] for i in places) if named else None
-        ids = tuple(scan.ids[i] for i in places)
-        yield FileShard(ids, domains, files, spans, tuple(map(_mark, files)))
+        yield _FileShard(tuple(scan.ids[i] for i in places), domains, files, spans, tuple(map(_mark, files)))
 
 
-def _tables_at(path: Path) -> list[str]:
-    """Return the parquet files of pictures at a path: itself, or all files of a folder without images."""
-    entries = [path] if path.is_file() else sorted(path.glob("[!.]*")) if path.is_dir() else []
-    if not entries or any(entry.suffix.lower() != _TABLE for entry in entries):
-        return []
-    with _opened(str(entries[0])) as table:
-        has_pictures = first_present(PICTURE_NAMES, table.schema_arrow.names) is not None
-    return [str(entry.absolute()) for entry in entries] if has_pictures else []
+def _tables_at(path: Path) -> dict[str, str]:
+    """Return the parquet files at a path, with their marks: itself, or all files of a folder."""
+    entries = [path] if path.is_file() else sorted(path.glob("[!.]*"))
+    of_tables = all(entry.suffix.lower() == ".parquet" for entry in entries)
+    return {str(entry.absolute()): _mark(str(entry)) for entry in entries} if of_tables else {}
 
 
-def _in_tables(tables: dict[str, str], size: int) -> list[Shard]:
+def _in_tables(tables: dict[str, str]) -> list[Shard]:
+    """Return the row groups of tables that have a column of pictures."""
     shards: list[Shard] = []
     for path, mark in tables.items():
         with _opened(path) as table:
-            if first_present(PICTURE_NAMES, table.schema_arrow.names) is None:
-                raise InputError(f"{path} has no column of pictures; see docs/inputs.md")
-            n = int(table.metadata.num_rows)
-        prefix = "" if len(tables) == 1 else f"{path.rpartition('/')[2]}/"
-        shards += [TableShard(path, mark, first, min(size, n - first), prefix) for first in range(0, n, size)]
-    if not shards:
-        raise InputError(f"{next(iter(tables))} is a table without rows")
+            has_pictures = first_present(PICTURE_NAMES, table.schema_arrow.names) is not None
+            counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
+        prefix, first = "" if len(tables) == 1 else f"{path.rpartition('/')[2]}/", 0
+        for group, count in enumerate(counts if has_pictures else ()):
+            shards.append(_TableShard(path, mark, group, first, count, prefix))
+            first += count
     return shards
 
 
@@ -217,24 +173,21 @@ def _in_store(address: str, size: int) -> Found:
     except Exception as error:  # every store has errors of its own
         raise InputError(f"{address} cannot be listed: {one_line(error)}") from None
     marks = {store.unstrip_protocol(name): _told(about) for name, about in found.items()}
-    images = [name for name in marks if _suffix(name) in IMAGE_SUFFIXES]
+    images = [name for name in marks if Path(name).suffix.lower() in IMAGE_SUFFIXES]
     domain = address.rstrip("/").rpartition("/")[2] or "images"
     if not images:
-        tables = {name: mark for name, mark in marks.items() if _suffix(name) == _TABLE}
+        tables = _in_tables({name: mark for name, mark in marks.items() if name.lower().endswith(".parquet")})
         if not tables:
-            raise InputError(f"{address} holds neither images nor parquet files")
-        return Found(_in_tables(tables, size), address, domain)
-    whole = store.unstrip_protocol(root)
-    shards: list[Shard] = []
+            raise InputError(f"{address} holds neither images nor parquet files of them")
+        return Found(tables, address, domain)
+    above, shards = store.unstrip_protocol(root), list[Shard]()
     for first in range(0, len(images), size):
         files = tuple(images[first : first + size])
-        ids = tuple(name.removeprefix(whole).lstrip("/") for name in files)
-        shards.append(FileShard(ids, None, files, (None,) * len(files), tuple(marks[name] for name in files)))
+        ids = tuple(name.removeprefix(above).lstrip("/") for name in files)
+        shards.append(
+            _FileShard(ids, None, files, (None,) * len(files), tuple(marks[name] for name in files))
+        )
     return Found(shards, address, domain)
-
-
-def _suffix(name: str) -> str:
-    return Path(name).suffix.lower()
 
 
 def _store_of(address: str) -> tuple[Any, str]:
@@ -246,7 +199,7 @@ def _store_of(address: str) -> tuple[Any, str]:
 
 
 def _mark(path: str) -> str:
-    """Return the times and the length of a file, or what its store tells of it; empty if there is none."""
+    """Return length and times of a file, or what its store tells of it; nothing if there is none."""
     if not is_address(path):
         return str(stamp(path) or "")
     store, inside = _store_of(path)
@@ -261,16 +214,11 @@ def _told(about: dict[str, Any]) -> str:
 
 
 def _read(path: str, span: Span | None) -> bytes:
-    """Read the bytes of one image.
-
-    Raises:
-        UnusableImageError: they cannot be read, or are more than 256 MiB.
-    """
+    """Read the bytes of one image, at most 256 MiB."""
     if not is_address(path):
         return read_image_bytes(path, span)
     try:
-        store, inside = _store_of(path)
-        with store.open(inside, "rb") as file:
+        with fsspec.open(path, "rb") as file:
             data: bytes = file.read(MAX_FILE_BYTES + 1)
     except Exception as error:  # every store has errors of its own
         raise UnusableImageError(path, f"cannot be read ({one_line(error, 120)})") from None
@@ -279,48 +227,17 @@ def _read(path: str, span: Span | None) -> bytes:
     return data
 
 
-def _reader(values: Sequence[Any]) -> Callable[[int], bytes]:
-    def read(position: int) -> bytes:
-        if not isinstance(value := values[position], bytes):
-            raise UnusableImageError(str(position), "no picture")
-        return value
-
-    return read
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
     """Open a parquet file of this machine or of a store; its errors become one line."""
-    arrow, parquet = load_pyarrow()
-    with _open_file(path) as file:
-        try:
-            yield parquet.ParquetFile(file)
-        except (OSError, arrow.ArrowException) as error:
-            raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
-
-
-def _open_file(path: str) -> IO[bytes]:
     try:
-        if not is_address(path):
-            return Path(path).open("rb")
-        store, inside = _store_of(path)
-        opened: IO[bytes] = store.open(inside, "rb")
-        return opened
+        with fsspec.open(path, "rb") as file:
+            yield pyarrow.parquet.ParquetFile(file)
     except UserError:
         raise
-    except Exception as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
+    except Exception as error:  # every store has errors of its own
+        raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
 
 
-def _rows(table: Any, first: int, count: int, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Read some rows of a parquet file, from the row groups that hold them."""
-    lengths = [table.metadata.row_group(g).num_rows for g in range(table.metadata.num_row_groups)]
-    ends = np.cumsum(lengths)
-    groups = [g for g, end in enumerate(ends) if end > first and end - lengths[g] < first + count]
-    read = table.read_row_groups(groups, columns=list(names))
-    chosen = read.slice(first - int(ends[groups[0]] - lengths[groups[0]]), count)
-    return {name: chosen[name].to_pylist() for name in names}
-
-
-def _digest(parts: Sequence[object]) -> str:
+def _digest(*parts: object) -> str:
     return digest_of(repr(parts).encode("utf-8", "surrogatepass"))

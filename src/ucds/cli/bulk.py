@@ -51,4 +51,9 @@ def features_command(
         cache=work.cache_options(),
         reporter=reporter,
     )
-    output.present(done.sentence(), done.to_dict())
+    sentence = f"features of {done.samples:,} images written to {out} in {done.parts:,} parts"
+    if done.made < done.parts:
+        sentence += f", {done.parts - done.made:,} of them finished before"
+    if done.skipped:
+        sentence += f"; {done.skipped:,} images skipped, see skipped.csv"
+    output.present(sentence, done.to_dict())

@@ -21,7 +21,7 @@ from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
 
-DECODER_VERSION = 1  # part of every cache key: raise it whenever the decoded pixels change
+DECODER_VERSION = 2  # part of every cache key: raise it whenever the decoded pixels change
 MAX_FILE_BYTES = 256 * 2**20
 MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")

@@ -79,15 +79,24 @@ def _pillows() -> frozenset[str]:
 
 
 def _open_dicom(data: bytes, max_pixels: int) -> Image.Image:
-    """Decode the first frame: grey values as they are (inverted where white is low), colours as RGB."""
+    """Decode the first frame: grey values as they are (inverted where white is low), colours as 8-bit RGB."""
     import pydicom
+    from pydicom.pixels.processing import apply_color_lut
     from pydicom.pixels.utils import pixel_array
 
     file = pydicom.dcmread(io.BytesIO(data))
     if file.Rows * file.Columns > max_pixels:
         raise Image.DecompressionBombError
     pixels: Any = pixel_array(file, index=0)
+    if file.PhotometricInterpretation == "PALETTE COLOR":
+        pixels = apply_color_lut(pixels, file)
+        return _deep_colours(pixels, 8 * pixels.itemsize)
     if pixels.ndim == 3:
-        return Image.fromarray(pixels.astype(np.uint8), "RGB")
+        return _deep_colours(pixels, int(file.BitsStored))
     values = pixels.astype(np.float32)
     return Image.fromarray(-values if file.PhotometricInterpretation == "MONOCHROME1" else values)
+
+
+def _deep_colours(pixels: Any, bits: int) -> Image.Image:
+    """Bring colours of so many bits to 8."""
+    return Image.fromarray((pixels >> max(0, bits - 8)).astype(np.uint8), "RGB")

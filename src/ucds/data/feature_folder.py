@@ -18,10 +18,10 @@ from torch import Tensor
 from ucds.data.columns import Chosen, Keys, Texts
 from ucds.data.content import fingerprint
 from ucds.data.decode import UnusableImageError, decode_image, read_image_bytes
-from ucds.data.parts import Described, Part, PartRows, read_description
+from ucds.data.parts import DESCRIPTION, Described, Part, PartRows, read_description
 from ucds.data.samples import Kind
 from ucds.data.sources import FEATURES_FILE
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json
 from ucds.math.arrays import IntArray
 
@@ -140,7 +140,7 @@ class FeatureFolder:
         manifest = read_manifest(folder)
         described = [_described(folder, number, mark) for number, mark in enumerate(manifest.parts)]
         parts = [
-            (Part(part_path(folder, number), one), one) for number, one in enumerate(described) if one.ids
+            (_sound(part_path(folder, number), one), one) for number, one in enumerate(described) if one.ids
         ]
         ids = [name for one in described for name in one.ids]
         named = [name for one in described for name in one.domains or ()] or None
@@ -210,10 +210,17 @@ _Domains = tuple[IntArray, IntArray, tuple[str, ...]]
 
 def _described(folder: Path, number: int, mark: str) -> FeaturePart:
     path = part_path(folder, number)
-    described = read_description(path, FeaturePart) if path.with_suffix(".json").exists() else None
+    described = read_description(path, FeaturePart) if path.with_suffix(DESCRIPTION).exists() else None
     if described is None or described.made_of != mark:
         raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
     return described
+
+
+def _sound(path: Path, described: FeaturePart) -> Part:
+    part = Part(path, described)
+    if not part.is_sound():
+        raise DamagedFileError(f"{path}.npy is damaged: delete it, and run the same `ucds features` again")
+    return part
 
 
 def _folders_of(ids: Sequence[str]) -> list[str | None]:

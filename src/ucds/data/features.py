@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.data.cache import RowStore
+from ucds.data.part_store import PartStore
 from ucds.data.samples import Kind, Samples
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
@@ -25,7 +25,7 @@ class FeatureSamples:
 
     kind: Kind = "features"
 
-    def __init__(self, samples: Samples, store: RowStore) -> None:
+    def __init__(self, samples: Samples, store: PartStore) -> None:
         self.ids = samples.ids
         self.domain = samples.domain
         self.domain_names = samples.domain_names

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
 from ucds.data.ahead import map_ahead
-from ucds.data.cache import RowStore
 from ucds.data.columns import Keys
 from ucds.data.content import KEY_BYTES, content_key
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import Scan
-from ucds.data.manifest import Manifest, Stamp
-from ucds.errors import NoSpaceError
+from ucds.data.known_files import KnownFiles, Stamp
+from ucds.data.part_store import PartStore, PartWriter
 from ucds.files import require_space
 from ucds.math.arrays import IntArray
 
 Progress = Callable[[int, int], None]
 
-_CHUNK = 32  # images decoded between two writes to the disk
-_WORTH_CLEARING = 0.1  # share of the wanted rows that clearing the store must make room for
+_AHEAD = 64  # images that may wait to be stored
+_STEP = 32  # files between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -39,27 +37,28 @@ class _Loaded:
 
 
 class Filling:
-    """One pass over the files that brings the store and the manifest up to date.
+    """One pass over the files that brings the store and the known files up to date.
 
     Args:
         scan: files to decode.
         store: decoded images by content key.
-        manifest: content keys of the files decoded before.
+        capacity: largest number of images in the store.
+        known: content keys of the files decoded before.
         size: side of the decoded images in pixels.
 
     Attributes:
         keys: after ``run``, ``(n, 16)`` content keys of the usable files; zeros for the others.
-        known: ``(n,)`` whether each file has a key.
         problems: reason why each of the others cannot be used, by position.
     """
 
-    def __init__(self, scan: Scan, store: RowStore, manifest: Manifest, size: int) -> None:
-        self.scan, self.store, self.manifest, self.size = scan, store, manifest, size
+    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: KnownFiles, size: int) -> None:
+        self.scan, self.store, self.size = scan, store, size
+        self._capacity, self._known_files = capacity, known
         self.problems: dict[int, UnusableImageError] = {}
         self.keys = np.zeros((len(scan), KEY_BYTES), np.uint8)
-        self.known = np.zeros(len(scan), dtype=bool)
+        self._known = np.zeros(len(scan), dtype=bool)
         for position, path in enumerate(scan.paths):
-            self._take(position, manifest.key(path, scan.stamp(position)))
+            self._take(position, known.key(path, scan.stamp(position)))
 
     def run(self, workers: int, progress: Progress) -> None:
         """Decode the images that the store lacks.
@@ -73,50 +72,32 @@ class Filling:
         """
         # The image library's own remarks are silenced: what matters of them becomes one warning of ours.
         with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
-            self._make_room(pool)
-            todo = self._todo()
+            todo = self._todo(pool)
             self._require_space(len(todo))
-            done = 0
-            if len(todo):
-                progress(done, len(todo))
-            results = map_ahead(pool, self._load, map(int, todo), 2 * _CHUNK)
-            while chunk := list(islice(results, _CHUNK)):
-                self._keep(chunk)
-                done += len(chunk)
-                progress(done, len(todo))
+            if not len(todo):
+                return
+            progress(0, len(todo))
+            try:
+                with self.store.writer() as writer:
+                    for done, item in enumerate(map_ahead(pool, self._load, map(int, todo), _AHEAD), 1):
+                        self._keep(item, writer)
+                        if done % _STEP == 0 or done == len(todo):
+                            progress(done, len(todo))
+            finally:
+                self._known_files.save()
 
-    def _require_space(self, images: int) -> None:
-        needed = min(images, self._free()) * self.store.row_bytes
-        require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another --cache")
-
-    def _free(self) -> int:
-        return max(0, self.store.capacity - len(self.store))
-
-    def _todo(self) -> IntArray:
+    def _todo(self, pool: ThreadPoolExecutor) -> IntArray:
         """List files never decoded so far, and files that have lost their row if there is room for it."""
-        lost = np.flatnonzero(self.known & (self.store.rows_of(Keys(self.keys)) < 0))
-        return np.sort(np.concatenate([self._unknown(), lost[: self._free()]]))
-
-    def _unknown(self) -> IntArray:
-        return np.flatnonzero(~self.known)
-
-    def _take(self, position: int, key: bytes | None) -> None:
-        self.known[position] = key is not None
-        self.keys[position] = np.frombuffer(key or bytes(KEY_BYTES), np.uint8)
-
-    def _make_room(self, pool: ThreadPoolExecutor) -> None:
-        """Empty the store if rows of other data sets keep out a good part of this one's."""
-        if not self.store.writable:
-            return
-        wanted = min(len(self.scan), self.store.capacity)
-        missing = int((~self.known | (self.store.rows_of(Keys(self.keys)) < 0)).sum())
-        if missing <= self._free() or self._free() == self.store.capacity:
-            return
-        hashed = [key for key in pool.map(self._hash, self._unknown().tolist()) if key is not None]
-        keys = np.concatenate([self.keys[self.known], Keys.of(hashed).rows])
-        present = int((self.store.rows_of(Keys(keys)) >= 0).sum())
-        if wanted - present - self._free() > _WORTH_CLEARING * wanted:
-            self.store.clear()
+        unknown = np.flatnonzero(~self._known)
+        lost = np.flatnonzero(self._known & (self.store.rows_of(Keys(self.keys)) < 0))
+        wanted, free = min(len(unknown) + len(lost), self._capacity), self._capacity - len(self.store)
+        if wanted > free and self.store.writable:  # rows of other data sets make room, but none of these
+            hashed = Keys.of([key for key in pool.map(self._hash, unknown.tolist()) if key is not None])
+            wanted -= int((self.store.rows_of(hashed) >= 0).sum())
+            keep = np.concatenate([self.keys[self._known], hashed.rows])
+            self.store.make_room(wanted, self._capacity, Keys(keep))
+        self._free = max(0, self._capacity - len(self.store)) if self.store.writable else 0
+        return np.sort(np.concatenate([unknown, lost[: self._free]]))
 
     def _hash(self, position: int) -> bytes | None:
         try:
@@ -124,11 +105,18 @@ class Filling:
         except UnusableImageError:
             return None
 
+    def _require_space(self, images: int) -> None:
+        needed = min(images, self._free) * self.store.row_bytes
+        require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another --cache")
+
+    def _take(self, position: int, key: bytes | None) -> None:
+        self._known[position] = key is not None
+        self.keys[position] = np.frombuffer(key or bytes(KEY_BYTES), np.uint8)
+
     def _load(self, position: int) -> _Loaded:
         path = self.scan.root / self.scan.paths[position]
-        before = self.scan.stamp(
-            position
-        )  # taken first: a file that changes while it is read is read again next time
+        # Taken first: a file that changes while it is read is read again next time.
+        before = self.scan.stamp(position)
         try:
             data = self.scan.read(position)
             key = content_key(data)
@@ -138,19 +126,14 @@ class Filling:
         except UnusableImageError as error:
             return _Loaded(position, problem=error)
 
-    def _keep(self, chunk: Sequence[_Loaded]) -> None:
-        fresh = {item.key: item.pixels for item in chunk if item.key and item.pixels is not None}
-        if fresh and self._free():
-            self.store.append(list(fresh), np.stack(list(fresh.values())))
-        entries = []
-        for item in chunk:
-            self._take(item.position, item.key)
-            if item.problem is not None:
-                self.problems[item.position] = item.problem
-            elif item.key is not None and item.stamp is not None:
-                entries.append((self.scan.paths[item.position], item.stamp, item.key))
-        try:
-            self.manifest.add(entries)
-        except OSError as error:
-            reason = f"The cache {self.manifest.path} cannot be written ({error.strerror})."
-            raise NoSpaceError(reason) from None
+    def _keep(self, item: _Loaded, writer: PartWriter) -> None:
+        if item.problem is not None:
+            self.problems[item.position] = item.problem
+            return
+        assert item.key is not None
+        if item.pixels is not None and self._free > 0:
+            writer.add([item.key], item.pixels[None])
+            self._free -= 1
+        self._take(item.position, item.key)
+        if item.stamp is not None:
+            self._known_files.add(self.scan.paths[item.position], item.stamp, item.key)

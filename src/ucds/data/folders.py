@@ -17,7 +17,7 @@ import numpy as np
 from ucds.data.columns import Chosen, Column, Texts, domains_of
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
-from ucds.data.manifest import Stamp, stamp
+from ucds.data.known_files import Stamp, stamp
 from ucds.data.shards import SHARD_SUFFIX, Span, Spans, list_shard
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray

@@ -1,4 +1,4 @@
-"""Images as samples: decoded once into a row store, and read from there afterwards."""
+"""Images as samples: decoded once into a store, and read from there afterwards."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ucds.data.ahead import processors
-from ucds.data.cache import DamagedRowsError, RowStore, default_cache_dir
 from ucds.data.columns import Keys, first_of_each
 from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
-from ucds.data.manifest import Manifest
+from ucds.data.known_files import KnownFiles
+from ucds.data.part_store import DamagedRowsError, PartStore, default_cache_dir
 from ucds.data.samples import Kind
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
@@ -68,7 +68,7 @@ class ImageSamples:
 
         One store per size serves all data sets. Rows are found by the content of the file, whatever
         its name or folder. When the store is full, further images are decoded at each reading;
-        when rows of other data sets fill it, it is emptied and begun anew.
+        rows of other data sets make room, the oldest first.
 
         Args:
             scan: files found by a function of :mod:`ucds.data.folders`.
@@ -90,9 +90,10 @@ class ImageSamples:
         folder = Path(cache_dir or default_cache_dir()) / "images"
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         capacity = limit // (3 * size * size)
-        store = RowStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8, capacity)
+        store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
         workers = workers or processors()
-        filling = Filling(scan, store, Manifest(folder, scan.root, str(DECODER_VERSION)), size)
+        known = KnownFiles(folder, scan.root, str(DECODER_VERSION))
+        filling = Filling(scan, store, capacity, known, size)
         filling.run(workers, progress or (lambda done, total: None))
         _warn_of_skipped(list(filling.problems.values()), len(scan))
         samples = cls(scan, filling, workers)
@@ -127,13 +128,13 @@ class ImageSamples:
         return torch.from_numpy(out)
 
     def _read_cached(self, index: IntArray, rows: IntArray, out: ByteArray) -> ByteArray:
-        """Read images from the cache; those that are damaged there are decoded and stored once more."""
+        """Read images from the cache; those that are damaged there are decoded, now and at later readings."""
         try:
-            self._store.read(rows, out)
+            self._store.read_into(out, rows)
         except DamagedRowsError as error:
             damaged = index[error.positions]
-            out[error.positions] = images = self._decode_all(damaged)
-            self._store.append([self.keys[i] for i in damaged], images)
+            out[error.positions] = self._decode_all(damaged)
+            self._rows[damaged] = -1
         return out
 
     def _decode_all(self, index: IntArray) -> ByteArray:

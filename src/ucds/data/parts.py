@@ -1,8 +1,9 @@
 """Parts: rows of equal size on disk, each written once and renamed, in caches and in folders of features.
 
-A part is two files: ``NAME.npy`` holds the rows, and ``NAME.json`` their content keys and a digest. The
-description is written last, so a part that has one is whole. Nothing is ever changed in place: processes that
-are killed, or that write at the same time, can lose nothing and damage nothing, and no file is locked.
+A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
+of the rows and of itself. The description is written last, so a part that has one is whole. Nothing is ever
+changed in place: processes that are killed, or that write at the same time, lose nothing and damage nothing,
+and no file is locked.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ucds.data.columns import ByteRows
 from ucds.data.content import KEY_BYTES
-from ucds.errors import DamagedFileError
-from ucds.files import read_json, write_atomically, write_text_atomically
+from ucds.errors import DamagedFileError, InputError, first_problem
+from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
 
-DESCRIPTION = ".json"
+DESCRIPTION = ".part"
+_SEAL = "ucds-part/1"
 _ROWS = ".npy"
 _READ_AT_A_TIME = 2**24
 
@@ -62,8 +64,9 @@ class Part:
     """
 
     def __init__(self, path: Path, described: Described) -> None:
-        self.path, self.keys, self._digest = path, described.key_rows(), described.digest
+        self.path, self._digest = path, described.digest
         try:
+            self.keys = described.key_rows()
             mapped = np.load(rows_file(path), mmap_mode="r")
             self.shape, self.dtype, self._offset = mapped.shape, mapped.dtype, mapped.offset
         except Exception as error:  # damaged bytes raise nearly anything
@@ -131,7 +134,7 @@ def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None
         file.write(_bytes_of(data))
 
     write_atomically(rows_file(path), write)
-    write_text_atomically(path.with_suffix(DESCRIPTION), described.model_dump_json())
+    write_sealed(path.with_suffix(DESCRIPTION), _SEAL, described.model_dump_json().encode())
 
 
 def read_description(path: Path, form: type[Form]) -> Form:
@@ -141,7 +144,13 @@ def read_description(path: Path, form: type[Form]) -> Form:
         InputError: there is none.
         DamagedFileError: it is damaged.
     """
-    return read_json(path.with_suffix(DESCRIPTION), form, "description of a part")
+    path = path.with_suffix(DESCRIPTION)
+    try:
+        return form.model_validate_json(read_sealed(path, _SEAL))
+    except FileNotFoundError:
+        raise InputError(f"there is no part {path}") from None
+    except ValidationError as error:
+        raise DamagedFileError(f"{path} is not a usable part: {first_problem(error)}") from None
 
 
 def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:

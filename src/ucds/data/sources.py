@@ -110,7 +110,8 @@ def _features(folder: Path, by_domain: bool, domains: Sequence[str] | None) -> S
 
 
 def _is_saved_dataset(path: Path) -> bool:
-    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    one = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return one or (path / "dataset_dict.json").is_file()
 
 
 def _in_path(path: Path) -> Scan | Samples | Pictures:

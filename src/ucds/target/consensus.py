@@ -22,13 +22,15 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.errors import UcdsWarning
-from ucds.files import write_text_atomically
+from ucds.files import write_atomically, write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray, Watch
 from ucds.math.consensus import (
     Memberships,
     Partition,
+    Vote,
     average_linkage,
     blend,
     cluster_by_vote,
@@ -46,7 +48,7 @@ from ucds.training.fitting import (
     tell_what_drawing_costs,
 )
 from ucds.training.prepare import TrainedModel, conclude
-from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -75,12 +77,17 @@ class Agreed:
             clusterings with a weight of :data:`SINGLE_WEIGHT`. A model is fitted to them.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
+        own: partitions that voted, and their consensus, without the labels.
+        labels: ``(n, K')`` shares of the provider's clusters among a sample and its neighbours, rows of
+            unit length; ``None`` if the labels did not vote.
     """
 
     partition: Partition
     shares: FloatArray
     own_agreement: float
     evidence: Evidence | None
+    own: Vote
+    labels: Memberships | None = None
 
     @property
     def doubtful(self) -> bool:
@@ -134,7 +141,7 @@ def agree(
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
-    partition, evidence = own.partition, None
+    partition, evidence, averaged = own.partition, None, None
     voters = [one for space in own.spaces for one in space if one.max() < n_clusters]
     weights = np.full(len(voters), 1 / len(voters))
     if labels is not None and provider_clusters is not None:
@@ -156,7 +163,7 @@ def agree(
     single = mean_shares(voters, weights, partition, n_clusters)
     certain = np.eye(n_clusters, dtype=np.float32)[partition]
     shares = (1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single
-    return Agreed(partition, shares, own.agreement, evidence)
+    return Agreed(partition, shares, own.agreement, evidence, own, averaged)
 
 
 def average_labels(
@@ -232,7 +239,7 @@ def fit_target_by_consensus(
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, n_clusters, answers, corrections),
+        lambda vectors: _cluster(session, vectors, data.samples, n_clusters, answers, corrections),
         cache,
     )
     fit_assignments(session, "fit-target", training.trained, training.data, shares)
@@ -245,6 +252,7 @@ def fit_target_by_consensus(
 def _cluster(
     session: Session[ConsensusSettings],
     vectors: FloatArray,
+    samples: Samples,
     n_clusters: int,
     answers: Mapping[str, Any],
     corrections: Constraints,
@@ -253,6 +261,7 @@ def _cluster(
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
+    _remember(session, agreed, samples)
     shares = agreed.shares
     if corrections.together or corrections.apart:
         # Step 6: what a person corrected in the report of an earlier run.
@@ -330,3 +339,22 @@ def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
         write_text_atomically(runtime.folder.path / name, json.dumps(values, indent=2) + "\n")
+
+
+def _remember(session: Session[ConsensusSettings], agreed: Agreed, samples: Samples) -> None:
+    """Write what the vote knew into the run folder, so that a later command can ask a person about it."""
+    folder = session.runtime.folder
+    if folder is None:
+        return
+    small = np.int16 if agreed.own.n_clusters < 2**13 else np.int32  # votes have up to twice as many clusters
+    arrays: dict[str, Any] = {
+        "ids": np.array(samples.ids),
+        "keys": np.frombuffer(b"".join(samples.keys), np.uint8).reshape(len(samples), -1),
+        "votes": np.stack([one for space in agreed.own.spaces for one in space]).astype(small),
+        "own": agreed.own.partition,
+        "partition": agreed.partition,
+        "shares": agreed.shares,
+    }
+    if agreed.labels is not None:
+        arrays["labels"] = agreed.labels.toarray().astype(np.float32)
+    write_atomically(folder.path / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))

@@ -17,19 +17,17 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
-from ucds.data.cache import RowStore
 from ucds.data.columns import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
+from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
 from ucds.training.runtime import Runtime
-
-_MOST_ROWS = 2**40
 
 
 def frozen_features(
@@ -80,10 +78,13 @@ def frozen_features(
     first = first_positions(samples.keys)
     missing = first[rows[first] < 0]
     runtime.wait_for_all()  # every process has counted before any of them adds rows
-    share = missing[runtime.rank :: runtime.processes]
-    for index, features in _extract(encoder, data, runtime, share, batch_size):
-        store.append([samples.keys[i] for i in index], features)
+    # Where nothing can be written, each process keeps all of them in its memory.
+    share = missing[runtime.rank :: runtime.processes] if store.writable else missing
+    with store.writer() as writer:
+        for index, features in _extract(encoder, data, runtime, share, batch_size):
+            writer.add([samples.keys[i] for i in index], features)
     runtime.wait_for_all()
+    store.refresh()
     return Dataset(FeatureSamples(samples, store), VectorView())
 
 
@@ -113,7 +114,7 @@ def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_si
     return features
 
 
-def feature_store(encoder: FrozenEncoder, cache: Path) -> RowStore:
+def feature_store(encoder: FrozenEncoder, cache: Path) -> PartStore:
     """Open the store of the features that an encoder gives.
 
     Args:
@@ -126,7 +127,7 @@ def feature_store(encoder: FrozenEncoder, cache: Path) -> RowStore:
     what = describe_encoder(encoder.backbone)
     what |= {"package": version("ucds"), "computed_by": encoder.computed_by}
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
-    return RowStore(cache, kind, (encoder.backbone.spec.width,), np.float32, _MOST_ROWS)
+    return PartStore(cache, kind, (encoder.backbone.spec.width,), np.float32)
 
 
 def _extract(

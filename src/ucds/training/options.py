@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ucds.choices import Accelerator, Precision
-from ucds.data.cache import default_cache_dir
+from ucds.data.part_store import default_cache_dir
 from ucds.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,0 +1,326 @@
+"""The store of parts, killed, shared, filled and damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ucds.data.part_store import DamagedRowsError, PartStore, default_cache_dir
+from ucds.errors import NoSpaceError, UcdsWarning
+
+
+def key(i: int) -> bytes:
+    return i.to_bytes(16, "big")
+
+
+def value(i: int) -> np.ndarray:
+    return np.random.default_rng(i).integers(0, 256, (3, 5, 7), dtype=np.uint8)
+
+
+def values(numbers) -> np.ndarray:
+    return np.stack([value(i) for i in numbers])
+
+
+def keys(numbers) -> list[bytes]:
+    return [key(i) for i in numbers]
+
+
+def open_store(folder: Path, name: str = "images") -> PartStore:
+    return PartStore(folder, name, (3, 5, 7), np.uint8)
+
+
+def put(store: PartStore, numbers) -> np.ndarray:
+    store.add(keys(numbers), values(numbers))
+    return store.rows_of(keys(numbers))
+
+
+def mend(store: PartStore, numbers) -> np.ndarray:
+    """Make the rows again that a store lacks or that are damaged, as those who use it do."""
+    rows = store.rows_of(keys(numbers))
+    known = np.flatnonzero(rows >= 0)
+    rows[known[store.find_damaged(rows[known])]] = -1
+    if missing := [numbers[i] for i in np.flatnonzero(rows < 0)]:
+        put(store, missing)
+    return store.read(store.rows_of(keys(numbers)))
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run something in a process of its own; the signal that killed it, or its exit status."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_rows_come_back(tmp_path):
+    store = open_store(tmp_path)
+    rows = put(store, [5, 6, 7])
+    assert (store.read(rows[[2, 0, 0, 1]]) == values([7, 5, 5, 6])).all()
+    assert store.rows_of(keys([6, 9])).tolist() == [rows[1], -1]
+    put(store, [8])
+    assert (store.read(store.rows_of(keys([8, 5]))) == values([8, 5])).all()
+    assert len(store) == 4
+    again = open_store(tmp_path)
+    assert (again.read(again.rows_of(keys([7, 8]))) == values([7, 8])).all()
+    assert again.read(np.array([], dtype=np.int64)).shape == (0, 3, 5, 7)
+
+
+def test_other_types(tmp_path):
+    store = PartStore(tmp_path, "features", (4,), np.float32)
+    features = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    store.add(keys(range(3)), features)
+    found = store.read(store.rows_of(keys(range(3))))
+    assert found.dtype == np.float32
+    assert (found == features).all()
+
+
+def test_a_writer_gathers_rows_and_keeps_them_when_it_is_interrupted(tmp_path):
+    store = open_store(tmp_path)
+
+    def fill() -> None:
+        with store.writer() as writer:
+            writer.add(keys([1, 2]), values([1, 2]))
+            writer.add(keys([2, 3]), values([2, 3]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill()
+    again = open_store(tmp_path)
+    assert len(again) == 3
+    assert (again.read(again.rows_of(keys([3, 1, 2]))) == values([3, 1, 2])).all()
+
+
+def test_stores_of_other_kinds_shapes_and_types_are_apart(tmp_path):
+    put(open_store(tmp_path), [1])
+    others = [
+        open_store(tmp_path, "other"),
+        PartStore(tmp_path, "images", (105,), np.uint8),
+        PartStore(tmp_path, "images", (3, 5, 7), np.int8),
+    ]
+    assert [len(store) for store in others] == [0, 0, 0]
+
+
+def test_two_open_stores_see_each_others_rows(tmp_path):
+    first, second = open_store(tmp_path), open_store(tmp_path)
+    put(first, [1, 2])
+    before = put(second, [2, 3])
+    first.refresh()
+    assert (first.read(first.rows_of(keys([3, 1]))) == values([3, 1])).all()
+    second.refresh()
+    assert second.rows_of(keys([2, 3])).tolist() == before.tolist(), "known rows keep their places"
+    oldest = open_store(tmp_path)
+    assert oldest.rows_of(keys([1, 2, 3])).tolist() == [0, 1, 3], "of two rows the older one counts"
+
+
+def test_room_is_made_by_the_oldest_parts_that_are_not_wanted(tmp_path):
+    store = open_store(tmp_path)
+    for numbers in ([1, 2], [3, 4], [5, 6]):
+        put(store, numbers)
+    reader = open_store(tmp_path)
+    rows = reader.rows_of(keys([3]))
+    store.make_room(1, capacity=6, keep=keys([2]))
+    assert store.rows_of(keys([1, 2, 3, 4, 5, 6])).tolist() == [0, 1, -1, -1, 4, 5]
+    with pytest.warns(UcdsWarning, match="damaged or gone"), pytest.raises(DamagedRowsError):
+        reader.read(rows)
+    assert len(open_store(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("call", range(12))
+@pytest.mark.parametrize("half", [False, True], ids=["before", "half way"])
+def test_killed_at_any_moment(tmp_path, call, half):
+    """Three parts are six files, each written under another name and renamed; the process dies at a step."""
+
+    def fill() -> None:
+        calls = 0
+        flush, replace = os.fsync, Path.replace
+
+        def die(path: Path | None = None) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == call + 1:
+                if half:  # as if the disk had taken a part of the file only
+                    newest = max(tmp_path.rglob("*ucds-tmp"), key=lambda p: p.stat().st_mtime_ns)
+                    os.truncate(newest, newest.stat().st_size // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def dying_flush(descriptor):
+            die()
+            flush(descriptor)
+
+        def dying_replace(path, target):
+            die()
+            return replace(path, target)
+
+        os.fsync, Path.replace = dying_flush, dying_replace
+        store = open_store(tmp_path)
+        for start in (0, 4, 8):
+            put(store, range(start, start + 4))
+
+    assert in_child(fill) == -signal.SIGKILL
+    store = open_store(tmp_path)
+    rows = store.rows_of(keys(range(12)))
+    done = np.flatnonzero(rows >= 0)
+    assert len(done) == 4 * (call // 4)
+    assert (mend(store, range(12)) == values(range(12))).all()
+
+
+def test_what_killed_processes_left_long_ago_is_removed(tmp_path):
+    store = open_store(tmp_path)
+    put(store, [1])
+    for name, age in (("old.npy", 2e5), ("new.npy", 0), (".x.npy.1.ucds-tmp", 2e5)):
+        (store.path / name).write_bytes(b"torn")
+        os.utime(store.path / name, (time.time() - age,) * 2)
+    put(open_store(tmp_path), [2])
+    names = {path.name for path in store.path.iterdir()}
+    assert "new.npy" in names
+    assert not {"old.npy", ".x.npy.1.ucds-tmp"} & names
+    assert len(open_store(tmp_path)) == 2
+
+
+def test_processes_and_threads_fill_one_store(tmp_path):
+    def work(offset: int) -> None:
+        store = open_store(tmp_path)
+        order = np.roll(np.arange(40), offset)
+        for chunk in order.reshape(-1, 4):
+            put(store, chunk.tolist())
+
+    def threads(offset: int) -> None:
+        workers = [threading.Thread(target=work, args=(offset + i,)) for i in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    children = []
+    for offset in (0, 13, 26):
+        child = os.fork()
+        if child == 0:
+            threads(offset)
+            os._exit(0)
+        children.append(child)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    store = open_store(tmp_path)
+    assert len(store) == 9 * 40
+    assert (store.read(store.rows_of(keys(range(40)))) == values(range(40))).all()
+
+
+def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    put(store, [1])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceError, match="No space left on device; free some space"):
+        put(store, [2])
+    with pytest.raises(NoSpaceError), store.writer() as writer:
+        writer.add(keys([3]), values([3]))
+    monkeypatch.undo()
+    assert (mend(store, [2, 1]) == values([2, 1])).all()
+    assert len(list(store.path.iterdir())) == 4, "nothing half-written is left"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NoSpaceError, match="cannot be used"):
+        open_store(tmp_path / "file" / "cache")
+
+
+def spoil(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_part_is_found_said_once_and_made_again(tmp_path):
+    for numbers in ([0, 1], [2], [3, 4]):
+        put(open_store(tmp_path), numbers)
+    store = open_store(tmp_path)
+    rows = store.rows_of(keys(range(5)))
+    first, second, _ = sorted(store.path.glob("*.npy"))
+    spoil(first, first.stat().st_size - 1)
+    spoil(second, second.stat().st_size - 1)
+    out = np.empty((5, 3, 5, 7), np.uint8)
+    order = rows[[4, 3, 2, 1, 0]]
+    with warnings.catch_warnings(record=True, action="always") as said:
+        with pytest.raises(DamagedRowsError, match="3 rows of the cache") as error:
+            store.read_into(out, order)
+        with pytest.raises(DamagedRowsError):
+            store.read(order)
+    (once,) = said
+    assert once.category is UcdsWarning
+    assert "are damaged or gone, and are made again" in str(once.message)
+    assert sorted(error.value.positions.tolist()) == [2, 3, 4]
+    assert (out[:2] == values([4, 3])).all()
+    assert not first.exists()
+    assert (mend(store, range(5)) == values(range(5))).all()
+    assert (mend(open_store(tmp_path), range(5)) == values(range(5))).all()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".part"])
+@pytest.mark.parametrize("left", [0, 10, 150])
+@pytest.mark.filterwarnings("ignore:rows of the cache")
+def test_a_truncated_store_mends_itself(tmp_path, suffix, left):
+    put(open_store(tmp_path), range(6))
+    store = open_store(tmp_path)
+    (path,) = store.path.glob(f"*{suffix}")
+    os.truncate(path, left)
+    for each in (store, open_store(tmp_path)):
+        assert (mend(each, range(6)) == values(range(6))).all()
+
+
+@pytest.mark.filterwarnings("ignore:rows of the cache")
+def test_any_changed_bit_is_found_and_mended(tmp_path):
+    put(open_store(tmp_path), range(6))
+    folder, generator = open_store(tmp_path).path, random.Random(0)
+    for _ in range(200):
+        path = generator.choice(sorted(folder.iterdir()))
+        content = bytearray(path.read_bytes())
+        content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+        assert (mend(open_store(tmp_path), range(6)) == values(range(6))).all()
+
+
+def test_a_store_that_may_only_be_read_is_used_and_goes_on_in_memory(tmp_path):
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to other users
+        put(open_store(Path(place)), range(3))
+        folder = open_store(Path(place)).path
+        for path in (Path(place), folder):
+            path.chmod(0o555)
+
+        def work() -> None:
+            if os.getuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            store = open_store(Path(place))
+            assert not store.writable
+            assert (mend(store, [2, 7]) == values([2, 7])).all()
+            assert len(open_store(Path(place))) == 3
+            other = open_store(Path(place), "another kind, whose folder cannot be made")
+            assert (mend(other, [1]) == values([1])).all()
+
+        assert in_child(work) == 0
+        for path in (Path(place), folder):
+            path.chmod(0o755)
+
+
+def test_the_default_folder_is_the_users():
+    assert default_cache_dir().name == "ucds"
