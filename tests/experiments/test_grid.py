@@ -100,7 +100,7 @@ def test_common_settings_reach_every_family_that_has_them_and_sections_one(tmp_p
     more = """
 [settings.consensus]
 bottleneck_width = 16
-neighbours = 3
+starts = 3
 [settings.iic]
 epochs = 4
 """
@@ -109,28 +109,28 @@ epochs = 4
     assert {name: values.get("bottleneck_width") for name, values in found.items()} == {
         **{"kmeans": None, "iic": 8, "po": 8, "consensus": 16}
     }
-    assert (found["consensus"]["neighbours"], found["iic"]["epochs"]) == (3, 4)
+    assert (found["consensus"]["starts"], found["iic"]["epochs"]) == (3, 4)
     assert found["po"]["source_epochs"] == 1  # of one family alone, and still a common setting
-    assert not found["iic"].keys() & {"source_epochs", "neighbours"}
+    assert not found["iic"].keys() & {"source_epochs", "starts"}
 
 
 def test_a_variant_and_a_data_set_have_sections_of_their_own(tmp_path: Path) -> None:
     more = """
 [settings.consensus]
-neighbours = 3
+starts = 3
 [dataset_settings.two.consensus]
-neighbours = 4
+starts = 4
 whitening = 0.25
 [[variants]]
 name = "v"
-settings = { consensus = { neighbours = 5 } }
+settings = { consensus = { starts = 5 } }
 """
     targets = 'targets = { one = ["a"], two = ["a"] }'
     found = small(
         tmp_path, more, targets=targets, methods='methods = ["pcd", "consensus"]', seeds="seeds = [0]"
     )
     seen = {
-        (cell.dataset, cell.variant): (cell.settings.neighbours, cell.settings.whitening)
+        (cell.dataset, cell.variant): (cell.settings.starts, cell.settings.whitening)
         for cell in found.cells()
         if isinstance(cell.settings, ConsensusSettings)
     }
@@ -144,7 +144,7 @@ settings = { consensus = { neighbours = 5 } }
 
 def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path) -> None:
     """The grid's own methods do not look at it, and are not refused for that."""
-    more = '[settings.consensus]\nneighbours = 3\n[[variants]]\nname = "v"\nmethods = ["consensus"]\n'
+    more = '[settings.consensus]\nstarts = 3\n[[variants]]\nname = "v"\nmethods = ["consensus"]\n'
     cells = list(small(tmp_path, more).cells())
     assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {PCDSettings}
     assert {type(given) for c in cells if c.variant for given in c.condition.settings} == {ConsensusSettings}
@@ -167,8 +167,8 @@ def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path
         ),
         ('[[variants]]\nname = "v"\nsettings = { iic = 3 }', r"\[settings.iic\] is a table, not 3"),
         (
-            '[[variants]]\nname = "v"\nsettings = { neighbors = 3 }\nmethods = ["consensus"]',
-            "unknown setting 'neighbors' of these methods, did you mean 'neighbours'",
+            '[[variants]]\nname = "v"\nsettings = { startz = 3 }\nmethods = ["consensus"]',
+            "unknown setting 'startz' of these methods, did you mean 'starts'",
         ),
         (
             '[[variants]]\nname = "v"\nsettings = { epsilon = 3 }\nmethods = ["consensus"]',

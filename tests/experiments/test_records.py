@@ -130,7 +130,7 @@ EVERY = (
     [
         ({"iic": {"epochs": 3}}, {"iic"}),
         ({"epsilon": 0.5}, {"po", "so", "to", "ao", "pcd"}),
-        ({"neighbours": 3}, {"consensus-source", "consensus-alone", "consensus"}),
+        ({"starts": 3}, {"consensus-source", "consensus-alone", "consensus"}),
         ({"spaces": ["features"]}, {"consensus-source", "consensus-alone", "consensus"}),
         ({"bottleneck_width": 4}, set(EVERY) - {"kmeans"}),
     ],
