@@ -50,10 +50,10 @@ from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.optimiser import build_optimiser
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
+from ucds.training.steps import build_optimiser
 
 RUNS = Path(__file__).with_suffix(".json")
 PAGE = """# Speed

@@ -106,6 +106,18 @@ def test_a_writer_gathers_rows_and_keeps_them_when_it_is_interrupted(tmp_path):
     assert (again.read(again.rows_of(keys([3, 1, 2]))) == values([3, 1, 2])).all()
 
 
+def test_a_writer_leaves_out_what_others_have_added_meanwhile(tmp_path):
+    store, other = open_store(tmp_path), open_store(tmp_path)
+    with store.writer() as writer:
+        writer.add(keys([1, 2, 3]), values([1, 2, 3]))
+        put(other, [3, 1])
+    assert len(open_store(tmp_path)) == 3
+    assert (store.read(store.rows_of(keys([3, 2, 1]))) == values([3, 2, 1])).all()
+    with store.writer() as writer:
+        writer.add(keys([2, 3]), values([2, 3]))
+    assert len(open_store(tmp_path)) == 3
+
+
 def test_stores_of_other_kinds_shapes_and_types_are_apart(tmp_path):
     put(open_store(tmp_path), [1])
     others = [

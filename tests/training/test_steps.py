@@ -1,26 +1,30 @@
-"""Tests of the steps of a training loop: batches, updates, and the reading of losses."""
+"""Tests of the steps of a training loop: batches read ahead, optimiser, updates, reading of losses."""
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ucds.config import ModelSettings
+from ucds.backbones import identity_backbone, module_backbone
+from ucds.config import ModelSettings, PCDSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import InputError
+from ucds.errors import InputError, UserError
+from ucds.math.arrays import IntArray
+from ucds.models import ClusteringModel
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.steps import LOG_STEPS, Batch, Steps
+from ucds.training.steps import LOG_STEPS, Batch, Reader, Steps, build_optimiser, set_learning_rate
 
 DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)), VectorView())
 SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
@@ -103,3 +107,182 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_words() -> None:
     steps.update(fit=steps.module(torch.ones(1, 3)).sum() * math.nan)
     with pytest.raises(InputError, match=r"^loop is no longer finite at step 1 .*: lower the learning rate$"):
         steps.read_losses(1)
+
+
+RATES = PCDSettings(learning_rate=0.002, new_layer_learning_rate=0.03)
+
+
+def model() -> ClusteringModel:
+    return ClusteringModel(module_backbone(nn.Linear(5, 4), 4), 3, bottleneck_width=6)
+
+
+def rates(optimiser: torch.optim.Optimizer) -> list[float]:
+    return [group["lr"] for group in optimiser.param_groups]
+
+
+def test_pretrained_and_new_layers_have_rates_of_their_own() -> None:
+    net = model()
+    optimiser = build_optimiser(net, RATES)
+    backbone, new = optimiser.param_groups
+    assert rates(optimiser) == [0.002, 0.03]
+    assert {id(p) for p in backbone["params"]} == {id(p) for p in net.encoder.backbone.parameters()}
+    others = [*net.encoder.bottleneck.parameters(), net.prototypes]
+    assert {id(p) for p in new["params"]} == {id(p) for p in others}
+
+
+def test_without_a_trainable_backbone_there_is_one_group() -> None:
+    frozen = model()
+    frozen.encoder.backbone.requires_grad_(False)
+    for net in (frozen, model().head(), ClusteringModel(identity_backbone(4), 3)):
+        optimiser = build_optimiser(net, RATES)
+        assert rates(optimiser) == [0.03]
+        assert sum(len(group["params"]) for group in optimiser.param_groups) == 5
+
+
+@pytest.mark.parametrize(
+    ("progress", "factor"),
+    [(0.0, 1.0), (0.1, 2**-0.75), (0.5, 6**-0.75), (1.0, 11**-0.75)],
+)
+def test_the_schedule_is_the_papers(progress: float, factor: float) -> None:
+    optimiser = build_optimiser(model(), RATES)
+    for _ in range(2):  # from the initial rate, not from the last one
+        set_learning_rate(optimiser, progress, RATES)
+    assert rates(optimiser) == pytest.approx([0.002 * factor, 0.03 * factor], rel=1e-12)
+
+
+def test_the_schedule_follows_its_settings() -> None:
+    config = PCDSettings(learning_rate=1.0, new_layer_learning_rate=2.0, decay_rate=3.0, decay_power=2.0)
+    optimiser = build_optimiser(model(), config)
+    set_learning_rate(optimiser, 1 / 3, config)
+    assert rates(optimiser) == pytest.approx([0.25, 0.5], rel=1e-12)
+    still = PCDSettings(decay_power=0)
+    set_learning_rate(optimiser, 0.9, still)
+    assert rates(optimiser) == [1.0, 2.0]
+
+
+def test_momentum_nesterov_and_decay_are_set_in_every_group() -> None:
+    for group in build_optimiser(model(), PCDSettings()).param_groups:
+        assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 1e-3)
+    for group in build_optimiser(model(), PCDSettings(nesterov=False, weight_decay=0)).param_groups:
+        assert (group["nesterov"], group["weight_decay"]) == (False, 0)
+
+
+def test_no_momentum_means_no_nesterov() -> None:
+    assert not build_optimiser(model(), PCDSettings(momentum=0)).param_groups[0]["nesterov"]
+
+
+def test_two_steps_by_hand() -> None:
+    """Nesterov: g' = g + wd w;  v = m v + g';  w = w - eta (g' + m v)."""
+    config = PCDSettings(new_layer_learning_rate=0.1, momentum=0.5, weight_decay=0.01)
+    net = ClusteringModel(identity_backbone(4), 3)
+    optimiser = build_optimiser(net, config)
+    weight, velocity = net.prototypes.detach().double().clone(), 0.0
+    for progress, slope in ((0.0, 2.0), (0.5, -1.0)):
+        optimiser.zero_grad()
+        (slope * net.prototypes).sum().backward()
+        set_learning_rate(optimiser, progress, config)
+        optimiser.step()
+        gradient = slope + 0.01 * weight
+        velocity = 0.5 * velocity + gradient
+        weight = weight - 0.1 * (1 + 10 * progress) ** -0.75 * (gradient + 0.5 * velocity)
+    torch.testing.assert_close(net.prototypes.detach().double(), weight, rtol=1e-6, atol=1e-6)
+
+
+DOMAIN = np.repeat([0, 1], [7, 5])
+IMAGES = torch.arange(12 * 3 * 4, dtype=torch.uint8).view(12, 3, 2, 2)
+
+
+class Watched:
+    """Samples that note which thread reads how many of them, and can be made to fail."""
+
+    ids: tuple[str, ...] = ()
+    domain = DOMAIN
+    domain_names = ("a", "b")
+    keys: tuple[bytes, ...] = ()
+    fingerprint = ""
+
+    def __init__(self, values: Tensor = IMAGES) -> None:
+        self.values = values
+        self.log: list[tuple[str, int]] = []
+        self.broken = False
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def read(self, index: IntArray) -> Tensor:
+        main = threading.current_thread() is threading.main_thread()
+        self.log.append(("now" if main else "ahead", len(index)))
+        if self.broken:
+            raise UserError("the disk is gone")
+        return self.values[torch.from_numpy(index)]
+
+
+def sampler() -> DomainBalancedSampler:
+    return DomainBalancedSampler(DOMAIN, 6, 3)
+
+
+def reader(samples: Watched, total: int, share: slice = slice(None)) -> Reader:
+    return Reader(samples, sampler(), share, total, pin=False)
+
+
+@pytest.mark.parametrize("values", [IMAGES, IMAGES.flatten(1)])
+@pytest.mark.parametrize("share", [slice(0, 6), slice(0, 3), slice(3, 6)])
+def test_gives_the_samplers_batches_and_this_processs_rows(share: slice, values: Tensor) -> None:
+    fresh = sampler()
+    with reader(Watched(values), 9, share) as reading:
+        for step in range(9):
+            index, raw = reading.take(step)
+            np.testing.assert_array_equal(index, fresh.batch(step))
+            assert torch.equal(raw, values[torch.from_numpy(index[share])])
+
+
+def test_may_start_anywhere_and_jump() -> None:
+    fresh = sampler()
+    with reader(Watched(), 20) as reading:
+        for step in (5, 6, 2, 3, 19):
+            np.testing.assert_array_equal(reading.take(step)[0], fresh.batch(step))
+
+
+def test_images_are_read_one_step_ahead_and_never_past_the_end() -> None:
+    samples = Watched()
+    with reader(samples, 4) as reading:
+        for step in range(4):
+            reading.take(step)
+        assert reading._ahead is not None
+        assert reading._ahead[0] == 3
+    assert samples.log == [("now", 6), ("ahead", 6), ("ahead", 6), ("ahead", 6)]
+
+
+def test_vectors_are_read_when_they_are_wanted() -> None:
+    samples = Watched(IMAGES.flatten(1))
+    with reader(samples, 3) as reading:
+        for step in range(3):
+            reading.take(step)
+    assert samples.log == [("now", 6)] * 3
+
+
+def test_an_error_in_the_thread_is_raised_by_take() -> None:
+    class LastFails(Watched):
+        def read(self, index: IntArray) -> Tensor:
+            self.broken = len(self.log) == 2
+            return super().read(index)
+
+    samples = LastFails()
+    with reader(samples, 3) as reading:
+        reading.take(0)
+        reading.take(1)
+        with pytest.raises(UserError, match="the disk is gone"):
+            reading.take(2)
+    assert samples.log[2] == ("ahead", 6)
+
+
+def test_leaving_early_stops_the_thread() -> None:
+    before = threading.active_count()
+
+    def leave(reading: Reader) -> None:
+        reading.take(0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), reader(Watched(), 100) as reading:
+        leave(reading)
+    assert threading.active_count() == before

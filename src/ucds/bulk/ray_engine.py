@@ -81,7 +81,7 @@ def _connect(options: BulkOptions) -> Any:
         how = own if address is None else {"address": address}
         try:
             ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # a slow start of Ray is one without a class of its own
             where = "on this machine" if address is None else f"at {address} (RAY_ADDRESS)"
             raise InputError(f"Ray cannot be used {where}: {one_line(error)}") from None
     return ray

@@ -295,12 +295,15 @@ class PartWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that have been gathered, each content once."""
+        """Write the rows that have been gathered, each content once, without those that others have added."""
         keys, values = self._keys, self._values
         self._keys, self._values, self._since = [], [], time.monotonic()
-        if keys:
-            first = {key: place for place, key in reversed(list(enumerate(keys)))}
-            places = sorted(first.values())
+        if not keys:
+            return
+        self._store.refresh()
+        missing = np.flatnonzero(self._store.rows_of(keys) < 0).tolist()
+        places = sorted({keys[i]: i for i in reversed(missing)}.values())
+        if places:
             self._store.add([keys[i] for i in places], np.concatenate(values)[places])
 
     def __enter__(self) -> PartWriter:

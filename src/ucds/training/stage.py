@@ -27,10 +27,9 @@ from ucds.math.pcd import sample_weights
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
-from ucds.training.optimiser import build_optimiser, set_learning_rate
 from ucds.training.prediction import predict, threads_for
 from ucds.training.session import Session
-from ucds.training.steps import Batch, Steps, diverged
+from ucds.training.steps import Batch, Steps, build_optimiser, diverged, set_learning_rate
 
 
 class StageState:

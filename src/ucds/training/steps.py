@@ -1,8 +1,9 @@
-"""Steps of a training loop: batches, updates and losses, for stages and baselines alike."""
+"""Steps of a training loop: batches read ahead, optimiser, updates and losses; also for baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucds.config import Settings
+from ucds.config import Settings, TrainingSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.training.reader import Reader
+from ucds.math.arrays import IntArray
+from ucds.models import ClusteringModel
 from ucds.training.seeds import step_seeds
 from ucds.training.session import Session
 
@@ -125,3 +128,64 @@ class Steps:
 def diverged(name: str, step: int, what: str) -> InputError:
     """Make the error of a stage whose numbers are no longer finite."""
     return InputError(f"{name} is no longer finite at step {step} ({what}): lower the learning rate")
+
+
+def build_optimiser(model: ClusteringModel, settings: TrainingSettings) -> Optimizer:
+    """Make SGD with one learning rate for pre-trained layers and a larger one for new layers."""
+    groups = model.parameter_groups()
+    rated = [(groups.backbone, settings.learning_rate), (groups.new, settings.new_layer_learning_rate)]
+    return torch.optim.SGD(
+        [{"params": params, "lr": rate, "initial_lr": rate} for params, rate in rated if params],
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=settings.nesterov and settings.momentum > 0,
+    )
+
+
+def set_learning_rate(optimiser: Optimizer, progress: float, settings: TrainingSettings) -> None:
+    """Set ``eta = eta_0 (1 + a p)^-b`` in every group, where p is the share of the stage done, in [0, 1]."""
+    factor = (1.0 + settings.decay_rate * progress) ** -settings.decay_power
+    for group in optimiser.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
+class Reader:
+    """Reads batches, one step ahead in a thread; use it as a context manager.
+
+    Args:
+        samples: samples to read from.
+        sampler: positions that a step sees; a pure function of the step.
+        share: this process's rows of a pooled batch.
+        total: number of the step before which reading ahead stops.
+        pin: whether to copy batches to page-locked memory, from which a CUDA device reads asynchronously.
+    """
+
+    def __init__(
+        self, samples: Samples, sampler: DomainBalancedSampler, share: slice, total: int, *, pin: bool
+    ) -> None:
+        self._samples, self._sampler, self._share = samples, sampler, share
+        self._total, self._pin = total, pin
+        self._thread = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, Future[tuple[IntArray, Tensor]]] | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def take(self, step: int) -> tuple[IntArray, Tensor]:
+        """Return the positions ``(n,)`` of a step's pooled batch, and this process's raw rows of it."""
+        if self._ahead is not None and self._ahead[0] == step:
+            batch = self._ahead[1].result()
+        else:
+            batch = self._read(step)
+        # A batch of vectors is read in less time than it takes to wake a thread.
+        if step + 1 < self._total and batch[1].ndim > 2:
+            self._ahead = step + 1, self._thread.submit(self._read, step + 1)
+        return batch
+
+    def _read(self, step: int) -> tuple[IntArray, Tensor]:
+        index = self._sampler.batch(step)
+        raw = self._samples.read(index[self._share])
+        return index, raw.pin_memory() if self._pin else raw
