@@ -153,9 +153,10 @@ def attack(place: Place, keys: list[str], name: str, statuses: multiprocessing.S
     elif name in (SLOW, WRONG, IDLE):
         key, words = ("ucds_wrong" if name == WRONG else keys[0]), b"" if name == IDLE else None
         work = [lambda: _hold(place, key, words)] * int(name.split()[0])
-    else:
-        path = "/v1/labels" if name == LEFT else "/v1/calibration"
-        work = [lambda key=key: _leave(place, key, path) for key in keys[:SENDERS]]  # type: ignore[misc]
+    elif name == LEFT:
+        work = [lambda: _leave(place, keys[0], "/v1/labels")] * SENDERS
+    else:  # a key can be calibrated once
+        work = [lambda key=key: _leave(place, key, "/v1/calibration") for key in keys]  # type: ignore[misc]
     for one in work:
         threading.Thread(target=one).start()
 
@@ -187,7 +188,8 @@ def _leave(place: Place, key: str, path: str) -> None:
     images = serving.make_images(CALIBRATED)
     for number in itertools.count():
         with contextlib.suppress(OSError):
-            fresh = [image + f"{key} {number}".encode() for image in images]
+            mark = f"{threading.get_ident()} {number}".encode()
+            fresh = [image + mark for image in images]
             Client(place, key, HOSTILE).leave(fresh, path)
 
 

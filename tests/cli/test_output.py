@@ -234,7 +234,8 @@ def test_the_completion_of_a_shell_is_shown(shell: str) -> None:
 
 
 def test_a_command_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ucds.serving.metrics", raising=False)
+    for name in [name for name in sys.modules if name.startswith("ucds.serving.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     found = run_command("serve", "run")
     assert (found.status, found.out) == (2, "")
