@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check site bench sbom clean
+.PHONY: help setup demo test test-slow check site bench sbom hashes clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,9 @@ bench: setup  ## Measure; each script rewrites its record beside it
 sbom: setup  ## List what is installed as build/sbom.json (CycloneDX)
 	@mkdir -p build
 	$(BIN)/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
+
+hashes: setup  ## Write hashes.txt anew, after constraints.txt changed
+	$(BIN)/python tools/write_hashes.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

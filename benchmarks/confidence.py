@@ -1,11 +1,10 @@
 """How well the confidence of a prediction tells right from wrong, and what it is worth as a probability.
 
 Each domain is clustered alone by the method `consensus`, on frozen features and with the right number of
-clusters. A sample is right if its cluster is the one that matches its class. Three figures are compared: the
-model's probability of the cluster, which was the confidence before; the share of the resampled consensuses
-that put the sample there; and the confidence as it is now. With ``--new``, four fifths of a domain are
-clustered, and the others, which the model has not seen, are judged. Ground truth is read for the scores
-only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all of them.
+clusters. A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of
+a domain are clustered, and the others, which the model has not seen, are judged. Ground truth is read for
+the scores only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all
+of them.
 
     python benchmarks/confidence.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 5]
 """
@@ -32,11 +31,6 @@ CHOSEN_ON = ("dslr", "photo", "art_painting")
 """Domains on which the rule of the confidence was chosen."""
 
 BINS = 10
-KINDS = {
-    "probability": "the model's own probability of the cluster",
-    "resampled": "share of the resampled consensuses that put the sample into the cluster",
-    "confidence": "the confidence",
-}
 INTRODUCTION = f"""# What a confidence is worth
 
 Made by `python benchmarks/confidence.py` from `confidence.jsonl`; not edited by hand. How a confidence is
@@ -50,7 +44,8 @@ with the right number of clusters. The figures are means over seeds.
 - *right*, *wrong*: mean confidence of samples that are right, and of those that are wrong, in percent.
 - *surest half*: accuracy of the half of the samples with the largest confidence, in percent.
 
-The rule was chosen on the domains with (*), with one seed, and the others confirm it or do not.
+The rule was chosen on the domains with (*), with one seed, and the others confirm it or do not. A run has
+the confidence of the revision that made it.
 """
 HEAD = """
 | domain | seeds | accuracy | error | too high | AUROC | right | wrong | surest half |
@@ -60,12 +55,11 @@ HEAD = """
 
 @dataclass(frozen=True)
 class Run:
-    """What one kind of confidence was worth in one domain; ``new``: on samples that were not clustered."""
+    """What the confidence was worth in one domain; ``new``: on samples that were not clustered."""
 
     domain: str
     seed: int
     new: bool
-    kind: str
     samples: int
     accuracy: float
     error: float
@@ -80,8 +74,8 @@ class Run:
         return self.accuracy * self.right + (1 - self.accuracy) * self.wrong - self.accuracy
 
 
-def measure(domain: Domain, seed: int, new: bool) -> list[Run]:
-    """Cluster a domain, or four fifths of it, and compare the kinds of confidence."""
+def measure(domain: Domain, seed: int, new: bool) -> Run:
+    """Cluster a domain, or four fifths of it, and judge the confidence."""
     left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
     learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
     judged = left_out if new else learned
@@ -92,13 +86,7 @@ def measure(domain: Domain, seed: int, new: bool) -> list[Run]:
     clusters, classes = found.probabilities.argmax(1), domain.classes[judged]
     matching = match_clusters(clusters, classes)
     right = np.array([matching.get(int(k)) for k in clusters]) == classes
-    kinds = {"probability": found.probabilities.max(1), "confidence": found.confidence}
-    shares = estimator.stages_[0].assignments
-    if not new and shares is not None:
-        kinds["resampled"] = shares.numpy()[np.arange(len(clusters)), clusters]
-    return [
-        Run(domain.name, seed, new, kind, len(right), *judge(values, right)) for kind, values in kinds.items()
-    ]
+    return Run(domain.name, seed, new, len(right), *judge(found.confidence, right))
 
 
 def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> tuple[float, ...]:
@@ -156,11 +144,10 @@ def is_chosen_on(domain: str) -> bool:
 def page(runs: Iterable[Run]) -> str:
     """Write the tables of all records."""
     runs, parts = list(runs), [INTRODUCTION]
-    for new, where in ((False, "samples that were clustered"), (True, "samples that the model has not seen")):
-        for kind, meaning in KINDS.items():
-            own = [run for run in runs if run.kind == kind and run.new is new]
-            if own:
-                parts += [f"\n## {meaning[:1].upper()}{meaning[1:]}: {where}\n", table(own)]
+    for new, where in ((False, "Samples that were clustered"), (True, "Samples that the model has not seen")):
+        own = [run for run in runs if run.new is new]
+        if own:
+            parts += [f"\n## {where}\n", table(own)]
     return "".join(parts)
 
 
@@ -178,8 +165,7 @@ def main() -> None:
             for domain in domains:
                 if (domain.name, seed, options.new) in known:
                     continue
-                for run in measure(domain, seed, options.new):
-                    records.add(run)
+                records.add(measure(domain, seed, options.new))
     records.write_page(page(records.runs))
 
 

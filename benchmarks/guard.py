@@ -1,7 +1,7 @@
 """What asking a provider gains in many situations: each use of its labels, the guard's choice, an oracle's.
 
 A task is a target domain, an encoder on each side, a part of the target's images, and a number of clusters of
-the provider. In every task the target is clustered with each of the five uses of the labels
+the provider. In every task the target is clustered with each of the three uses of the labels
 (`ucds.target.guard`), and the accuracy of the guard's choice is compared with that of setting the labels
 aside. The clusterings in which tasks agree are computed once; the steps are those of the method, and the
 clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
@@ -29,8 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, read_data_set
 from records import Records, kept_results
-from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.model_selection import LeaveOneGroupOut
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.data.ground_truth import GroundTruth
@@ -95,20 +93,12 @@ class Run:
     provider_consistency: float
 
     @property
-    def figures(self) -> tuple[float, float, float, float]:
-        """What the guard measured, in the order of :class:`ucds.target.guard.Evidence`."""
-        return (
-            self.own_agreement,
-            self.provider_agreement,
-            self.own_consistency,
-            self.provider_consistency,
-        )
-
-    @property
     def use(self) -> Use:
         """Use that the guard chooses by these figures."""
         clusters = (20, round(20 * self.task.share))  # their ratio alone counts
-        return Evidence("own", *self.figures, *clusters, self.samples, "guarded").advised
+        figures = (self.own_agreement, self.provider_agreement, self.own_consistency)
+        measured = (*figures, self.provider_consistency, *clusters, self.samples)
+        return Evidence("own", *measured, "guarded").advised
 
     @property
     def gain(self) -> float:
@@ -279,16 +269,6 @@ the digits, without **amazon, cartoon and sketch**. The least agreement was adde
 The rule for own clusterings that agree nearly fully was made on ten classes of Office-31 (amazon, webcam and
 dslr, one seed). The groups of ten and eleven classes here are others: the classes in alphabetical order.
 """
-LEARNED = """
-## What the figures can tell
-
-A forest of 400 randomised trees (scikit-learn's extra trees) learned the gain of each use from the guard's
-four figures, with ground truth, and took the use with the largest expected gain. It never saw a run of the
-domain, or of the data set, for which it chose. Providers of 0.65 K clusters and shuffled labels are left out.
-
-| choice | gain | worst run |
-| --- | ---: | ---: |
-"""
 COLUMNS = (
     "tasks",
     "seeds",
@@ -373,29 +353,8 @@ def page(runs: Iterable[Run]) -> str:
         if some:
             parts += [f"\n## By target: {title}\n", table("target", some, lambda task: task.target)]
             parts += [f"\n## By situation: {title}\n", table("situation", some, situation)]
-    parts += ["\n## By situation: all targets\n", table("situation", runs, situation), learned(runs)]
+    parts += ["\n## By situation: all targets\n", table("situation", runs, situation)]
     return "".join(parts)
-
-
-def learned(runs: Sequence[Run]) -> str:
-    """Compare the guard with a choice that is learned from its figures and from ground truth."""
-    some = [run for run in runs if run.task.share >= 1 and not run.task.shuffled]
-    figures = np.array([run.figures for run in some])
-    gains = np.array([[run.gain_of(use) for use in WEIGHTS] for run in some])
-    rows = [f"| guard | {mean(run.gain for run in some):+.1f} | {min(run.gain for run in some):+.1f} |\n"]
-    groups = {
-        "of the other domains": [run.task.target.split(",")[0] for run in some],
-        "of the other data sets": [run.task.target.split()[0] for run in some],
-    }
-    for name, group in groups.items():
-        expected = np.empty_like(gains)
-        for train, test in LeaveOneGroupOut().split(figures, groups=group):
-            forest = ExtraTreesRegressor(400, min_samples_leaf=5, random_state=0)
-            expected[test] = forest.fit(figures[train], gains[train]).predict(figures[test])
-        found = gains[np.arange(len(some)), expected.argmax(1)]
-        rows.append(f"| learned from runs {name} | {found.mean():+.1f} | {found.min():+.1f} |\n")
-    rows.append(f"| oracle | {gains.max(1).mean():+.1f} | {gains.max(1).min():+.1f} |\n")
-    return LEARNED + "".join(rows)
 
 
 def main() -> None:

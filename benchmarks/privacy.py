@@ -20,7 +20,7 @@ import argparse
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -33,28 +33,19 @@ from records import Records
 
 import ucds
 from ucds.auditing.audit import Effort, audit
-from ucds.backbones import identity_backbone
-from ucds.config import ConsensusSettings, PCDSettings
-from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import unit_rows
-from ucds.source.fit import fit_source
 from ucds.source.public_directions import public_directions
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.model_file import StoredModel, save_model
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet
-from ucds.training.run import describe_trained
 from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
 
@@ -189,37 +180,36 @@ def run_audit(features: Features, kind: str, seed: int) -> dict[str, Any]:
     trained = features.take(part == 2 if kind == "other data" else members)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        train(trained, kind, seed, folder / "run")
-        for side, mask in (("members", members), ("others", others)):
-            chosen = features.take(mask)
-            arrays: dict[str, Any] = {
-                domain: chosen.vectors[chosen.domain == d] for d, domain in enumerate(chosen.names)
-            }
-            np.savez(folder / f"{side}.npz", **arrays)
+        train(trained, kind, seed, folder)
+        write_domains(features.take(members), folder / "members.npz")
+        write_domains(features.take(others), folder / "others.npz")
         paths = [folder / name for name in ("run", "members.npz", "others.npz", "report.html")]
         cache = CacheOptions(folder)
         return audit(*paths, effort=EFFORT, seed=seed, accelerator="cpu", cache=cache).to_dict()
 
 
-def train(features: Features, kind: str, seed: int, run: Path) -> None:
-    backbone = identity_backbone(features.vectors.shape[1])
-    samples = VectorSamples(features.vectors, features.domain, features.names)
-    if kind == "over-fitted":  # no domain alone has as many images as there are prototypes
-        samples = VectorSamples(features.vectors)
-    data = Dataset(samples, VectorView())
-    settings: ConsensusSettings | PCDSettings = ConsensusSettings()
+def write_domains(features: Features, path: Path) -> None:
+    """Write an archive of embeddings with one array a domain."""
+    arrays: dict[str, Any] = {
+        name: features.vectors[features.domain == d] for d, name in enumerate(features.names)
+    }
+    np.savez(path, **arrays)
+
+
+def train(features: Features, kind: str, seed: int, folder: Path) -> None:
+    """Train the provider's model of one kind, in the run folder `run` below a folder."""
     n_clusters = clusters_in(features)
+    settings: ucds.ConsensusSettings | ucds.PCDSettings = ucds.ConsensusSettings()
     if kind == "PCD":
-        settings = PCDSettings(tune="head")
-    elif kind == "over-fitted":
-        settings, n_clusters = ConsensusSettings(starts=1), len(features.vectors) // 2
+        settings = ucds.PCDSettings(tune="head")
+    elif kind == "over-fitted":  # no domain alone has as many images as there are prototypes
+        settings, n_clusters = ucds.ConsensusSettings(starts=1), len(features.vectors) // 2
+        features = replace(features, domain=np.zeros_like(features.domain), names=("all",))
     elif kind.startswith("epsilon"):
-        settings = ConsensusSettings(dp_epsilon=float(kind.split()[1]))
-    session = Session(Runtime(accelerator="cpu", seed=seed), settings)
-    found = fit_source(session, backbone, data, n_clusters)
-    run.mkdir()
-    card = describe_trained(found, backbone, "source", "run")
-    save_model(run, StoredModel(card, found.model, found.proportions))
+        settings = ucds.ConsensusSettings(dp_epsilon=float(kind.split()[1]))
+    write_domains(features, folder / "trained.npz")
+    options = ucds.RunOptions(seed, accelerator="cpu")
+    ucds.train_source(folder / "trained.npz", folder / "run", n_clusters, settings=settings, options=options)
 
 
 def cells_of(options: argparse.Namespace) -> Iterator[tuple[int, str, str]]:

@@ -1,11 +1,10 @@
 """Measures the report of many pictures: the size of its file, and the time until a browser shows it.
 
-    python benchmarks/report_page.py [--count 5000] [--photographs FOLDER]
+    python benchmarks/report_page.py [--count 5000]
 
-Each measurement is a line of ``report_page.jsonl``; the page shows the latest of each kind. Needs chromium
+Each measurement is a line of ``report_page.jsonl``; the page shows the latest. Needs chromium
 (``apt-get install chromium``). The pictures are drawn: coloured noise whose strength falls with its frequency
-as in photographs (1 / f), with a shape on it. With ``--photographs``, as many files of that folder are
-measured.
+as in photographs (1 / f), with a shape on it.
 """
 
 from __future__ import annotations
@@ -78,21 +77,14 @@ class Measured:
 
 
 def main() -> None:
-    """Draw or choose the pictures, write their report, open it, and write the record."""
+    """Draw the pictures, write their report, open it, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=5_000)
-    parser.add_argument("--photographs", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        kind, folder = "photographs", given.photographs
-        if folder is None:
-            kind, folder = "drawn", draw_pictures(place / "pictures", given.count)
-        measured = measure(kind, choose(folder, given.count), place)
     records = Records(__file__, Measured)
-    records.add(measured)
-    latest = {run.pictures: run for run in records.runs}
-    records.write_page(describe(list(latest.values())))
+    with tempfile.TemporaryDirectory() as name:
+        records.add(measure(draw_pictures(Path(name) / "pictures", given.count), Path(name)))
+    records.write_page(describe(records.runs[-1]))
 
 
 def draw_pictures(folder: Path, count: int) -> Path:
@@ -125,14 +117,9 @@ def noise(rng: np.random.Generator) -> NDArray[np.uint8]:
     return np.clip(field + rng.integers(80, 176, (3, 1, 1)), 0, 255).astype(np.uint8).transpose(1, 2, 0)
 
 
-def choose(folder: Path, count: int) -> list[Path]:
-    """Choose some pictures of a folder at random, always the same ones."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
-    return [files[i] for i in np.random.default_rng(0).permutation(len(files))[:count]]
-
-
-def measure(kind: str, images: list[Path], place: Path) -> Measured:
+def measure(folder: Path, place: Path) -> Measured:
     """Train on some of the pictures, write the report of all, and open it in a browser."""
+    images = sorted(folder.iterdir())
     run, cache = place / "run", ucds.CacheOptions(place / "cache")
     ucds.train_target(images[:TRAINED_ON], run, n_clusters=N_CLUSTERS, encoder=ENCODER, cache=cache)
     start = time.monotonic()
@@ -140,7 +127,7 @@ def measure(kind: str, images: list[Path], place: Path) -> Measured:
     writing = time.monotonic() - start
     load = os.getloadavg()[0]
     return Measured(
-        pictures=kind,
+        pictures="drawn",
         count=len(images),
         megabytes=page.stat().st_size / 1e6,
         writing=writing,
@@ -170,17 +157,15 @@ def open_often(page: Path, size: dict[str, int]) -> list[tuple[float, float, flo
     return found
 
 
-def describe(runs: list[Measured]) -> str:
+def describe(run: Measured) -> str:
     """Write the record as a page."""
-    rows = []
-    for run in runs:
-        for screen, times in run.openings.items():
-            columns = [spread(column) for column in zip(*times, strict=True)]
-            cells = [run.pictures, f"{run.count:,}", f"{run.megabytes:.1f}", screen, *columns]
-            rows.append([*cells, f"{run.writing:.0f}"])
     header = ["pictures", "count", "MB", "screen", "first paint, s", "shown, s", "work, s", "writing it, s"]
-    loads = ", ".join(f"{run.load:.1f} ({run.pictures})" for run in runs)
-    machine = f"Machine: {runs[0].cores} cores, shared with other work; load average {loads}.\n"
+    rows = []
+    for screen, times in run.openings.items():
+        columns = [spread(column) for column in zip(*times, strict=True)]
+        cells = [run.pictures, f"{run.count:,}", f"{run.megabytes:.1f}", screen, *columns]
+        rows.append([*cells, f"{run.writing:.0f}"])
+    machine = f"Machine: {run.cores} cores, shared with other work; load average {run.load:.1f}.\n"
     return f"{HEAD}\n{table(header, rows)}\n\n{machine}"
 
 

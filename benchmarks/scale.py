@@ -230,11 +230,6 @@ def page(records: Sequence[Record]) -> str:
     loads = [one.load for one in records]
     head = HEAD.format(machines="; ".join(machines), low=min(loads), high=max(loads))
     parts = [head, "## Growth\n", GROWTH, *map(growth_row, group_by_program(records))]
-    exact = [one for one in records if one.samples <= EXACT and one.program == "predict"]
-    bounded = [one for one in exact if one.most_samples < one.samples]
-    if bounded:
-        parts += ["\n## What representatives cost\n", REPRESENTATIVES]
-        parts += [loss_row(one, records) for one in sorted(bounded, key=lambda one: one.place)]
     for width, clusters in kinds:
         own = [one for one in records if (one.width, one.clusters) == (width, clusters)]
         parts += [f"\n## {width} numbers, {clusters} clusters\n", RUNS]
@@ -254,6 +249,7 @@ ratios within one size mean much. The method is `consensus` where none is named.
 too. "Memory" is the largest resident memory; "own" leaves out what is backed by files: pages of the mapped
 embeddings, and libraries. In runs without a recorded revision, the "memory" of a program that is lighter than
 the measuring script is that of the script. Runs of `pcd` (two epochs a stage) and of faiss were made once.
+Where fewer samples are clustered than there are, the others get their cluster from the model that is fitted.
 """
 
 GROWTH = """Seconds of all processors grow with the number of samples to the power of "exponent", up to
@@ -262,13 +258,6 @@ GROWTH = """Seconds of all processors grow with the number of samples to the pow
 
 | program | clustered at most | numbers | clusters | exponent | own memory, 100,000 | 10,000 | accuracy |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
-
-REPRESENTATIVES = """Fewer samples are clustered than there are; the others get their cluster from the model
-that is fitted to them. "Lost" is the accuracy of the run in which all are clustered less that of this one, in
-points, on all samples.
-
-| numbers | clusters | samples | of which clustered | accuracy (%) | lost | processor seconds saved |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 RUNS = """| samples | program | clustered at most | seconds | processor seconds | memory (MiB) | own (MiB) \
 | accuracy (%) |
@@ -305,20 +294,6 @@ def growth_row(sizes: dict[int, Record]) -> str:
     return (
         f"| {large.program} | {bound} | {large.width} | {large.clusters} | {power} "
         f"| {' | '.join(memory)} | {accuracy} |"
-    )
-
-
-def loss_row(one: Record, records: Sequence[Record]) -> str:
-    """Write the line of a run in which fewer samples were clustered than there are."""
-    same = [r for r in records if (r.samples, r.width, r.clusters) == (one.samples, one.width, one.clusters)]
-    whole = next((r for r in same if r.program == "predict" and r.most_samples >= r.samples), None)
-    assert one.accuracy is not None
-    lost = "" if whole is None or whole.accuracy is None else f"{whole.accuracy - one.accuracy:+.2f}"
-    trained = {r.most_samples: r.processor_seconds for r in same if r.program == "train-target"}
-    saved = f"{trained[EXACT] - trained[one.most_samples]:.0f}" if EXACT in trained else ""
-    return (
-        f"| {one.width} | {one.clusters} | {one.samples:,} | {one.most_samples:,} | {one.accuracy:.2f} "
-        f"| {lost} | {saved} |"
     )
 
 

@@ -5,8 +5,7 @@ processor, then a forward pass; with one torch thread and with one a processor, 
 The service is a process of its own (`ucds serve`) on loopback, with a key and a ledger, asked by 8
 connections; the client that feeds them takes its share of the same cores. Rounds are interleaved. With
 --soak MINUTES, the service is kept at full load instead, and the record says what became of its memory and
-of its answering times. Several processes are measured by `replicas.py`.
-
+of its answering times.
     python benchmarks/serving.py [--images N] [--rounds R] [--soak MINUTES] [--out FILE]
 """
 
@@ -28,6 +27,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ from ucds.data.decode import decode_image
 from ucds.models import ClusteringModel
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
+from ucds.serving.verify import verify
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
 CONNECTIONS = 8
@@ -49,11 +50,13 @@ N_CLUSTERS = 31
 SIDE = 300
 
 
-def make_run(folder: Path, backbone: str) -> Path:
+def make_run(folder: Path, backbone: str, *, recentres: bool = False) -> Path:
     torch.manual_seed(0)
     built = build_backbone(backbone, weights="none")
-    model = ClusteringModel(built, N_CLUSTERS)
-    card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, ("a",), ("source",))
+    model = ClusteringModel(built, N_CLUSTERS, unit_features=recentres)
+    names = ("a",), ("source",)
+    card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, *names)
+    card = replace(card, unit_features=recentres, recentres=recentres)
     folder.mkdir()
     save_model(folder, StoredModel(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
     return folder
@@ -143,7 +146,7 @@ def compare(images: int, rounds: int) -> list[str]:
     serials = itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(Path(folder) / "run", "resnet18")
-        ledger = Ledger(run)
+        ledger = Ledger(run, create=True)
         key = ledger.add_key("bench", 10**9)
         ledger.close()
         originals = make_images(images)
@@ -186,15 +189,16 @@ def soak(minutes: float) -> list[str]:
     serials = itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(Path(folder) / "run", "ucds/oriented_edges")
-        ledger = Ledger(run)
+        ledger = Ledger(run, create=True)
         key = ledger.add_key("bench", 10**9)
         ledger.close()
         originals = make_images(PER_REQUEST)
         with service(run) as (process, url):
             samples = _keep_busy(process.pid, url, key, originals, serials, minutes * 60)
         ledger = Ledger(run)
-        verdict, used = ledger.verify(), ledger.list_keys()[0].used
+        used = ledger.list_keys()[0].used
         ledger.close()
+        verdict = verify(run)
     answered = sum(len(times) for *_, times in samples) * PER_REQUEST
     return _soak_record(samples, minutes, answered, used, not verdict.faults)
 

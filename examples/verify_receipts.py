@@ -2,8 +2,8 @@
 
     python verify_receipts.py PUBLIC_KEY FILE ...
 
-PUBLIC_KEY is the provider's, in hexadecimal digits. A FILE holds receipts that `ucds query` kept, or
-checkpoints that `ucds serve` wrote: one JSON object a line.
+PUBLIC_KEY is the provider's, in hexadecimal digits. A FILE holds receipts that `ucds query` kept, each line a
+check, a blank and JSON, or checkpoints that `ucds serve` wrote, each line JSON.
 """
 
 import hashlib
@@ -14,21 +14,28 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 provider = Ed25519PublicKey.from_public_bytes(bytes.fromhex(sys.argv[1]))
-chain: dict[int, tuple[str, str]] = {}  # number of an entry: its hash, and where that was said
+checkpoints: dict[
+    int, tuple[str, str]
+] = {}  # number of an entry of the log: its hash, and where that was said
+receipts = 0
 for file in sys.argv[2:]:
     for number, line in enumerate(Path(file).read_text().splitlines(), 1):
-        kept = json.loads(line)
+        kept = json.loads(line[line.index("{") :])
+        if "url" in kept:  # the first line of a file of receipts, which names the service
+            continue
         said = kept.get("receipt", kept)  # a receipt stands beside its labels, a checkpoint alone
         signature = bytes.fromhex(said.pop("signature"))
+        signed = {name: value for name, value in said.items() if value is not None}
         # Signed are all other fields, sorted by name. A wrong signature raises InvalidSignature.
-        provider.verify(signature, json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+        provider.verify(signature, json.dumps(signed, sort_keys=True, separators=(",", ":")).encode())
         if "labels" in kept:
+            receipts += 1
             answers = sorted((bytes.fromhex(content), label) for content, label in kept["labels"].items())
             packed = b"".join(content + label.to_bytes(8, "big") for content, label in answers)
             if hashlib.sha256(packed).hexdigest() != said["answers_digest"]:
                 sys.exit(f"{file}, line {number}: other labels than those that were signed")
-        entry, digest = said.get("entry", said.get("entries")), said.get("entry_hash", said.get("hash"))
-        known, where = chain.setdefault(entry, (digest, f"{file}, line {number}"))
-        if known != digest:
-            sys.exit(f"{file}, line {number}: entry {entry} had another hash in {where}: two different logs")
-print(f"{len(chain)} entries of the log, signed by the provider; no two contradict each other")
+        else:
+            known, where = checkpoints.setdefault(said["number"], (said["hash"], f"{file}, line {number}"))
+            if known != said["hash"]:
+                sys.exit(f"{file}, line {number}: another hash than in {where}: there are two different logs")
+print(f"{receipts} receipts and {len(checkpoints)} checkpoints, all signed by the provider")

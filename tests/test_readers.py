@@ -33,17 +33,16 @@ from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.points import read_points
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import Journal
-from ucds.labels.marks import marks_of
-from ucds.labels.receipts import keep_receipt, read_receipts
-from ucds.labels.wire import ServiceInfo
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.journal import Journal, read_receipts
+from ucds.labels.receipts import KeptReceipt
+from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.models import ClusteringModel
 from ucds.reports.page.record import read_record
-from ucds.serving import checkpoints
-from ucds.serving.checkpoints import read_checkpoints
+from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
+from ucds.serving.verify import verify
 from ucds.target.corrections import Corrections
 from ucds.target.names import ClusterNames
 from ucds.training.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
@@ -70,8 +69,8 @@ INFO = ServiceInfo(
     max_image_bytes=1000,
     max_image_pixels=1000,
     max_request_bytes=1000,
-    signer=None,
-    budget=None,
+    signer="5" * 64,
+    budget=Budget(limit=1, used=0, remaining=1),
 )
 
 
@@ -105,13 +104,23 @@ def _write_checkpoint(folder: Path) -> None:
     write_checkpoint(folder, Checkpoint("s", {"w": torch.ones(9)}, StageProgress(step=3), [], 7))
 
 
+RECEIPT = Receipt(
+    entries=["e" * 64],
+    time="2026-01-01T00:00:00.000+00:00",
+    model_digest="a" * 32,
+    answers_digest="b" * 64,
+    signer="5" * 64,
+    signature="0" * 128,
+)
+
+
 def _open_journal(folder: Path) -> Journal:
     return Journal(folder / "journal", url="https://a.example", info=INFO)
 
 
 def _write_journal(folder: Path) -> None:
     with _open_journal(folder) as journal:
-        journal.add({b"one": 1, b"two": 2})
+        journal.add(KeptReceipt(receipt=RECEIPT, labels={b"one".hex(): 1, b"two".hex(): 2}))
 
 
 def _write_labels(folder: Path) -> None:
@@ -141,23 +150,22 @@ def _write_known_files(folder: Path) -> None:
 
 
 def _write_ledger(folder: Path) -> None:
-    with closing(Ledger(folder)) as book:
+    with closing(Ledger(folder, create=True)) as book:
         signer = Signer.open(folder / "key.pem")
         book.set_signer(signer.public)
-        record = book.find_key(book.add_key("anna", 50))
-        assert record is not None
+        key = book.authenticate(book.add_key("anna", 50))
         labels = dict.fromkeys(KEYS, 2)
-        charge = book.charge(record, "a" * 32, KEYS, labels)
-        keep_receipt(folder / "receipts", signer.receipt(charge, "a" * 32), labels)
-        writer = checkpoints.CheckpointWriter(book, signer, checkpoints.parse_place(folder / "checkpoints"))
-        writer.close()
+        receipt = signer.receipt(book.charge(key, "a" * 32, KEYS, labels, request="r"), "a" * 32)
+        with Journal(folder / "receipts", url="https://a", info=INFO) as journal:
+            journal.add(KeptReceipt(receipt=receipt, labels={key.hex(): 2 for key in KEYS}))
+        Snapshots(book, signer, folder / "checkpoints").close()
 
 
 def _read_ledger(folder: Path) -> None:
-    with closing(Ledger(folder, create=False)) as book:
-        book.verify()
+    with closing(Ledger(folder)) as book:
         book.list_keys()
         book.set_signer(Signer.open(folder / "key.pem").public)
+    verify(folder)
 
 
 def _write_picture(kind: str, folder: Path) -> None:

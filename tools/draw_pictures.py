@@ -17,7 +17,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-HALF, WHOLE = (760, 480), (1280, 900)
+HALF, WHOLE = (760, 600), (1280, 900)
 OVER_A_MARK = """() => {
   const i = membersOf(3)[0], box = canvas.getBoundingClientRect(), [x, y] = place(DATA.x[i], DATA.y[i]);
   return [box.x + x, box.y + y];

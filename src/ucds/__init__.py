@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
     from ucds.math.metrics import clustering_accuracy as clustering_accuracy
     from ucds.reports.page.report import report as report
+    from ucds.serving.limits import Limits as Limits
     from ucds.serving.serve import serve as serve
-    from ucds.serving.server import Address as Address
-    from ucds.serving.settings import Limits as Limits
     from ucds.source.estimator import SourceClustering as SourceClustering
     from ucds.source.label import label as label
     from ucds.source.train import train_source as train_source
@@ -72,9 +71,8 @@ _NAMES = {
     "labels.cluster_labels": ["ClusterLabels"],
     "math.metrics": ["clustering_accuracy"],
     "reports.page.report": ["report"],
+    "serving.limits": ["Limits"],
     "serving.serve": ["serve"],
-    "serving.server": ["Address"],
-    "serving.settings": ["Limits"],
     "source.estimator": ["SourceClustering"],
     "source.label": ["label"],
     "source.train": ["train_source"],

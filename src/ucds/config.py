@@ -11,15 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -79,11 +77,15 @@ def _only(side: Role, default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"side": side}, **constraints)
 
 
+WIDTH = "width of the features and prototypes, d_f"
+MOST_SAMPLES = "samples of a domain that are clustered or evaluated, and make an epoch, at most"
+
+
 class ModelSettings(Settings):
     """Settings that every trained model has."""
 
     tune: Tune = Field("full", description="'full' trains everything, 'head' only the new layers")
-    bottleneck_width: int = Field(256, ge=1, description="width of the features and prototypes, d_f")
+    bottleneck_width: int = Field(256, ge=1, description=WIDTH)
     prediction_batch_size: int = Field(
         64, ge=1, description="samples predicted at a time; larger values only cost memory on a CPU"
     )
@@ -92,11 +94,7 @@ class ModelSettings(Settings):
 class TrainingSettings(ModelSettings):
     """Settings of gradient training: optimiser, mixing and evaluations."""
 
-    most_samples: int = Field(
-        50_000,
-        ge=100,
-        description="samples of a domain that are clustered or evaluated, and make an epoch, at most",
-    )
+    most_samples: int = Field(50_000, ge=100, description=MOST_SAMPLES)
     batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
     learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
     new_layer_learning_rate: float = Field(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
@@ -148,29 +146,18 @@ class PCDSettings(TrainingSettings):
         return {"learning_rate": "tune is 'head'"} if self.tune == "head" else {}
 
 
-class ConsensusSettings(TrainingSettings):
-    """Settings of the consensus method (``docs/consensus.md``)."""
+class ConsensusSettings(Settings):
+    """Settings of the consensus method (``docs/consensus.md``), which trains nothing below its head."""
 
-    tune: Tune = Field("head", description="'full' trains everything, 'head' only the new layers")
+    tune: ClassVar[Tune] = "head"
 
-    space_width: int = Field(64, ge=1, description="principal axes of a space")
+    most_samples: int = Field(50_000, ge=100, description=MOST_SAMPLES)
+    bottleneck_width: int = Field(256, ge=1, description=WIDTH)
     whitening: float = Field(
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
     )
     starts: int | None = Field(
         None, ge=1, description="k-means starts a space and number of clusters; by the sample size if unset"
-    )
-
-    # Source
-    domain_centring: bool = _only("source", True, description="each source domain's own mean is subtracted")
-    query_centring: bool = _only(
-        "source", True, description="a folder that is labelled offline has its own mean subtracted"
-    )
-    proportion_relaxation: float = _only(
-        "source", 0.1, gt=0, description="weight of the penalty for unequal cluster sizes"
-    )
-    transport_rounds: int = _only(
-        "source", 3, ge=0, description="rounds of plans and prototypes; 0 keeps the matched clusters"
     )
 
     # Source, with differential privacy (docs/privacy.md). The accounts are computed for these values of
@@ -181,81 +168,38 @@ class ConsensusSettings(TrainingSettings):
     dp_delta: float | None = _only(
         "source", None, gt=0, lt=1, description="delta of the guarantee; 1e-5, or 1 / images if smaller"
     )
-    dp_axes: int = _only("source", 32, ge=1, description="principal axes that are found in noisy sums")
-    dp_steps: int = _only("source", 5, ge=1, description="noisy steps of Lloyd's algorithm")
 
     # Target
     spaces: tuple[Space, ...] = _only(
         "target", SPACES, min_length=1, strict=False, description="spaces in which the target is clustered"
     )
-    neighbours: int = _only("target", 10, ge=1, description="neighbours to average a sample with, at most")
-    diffusion_rounds: int = _only("target", 3, ge=0, description="rounds of averaging over neighbours")
     transfer: Transfer = _only(
         "target", "guarded", description="use of the labels: guarded, or own, opinion, equal"
     )
-    prototype_decay: float = _only(
-        "target", 1e-4, ge=0, description="weight decay of the prototypes fitted on a frozen backbone"
-    )
-    fitting_epochs: int = Field(30, ge=1, description="epochs of the whole encoder on the clustering found")
-
-    @field_validator("dp_epsilon")
-    @classmethod
-    def _needs_frozen_encoder(cls, epsilon: float | None, info: ValidationInfo) -> float | None:
-        if epsilon is not None and info.data.get("tune") == "full":
-            raise ValueError(
-                "only prototypes on a frozen encoder can be learned privately, so tune is 'head'"
-            )
-        return epsilon
 
     @model_validator(mode="after")
     def _privacy_is_whole(self) -> Self:
-        # Values are compared with defaults: records and model files name every setting.
-        fields = type(self).model_fields
-        changed = [name for name in fields if getattr(self, name) != fields[name].default]
-        if self.dp_epsilon is None:
-            without = [name for name in changed if name in _ONLY_PRIVATE]
-            if without:
-                raise ValueError(f"{', '.join(without)}: there is no differential privacy without dp_epsilon")
-            return self
-        unused = [name for name in changed if name in _NEVER_PRIVATE]
-        if unused:
-            raise ValueError(f"{', '.join(unused)}: not used with dp_epsilon")
+        if self.dp_epsilon is None and self.dp_delta is not None:
+            raise ValueError("dp_delta: there is no differential privacy without dp_epsilon")
         return self
 
     def unused(self, side: Role) -> dict[str, str]:
         """Return the settings that have no effect on one side beside the others, each with the reason."""
-        found = dict.fromkeys(_ONLY_TUNED, "tune is 'head'") if self.tune == "head" else {}
-        if self.tune == "full":
-            found["prototype_decay"] = "tune is 'full'"
         if side == "source" and self.dp_epsilon is not None:
-            found |= dict.fromkeys(_NEVER_PRIVATE_BUT_SHARED, "dp_epsilon is set")
-        return found
+            return dict.fromkeys(("most_samples", "starts"), "dp_epsilon is set")
+        return {}
 
 
-_ONLY_PRIVATE = ("dp_delta", "dp_axes", "dp_steps")
-"""Settings that the provider uses with differential privacy only."""
-
-_NEVER_PRIVATE = ("domain_centring", "proportion_relaxation", "transport_rounds")
-"""Settings that the provider uses without differential privacy only, and that the client never uses."""
-
-_NEVER_PRIVATE_BUT_SHARED = ("most_samples", "space_width", "starts")
-"""Settings that the provider uses without differential privacy only, and that the client uses: one file or
-object may hold the settings of both sides."""
-
-_ONLY_TUNED = (
-    *("learning_rate", "new_layer_learning_rate", "momentum", "nesterov", "weight_decay", "decay_rate"),
-    *("decay_power", "mixing_weight", "mixing_alpha", "evaluations_per_stage", "fitting_epochs"),
-)
-"""Settings that the method ``consensus`` uses with ``tune = "full"`` only: those of gradient training."""
-
-
-SETTINGS: Mapping[Method, type[TrainingSettings]] = {"pcd": PCDSettings, "consensus": ConsensusSettings}
+SETTINGS: Mapping[Method, type[PCDSettings] | type[ConsensusSettings]] = {
+    "pcd": PCDSettings,
+    "consensus": ConsensusSettings,
+}
 """Settings class of each method."""
 
 MethodSettings = PCDSettings | ConsensusSettings
 
 
-def method_of(settings: TrainingSettings) -> Method:
+def method_of(settings: Settings) -> Method:
     """Return the name of the method that settings belong to."""
     return next(method for method in METHODS if isinstance(settings, SETTINGS[method]))
 
@@ -350,10 +294,12 @@ def make_settings(
     if not isinstance(own, Mapping):
         raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
     values = dict(own)
+    kind = SETTINGS[method]
     for name, value in named.items():
-        if value is not None:
+        fixed = name not in kind.model_fields and value == getattr(kind, name, None)
+        if value is not None and not fixed:
             _add(values, name, value)
-    settings = SETTINGS[method].from_mapping({**(shared or {}), **values})
+    settings = kind.from_mapping({**(shared or {}), **values})
     for name in values:
         if side_of(type(settings), name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")

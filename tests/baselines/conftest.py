@@ -26,6 +26,8 @@ K = 4
 class Pictures:
     """Random 48 x 48 pictures of several domains, in memory."""
 
+    kind = "images"
+
     kind, files = "images", None
 
     def __init__(self, n: int, n_domains: int = 1) -> None:

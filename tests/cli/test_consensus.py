@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +11,6 @@ import numpy as np
 import pytest
 from cli_kit import read_rows, run_successfully
 from PIL import Image
-from safetensors.numpy import load_file
 
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
@@ -25,7 +19,6 @@ from ucds.training.model_file import load_model
 N, K = 48, 4
 TRUTH = np.arange(N) % K
 SHORT = ("--set", "starts=1", "--accelerator", "cpu")
-FULL = (*SHORT, "--set", "fitting_epochs=3")
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +101,7 @@ PCD = ("--method", "pcd", "--set", "clustering_epochs=1", "--set", "refinement_e
     [
         (SHORT, "consensus", "head"),
         (("--method", "consensus", *SHORT), "consensus", "head"),
-        (("--tune", "full", *FULL), "consensus", "full"),
-        (("--set", "tune=full", *FULL), "consensus", "full"),
-        (("--tune", "full", "--set", "tune=full", *FULL), "consensus", "full"),
+        (("--tune", "head", *SHORT), "consensus", "head"),
         (PCD, "pcd", "full"),
         (("--tune", "head", *PCD), "pcd", "head"),
     ],
@@ -121,24 +112,21 @@ def test_method_and_tune_are_what_is_said(
     labels = ("--labels", vectors / "labels.json", "--out", tmp_path / "run")
     run_successfully("train-target", vectors / "target.npy", *labels, *options)
     description = described(tmp_path / "run")
-    assert (description["method"], description["settings"]["tune"]) == (method, tune)
+    assert (description["method"], load_model(tmp_path / "run").card.tune) == (method, tune)
     stages = {"consensus": ("agree", "fit-target"), "pcd": ("cluster-target", "refine-target")}
     assert load_model(tmp_path / "run").card.stages == stages[method]
 
 
 def test_a_file_of_settings_serves_both_sides_and_single_settings_win(vectors: Path, tmp_path: Path) -> None:
-    (tmp_path / "both.toml").write_text(
-        "transport_rounds = 2\nneighbours = 4\nstarts = 2\nfitting_epochs = 9\n"
-    )
+    (tmp_path / "both.toml").write_text("transfer = 'own'\nwhitening = 0.4\nstarts = 2\n")
     more = ("--clusters", K, "--config", tmp_path / "both.toml", "--set", "starts=1")
     run_successfully("train-source", vectors / "source.npz", "--out", tmp_path / "source", *more)
     run_successfully("train-target", vectors / "target.npy", "--out", tmp_path / "target", *more)
     source, target = (described(tmp_path / side)["settings"] for side in ("source", "target"))
-    assert (source["transport_rounds"], target["neighbours"]) == (2, 4)
-    assert source["fitting_epochs"] == target["fitting_epochs"] == 9
+    assert target["transfer"] == "own"
+    assert source["whitening"] == target["whitening"] == 0.4
     assert source["starts"] == target["starts"] == 1
-    assert "neighbours" not in source
-    assert "transport_rounds" not in target
+    assert "transfer" not in source
 
 
 def test_the_setting_that_lays_down_the_transfer_is_told(vectors: Path, tmp_path: Path) -> None:
@@ -164,37 +152,3 @@ def test_predictions_on_training_images_are_those_stored(tmp_path: Path) -> None
     found = found_by(tmp_path / "run", images)
     np.testing.assert_array_equal(found, stored["fit-target/labels"][-1])
     assert score(found, np.arange(18) % 3).accuracy == 1
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_taken_up_again(vectors: Path, tmp_path: Path) -> None:
-    """SIGKILL while the model is fitted; the resumed run ends with the same bits."""
-
-    def arguments(out: str) -> list[str]:
-        settings = ("--set", "fitting_epochs=40", "--set", "starts=2", "--set", "batch_size=8")
-        more = ("--labels", str(vectors / "labels.json"), "--out", str(tmp_path / out), "--tune", "full")
-        run = ("train-target", str(vectors / "target.npy"), *more, *settings)
-        return [*run, "--accelerator", "cpu"]
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ucds", *arguments("killed")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "UCDS_CHECKPOINT_SECONDS": "0"},
-        stderr=subprocess.PIPE,
-    )
-    checkpoint, seen, last = tmp_path / "killed" / "checkpoint.pt", 0, 0
-    while process.poll() is None and seen < 8:
-        now = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        seen, last = seen + (now != last), now
-        time.sleep(0.0005)
-    process.send_signal(signal.SIGKILL)
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert not (tmp_path / "killed" / "model.safetensors").exists()
-    for run in (arguments("whole"), [*arguments("killed"), "--resume"]):
-        run_successfully(*run)
-    one, other = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "killed"))
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    for name in ("log.jsonl", "transfer.json"):
-        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "killed" / name).read_text()
-    assert "is finished already" in run_successfully(*arguments("killed"), "--resume").err

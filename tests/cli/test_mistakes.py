@@ -119,14 +119,14 @@ COMMAND_LINE = {
 SETTINGS = {
     "unknown setting": (source("--set", "epochs=3"), "unknown setting 'epochs'"),
     "misspelt setting": (
-        source("--set", "batch_sise=3"),
+        source(*PCD, "--set", "batch_sise=3"),
         "unknown setting 'batch_sise', did you mean 'batch_size'?",
     ),
-    "setting of a wrong type": (source("--set", "batch_size=many"), "batch_size: input should be"),
+    "setting of a wrong type": (source(*PCD, "--set", "batch_size=many"), "batch_size: input should be"),
     "setting out of range": (source(*PCD, "--set", "epsilon=0"), "epsilon: input should be greater"),
     "setting of the other method, consensus": (
-        source(*PCD, "--set", "transport_rounds=3"),
-        "'transport_rounds' is a setting of method 'consensus'",
+        source(*PCD, "--set", "starts=3"),
+        "'starts' is a setting of method 'consensus'",
     ),
     "setting of the other method, pcd": (
         target("--set", "epsilon=0.1"),
@@ -137,12 +137,12 @@ SETTINGS = {
         "'refinement_epochs' is a setting of the other side, not of the source",
     ),
     "setting of the provider for the client": (
-        target("--set", "transport_rounds=3"),
-        "'transport_rounds' is a setting of the other side, not of the target",
+        target("--set", "dp_epsilon=3.0"),
+        "'dp_epsilon' is a setting of the other side, not of the target",
     ),
     "method as a setting": (source("--set", "method=pcd"), "choose it with --method"),
     "tune given twice": (
-        source("--tune", "full", "--set", "tune=head"),
+        source(*PCD, "--tune", "full", "--set", "tune=head"),
         "setting 'tune' is given twice: 'head' and 'full'",
     ),
     "setting given twice": (
@@ -158,7 +158,7 @@ SETTINGS = {
         alone("--clusters", "4", "--set", "transfer=maybe"),
         "bad settings: transfer",
     ),
-    "too few neighbours": (alone("--clusters", "4", "--set", "neighbours=0"), "bad settings: neighbours"),
+    "too few starts": (alone("--clusters", "4", "--set", "starts=0"), "bad settings: starts"),
     "no such configuration": (source("--config", "{bad}/absent.toml"), "cannot read the config"),
     "configuration is junk": (source("--config", "{bad}/junk.toml"), "is not TOML"),
     "typo in the configuration": (

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ucds.labels.receipts import keep_receipt
-from ucds.serving.checkpoints import Checkpoint, CheckpointWriter, parse_place
+from ucds.labels.journal import Journal
+from ucds.labels.receipts import KeptReceipt
+from ucds.labels.wire import Budget, ServiceInfo
+from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
+from ucds.serving.state import Statement
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "verify_receipts.py"
 
@@ -20,21 +23,28 @@ def verify(public: str, *files: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) -> None:
-    book = Ledger(tmp_path)
+    book = Ledger(tmp_path, create=True)
     signer = Signer.open(tmp_path / "key.pem")
     book.set_signer(signer.public)
-    record = book.find_key(book.add_key("anna", 50))
-    assert record is not None
+    key = book.authenticate(book.add_key("anna", 50))
     receipts, marks = tmp_path / "labels.json.receipts", tmp_path / "checkpoints"
-    writer = CheckpointWriter(book, signer, parse_place(marks))
-    for number in range(3):
-        labels = {bytes([number, i] * 8): i for i in range(4)}
-        charge = book.charge(record, "a" * 32, list(labels), labels)
-        keep_receipt(receipts, signer.receipt(charge, "a" * 32), labels)
-    writer.close()
+    snapshots = Snapshots(book, signer, marks)
+    info = ServiceInfo(
+        **{"model": "m", "model_digest": "a" * 32, "n_clusters": 9, "accepts": "images", "width": None},
+        **dict.fromkeys(("max_batch", "max_image_bytes", "max_image_pixels", "max_request_bytes"), 9),
+        signer=signer.public,
+        budget=Budget(limit=50, used=0, remaining=50),
+    )
+    with Journal(receipts, url="https://a.example", info=info) as journal:
+        for number in range(3):
+            labels = {bytes([number, i] * 8): i for i in range(4)}
+            answers = book.charge(key, "a" * 32, list(labels), labels, request="r")
+            told = {content.hex(): label for content, label in labels.items()}
+            journal.add(KeptReceipt(receipt=signer.receipt(answers, "a" * 32), labels=told))
+    snapshots.close()
     book.close()
     good = verify(signer.public, receipts, marks)
-    assert (good.returncode, good.stdout[:22]) == (0, "4 entries of the log, "), good.stderr
+    assert (good.returncode, good.stdout[:28]) == (0, "3 receipts and 1 checkpoints"), good.stderr
 
     def changed(old: str, new: str, path: Path) -> subprocess.CompletedProcess[str]:
         text = path.read_text()
@@ -44,10 +54,12 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
         path.write_text(text)
         return done
 
-    assert "InvalidSignature" in changed('"entry":4', '"entry":6', receipts).stderr
-    assert "InvalidSignature" in changed('"entries":5', '"entries":6', marks).stderr
+    assert "InvalidSignature" in changed('"entries":["', '"entries":["00', receipts).stderr
+    assert "InvalidSignature" in changed('"number":', '"number":1', marks).stderr
     assert "other labels" in changed('":3}', '":2}', receipts).stderr
     assert "InvalidSignature" in verify(Signer.open(tmp_path / "other.pem").public, receipts).stderr
-    forked = signer.sign(Checkpoint, entries=5, hash="0" * 64, time=record.created)
-    marks.write_text(forked.model_dump_json() + "\n")
+    statement = Statement.model_validate_json(marks.read_text())
+    fields = statement.model_dump(exclude={"signer", "signature"}) | {"hash": "0" * 64}
+    with marks.open("a") as file:
+        file.write(signer.sign(Statement, **fields).model_dump_json() + "\n")
     assert "two different logs" in verify(signer.public, receipts, marks).stderr

@@ -59,10 +59,7 @@ OTHERS: Mapping[str, Any] = {
     "clustering_epochs": 7,
     "refinement_epochs": 7,
     "spaces": ("principal",),
-    "neighbours": 3,
-    "diffusion_rounds": 1,
     "transfer": "own",
-    "prototype_decay": 0.1,
 }
 """Another value for every setting of the target's side."""
 
@@ -100,7 +97,7 @@ def same(one: Outcome, other: Outcome) -> bool:
     ("method", "of_target", "of_source"),
     [
         ("pcd", {"ensemble_momentum": 0.1}, {"information_weight": 0.5}),
-        ("consensus", {"prototype_decay": 0.1}, {"transport_rounds": 1}),
+        ("consensus", {"spaces": ("principal",)}, {"whitening": 0.1}),
     ],
 )
 def test_a_shared_source_changes_no_result_and_is_learned_once(

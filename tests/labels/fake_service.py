@@ -44,7 +44,7 @@ class FakeService:
         asked: contents that were asked about, with the number of times.
         answered: samples per request, in order.
         faults: replies to give to the next questions instead of labels; ``None`` drops the connection.
-        unusable: contents to refuse.
+        unusable: contents that get no label.
         forbidden: contents that nobody has a reason to ask about any more.
     """
 
@@ -59,14 +59,14 @@ class FakeService:
             "max_image_bytes": 100_000,
             "max_image_pixels": 1_000_000,
             "max_request_bytes": 400_000,
-            "signer": None,
-            "budget": None,
+            "budget": {"limit": 10_000, "used": 0, "remaining": 10_000},
             "privacy": None,
             "fewest_to_calibrate": None,
             "calibration": None,
         }
         self.limit: int | None = None
-        self.signing_key: Ed25519PrivateKey | None = None
+        self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+        self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
         self.delay = 0.0
         self.charged: set[bytes] = set()
         self.asked: Counter[bytes] = Counter()
@@ -87,11 +87,6 @@ class FakeService:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def give_receipts(self) -> None:
-        """Sign every answer from now on."""
-        self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
-        self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
 
     def use_tls(self, certificate: Path, key: Path) -> None:
         """Speak TLS from now on."""
@@ -116,15 +111,14 @@ class FakeService:
             return self.faults.popleft() if self.faults else self._labels(contents)
 
     def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
-        """The receipt for an answer, where the service has a key to sign with."""
-        if self.signing_key is None:
+        """The receipt for an answer; ``None`` if nothing was labelled."""
+        if not contents:
             return None
         labels = {content_key(content): label_of(content) for content in contents}
         unsigned = Receipt(
             signer=self.info["signer"],
             signature="0" * 128,
-            entry=len(self.answered),
-            entry_hash="e" * 64,
+            entries=[f"{len(self.answered):064x}"],
             time="2026-01-01T00:00:00.000+00:00",
             model_digest=self.info["model_digest"],
             answers_digest=answers_digest(labels.items()),
@@ -133,22 +127,23 @@ class FakeService:
         return unsigned.model_copy(update={"signature": signature}).model_dump()
 
     def _labels(self, contents: list[bytes]) -> Reply:
-        bad = [i for i, content in enumerate(contents) if content in self.unusable]
-        if bad:
-            return problem(422, invalid=[{"position": i, "detail": "not an image"} for i in bad])
-        new = set(contents) - self.charged
+        usable = [content for content in contents if content not in self.unusable]
+        new = set(usable) - self.charged
         if self.limit is not None and len(self.charged) + len(new) > self.limit:
             return problem(429)
         self.charged.update(new)
         self.answered.append(len(contents))
-        remaining = None if self.limit is None else self.limit - len(self.charged)
+        limit = 10_000 if self.limit is None else self.limit
+        used = len(self.charged)
+        bad = [i for i, content in enumerate(contents) if content in self.unusable]
         answer = {
-            "labels": [label_of(content) for content in contents],
+            "labels": [None if content in self.unusable else label_of(content) for content in contents],
+            "unusable": [{"position": i, "reason": "not an image"} for i in bad],
             "n_clusters": self.info["n_clusters"],
             "model": self.info["model"],
             "model_digest": self.info["model_digest"],
-            "budget": {"limit": self.limit, "used": len(self.charged), "remaining": remaining},
-            "receipt": self.sign(contents),
+            "budget": {"limit": limit, "used": used, "remaining": limit - used},
+            "receipt": self.sign(usable),
         }
         self.change(answer)
         return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()

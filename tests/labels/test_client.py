@@ -14,7 +14,7 @@ import pytest
 from fake_service import KEY, FakeService, label_of, own_certificate, problem
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
-from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
+from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.questions import Body
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
@@ -32,7 +32,7 @@ def _client(service: FakeService, **options: Any) -> LabelClient:
     return LabelClient(service.url, KEY, **{"first_wait": 0.01, "patience": 5.0} | options)
 
 
-def _ask(service: FakeService, **options: Any) -> list[int]:
+def _ask(service: FakeService, **options: Any) -> list[int | None]:
     with _client(service, **options) as client:
         return client.ask(_body(IMAGE), 1).labels
 
@@ -124,14 +124,19 @@ def test_a_429_of_a_proxy_says_nothing_of_the_budget(service: FakeService) -> No
     assert service.requests == 2
 
 
-def test_it_says_which_samples_were_refused(service: FakeService) -> None:
+def test_it_says_which_samples_cannot_be_used(service: FakeService) -> None:
     service.unusable = {b"b"}
-    with _client(service) as client, pytest.raises(InvalidSamplesError) as caught:
-        client.ask(_body(b"a", b"b"), 2)
-    assert caught.value.reasons == {1: "not an image"}
-    service.faults.append(problem(422, invalid=[{"position": 5, "detail": "?"}]))
-    with _client(service) as client, pytest.raises(RefusedError, match="not in the request"):
-        client.ask(_body(b"a", b"b"), 2)
+    with _client(service) as client:
+        answer = client.ask(_body(b"a", b"b"), 2)
+    assert answer.labels == [label_of(b"a"), None]
+    assert [(sample.position, sample.reason) for sample in answer.unusable] == [(1, "not an image")]
+
+
+def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:
+    with _client(service, signer=service.info["signer"].upper()) as client:
+        assert client.info().signer == service.info["signer"]
+    with _client(service, signer="0" * 64) as client, pytest.raises(RefusedError, match="signs its receipts"):
+        client.info()
 
 
 @pytest.mark.parametrize(
@@ -143,12 +148,17 @@ def test_it_says_which_samples_were_refused(service: FakeService) -> None:
         {"labels": [7]},
         {"labels": [-1]},
         {"labels": [None]},
+        {"labels": [None], "unusable": [{"position": 0, "reason": "?"}]},
+        {"unusable": [{"position": 0, "reason": "?"}]},
+        {"unusable": [{"position": 5, "reason": "?"}]},
+        {"receipt": None},
         {"labels": [[3]]},
         {"labels": "3"},
         {"scores": [0.1]},
         {"n_clusters": 7.0},
         {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
         {"budget": {"limit": 1, "used": 0, "remaining": None}},
+        {"budget": {"limit": None, "used": 0, "remaining": None}},
         {"model": None},
     ],
 )
@@ -160,7 +170,7 @@ def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, cha
 
 
 def test_an_answer_with_too_few_labels_is_refused(service: FakeService) -> None:
-    service.change = lambda answer: answer.update(labels=[])
+    service.change = lambda answer: answer.update(labels=[], receipt=None)
     with pytest.raises(RefusedError, match="0 labels for 1 samples"):
         _ask(service)
 
@@ -201,7 +211,18 @@ def test_it_sends_no_key_over_an_open_line(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1", "https://example.org"]
+    "url",
+    [
+        "http://localhost:1",
+        "http://127.0.0.1:1",
+        "http://[::1]:1",
+        "https://example.org",
+        "HTTPS://labels.example.org:8443/path",
+        "https://[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]",
+        "https://b\xfccher.example",
+        "https://xn--bcher-kva.example",
+        "https://example.org.",
+    ],
 )
 def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
     LabelClient(url, KEY)
@@ -217,6 +238,14 @@ def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
         "http://[bad",
         "https://localhost:abc",
         "https://a..b",
+        "",
+        "https://:8000",
+        "http://[::1]x",
+        "https://[v1.a]",
+        "https://localhost:65536",
+        f"https://{64 * 'a'}.example",
+        "https://xn--zz.example",
+        "https://a.example/\n",
     ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
@@ -320,10 +349,6 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
     service.faults.append((302, {"Location": "http://x/\x9b2J"}, b""))
     with pytest.raises(RefusedError, match=r"sends us on to http://x/\\x9b2J"):
         _ask(service)
-    service.faults.append(problem(422, invalid=[{"position": 0, "detail": nasty}]))
-    with pytest.raises(InvalidSamplesError) as unusable:
-        _ask(service)
-    assert unusable.value.reasons[0].isprintable()
 
 
 def test_a_number_of_clusters_beyond_reason_is_refused(service: FakeService) -> None:

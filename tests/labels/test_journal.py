@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError, UcdsWarning
-from ucds.labels.journal import Journal, journal_path
-from ucds.labels.wire import ServiceInfo
+from ucds.labels.journal import Journal, journal_path, read_receipts
+from ucds.labels.receipts import KeptReceipt
+from ucds.labels.wire import Budget, Receipt, ServiceInfo
 
 INFO = ServiceInfo(
     model="alpha",
@@ -27,13 +28,25 @@ INFO = ServiceInfo(
     max_image_bytes=1000,
     max_image_pixels=1000,
     max_request_bytes=1000,
-    signer=None,
-    budget=None,
+    signer="5" * 64,
+    budget=Budget(limit=1, used=0, remaining=1),
+)
+RECEIPT = Receipt(
+    entries=["e" * 64],
+    time="2026-01-01T00:00:00.000+00:00",
+    model_digest="a" * 32,
+    answers_digest="b" * 64,
+    signer="5" * 64,
+    signature="0" * 128,
 )
 
 
 def _open(path: Path, url: str = "https://a.example", **changes: Any) -> Journal:
     return Journal(path, url=url, info=INFO.model_copy(update=changes))
+
+
+def kept(labels: dict[bytes, int]) -> KeptReceipt:
+    return KeptReceipt(receipt=RECEIPT, labels={key.hex(): label for key, label in labels.items()})
 
 
 def line_of(content: str) -> str:
@@ -45,17 +58,19 @@ def line_of(content: str) -> str:
 def written(tmp_path: Path) -> Path:
     path = journal_path(tmp_path / "new" / "labels.json")
     with _open(path) as journal:
-        journal.add({b"one": 0, b"two": 2})
-        journal.add({b"three": 1})
+        journal.add(kept({b"one": 0, b"two": 2}))
+        journal.add(kept({b"three": 1}))
     return path
 
 
 def test_it_lies_beside_the_label_file_and_comes_back(written: Path) -> None:
-    assert written.name == "labels.json.journal"
+    assert written.name == "labels.json.receipts"
     with _open(written) as journal:
         assert journal.labels == {b"one": 0, b"two": 2, b"three": 1}
-        journal.remove()
-    assert not written.exists()
+    assert [one.labels for one in read_receipts(written)] == [
+        {b"one".hex(): 0, b"two".hex(): 2},
+        {b"three".hex(): 1},
+    ]
 
 
 @pytest.mark.parametrize("cut", range(1, 25))
@@ -63,7 +78,7 @@ def test_a_line_that_was_cut_short_is_dropped(written: Path, cut: int) -> None:
     written.write_bytes(written.read_bytes()[:-cut])
     with _open(written) as journal:
         assert journal.labels == {b"one": 0, b"two": 2}
-        journal.add({b"four": 1})
+        journal.add(kept({b"four": 1}))
     with _open(written) as journal:
         assert journal.labels == {b"one": 0, b"two": 2, b"four": 1}
 
@@ -71,7 +86,7 @@ def test_a_line_that_was_cut_short_is_dropped(written: Path, cut: int) -> None:
 def test_even_its_first_line_may_be_cut_short(written: Path) -> None:
     written.write_bytes(written.read_bytes()[:20])
     with _open(written) as journal:
-        journal.add({b"one": 1})
+        journal.add(kept({b"one": 1}))
     with _open(written) as journal:
         assert journal.labels == {b"one": 1}
 
@@ -98,10 +113,15 @@ def test_labels_of_another_address_are_not_called_those_of_another_model(written
         _open(written, url="https://b.example")
 
 
+def test_another_signer_is_refused(written: Path) -> None:
+    with pytest.raises(RefusedError, match=r"signed with the key 5{16}\.\., but .* signs with 6{16}\.\."):
+        _open(written, signer="6" * 64)
+
+
 def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:
     _open(tmp_path / "j").__exit__()
     with _open(tmp_path / "j", model="beta") as journal:
-        journal.add({b"one": 1})
+        journal.add(kept({b"one": 1}))
     with _open(tmp_path / "j", model="beta") as journal:
         assert journal.labels == {b"one": 1}
 
@@ -111,11 +131,12 @@ def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:
     [
         "what?",
         "[" * 100_000,
-        '{"labels": {"00": -1}}',
-        '{"labels": {"00": 1.0}}',
-        '{"labels": {"00": true}}',
-        '{"labels": {"zz": 1}}',
-        '{"labels": {"00": 1}, "scores": []}',
+        kept({b"0": 1}).model_dump_json().replace("}}", "-1}}"),
+        kept({b"0": 1}).model_dump_json().replace(":1}", ":-1}"),
+        kept({b"0": 1}).model_dump_json().replace(":1}", ":1.0}"),
+        kept({b"0": 1}).model_dump_json().replace(":1}", ":true}"),
+        kept({b"0": 1}).model_dump_json().replace('"30"', '"zz"'),
+        kept({b"0": 1}).model_dump_json().replace('"labels"', '"scores":[],"labels"'),
         "[1]",
         "{}",
     ],
@@ -124,7 +145,7 @@ def test_a_journal_without_labels_binds_nobody(tmp_path: Path) -> None:
 def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bool) -> None:
     lines = written.read_text().splitlines(keepends=True)
     written.write_text(lines[0] + (line_of(line) if sealed else line + "\n") + "".join(lines[1:]))
-    with pytest.warns(UcdsWarning, match=r"1 of 3 lines of .*journal are damaged; .* asked again"):
+    with pytest.warns(UcdsWarning, match=r"1 of 3 lines of .*receipts are damaged; .* asked again"):
         journal = _open(written)
     assert journal.labels == {b"one": 0, b"two": 2, b"three": 1}
     journal.__exit__()
@@ -132,7 +153,7 @@ def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bo
 
 def test_a_label_beyond_the_clusters_is_not_taken(written: Path) -> None:
     with written.open("a") as file:
-        file.write(line_of('{"labels":{"00":3,"01":2}}'))
+        file.write(line_of(kept({b"\x00": 3, b"\x01": 2}).model_dump_json()))
     with _open(written) as journal:
         assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"\x01": 2}
 
@@ -148,7 +169,7 @@ def test_any_changed_bit_is_found(written: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["{}", '{"format": "ucds-journal/1"}', "[]", "\xff", "[" * 100_000, line_of("{}").strip()]
+    "header", ["{}", '{"format": "ucds-receipts/0"}', "[]", "\xff", "[" * 100_000, line_of("{}").strip()]
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_first_line_of_another_form_is_refused(written: Path, header: str, alone: bool) -> None:
@@ -177,18 +198,20 @@ def full_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-NO_SPACE = r"cannot write .*labels\.json\.journal: File too large; free some space, then run the same command"
+NO_SPACE = (
+    r"cannot write .*labels\.json\.receipts: File too large; free some space, then run the same command"
+)
 MANY = {bytes([number]): 1 for number in range(100)}
 
 
 def test_a_full_disk_is_said_and_the_labels_before_are_kept(written: Path) -> None:
     before, room = {b"one": 0, b"two": 2, b"three": 1}, written.stat().st_size + 50
     with full_at(room), pytest.raises(NoSpaceError, match=NO_SPACE), _open(written) as journal:
-        journal.add(MANY)
+        journal.add(kept(MANY))
     assert written.stat().st_size == room  # a part of the line
     with _open(written) as journal:
         assert journal.labels == before
-        journal.add(MANY)
+        journal.add(kept(MANY))
     with _open(written) as journal:
         assert journal.labels == before | MANY
 
@@ -196,8 +219,8 @@ def test_a_full_disk_is_said_and_the_labels_before_are_kept(written: Path) -> No
 def test_labels_that_found_no_room_are_written_when_there_is_room_again(written: Path) -> None:
     with _open(written) as journal:
         with full_at(written.stat().st_size + 50), pytest.raises(NoSpaceError, match=NO_SPACE):
-            journal.add(MANY)
-        journal.add({b"four": 2})
+            journal.add(kept(MANY))
+        journal.add(kept({b"four": 2}))
     with _open(written) as journal:
         assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"four": 2} | MANY
 

@@ -93,4 +93,3 @@ def test_killed_clients_lose_nothing_and_pay_nothing_twice(
     assert service.violations == 0  # nobody asked again about a label that was on disk
     assert len(service.charged) == IMAGES
     assert sum(service.asked.values()) <= IMAGES + kills * PARALLEL * BATCH
-    assert not journal_path(out).exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from ucds.data.folders import scan_folder
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import Journal, journal_path
+from ucds.labels.journal import Journal, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
+from ucds.labels.receipts import KeptReceipt
 
 MakeImages = Callable[..., Path]
 
@@ -42,7 +43,7 @@ def test_every_image_gets_its_label(service: FakeService, make_images: MakeImage
     stored = ClusterLabels.load(out)
     assert stored.fingerprint == labels.fingerprint
     assert sorted(service.answered) == [5, 8, 8]
-    assert not journal_path(out).exists()
+    assert len(read_receipts(journal_path(out))) == 3
 
 
 def test_an_answer_that_ctrl_c_interrupts_is_kept(
@@ -51,17 +52,17 @@ def test_an_answer_that_ctrl_c_interrupts_is_kept(
     keep, images, out = Journal.add, make_images(6), tmp_path / "labels.json"
     interrupted: list[int] = []
 
-    def interrupt_once(journal: Journal, labels: Mapping[bytes, int]) -> None:
+    def interrupt_once(journal: Journal, kept: KeptReceipt) -> None:
         if not interrupted:
-            interrupted.append(len(labels))
+            interrupted.append(len(kept.labels))
             raise KeyboardInterrupt
-        keep(journal, labels)
+        keep(journal, kept)
 
     monkeypatch.setattr(Journal, "add", interrupt_once)
     with pytest.raises(KeyboardInterrupt):
-        _query(service, images, out, batch_size=2, parallel=1)
-    assert len(service.charged) == interrupted[0] == 2
-    _query(service, images, out, batch_size=2, parallel=1)
+        _query(service, images, out)
+    assert len(service.charged) == interrupted[0] == 6
+    _query(service, images, out)
     assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
 
@@ -76,8 +77,9 @@ def test_requests_are_under_way_side_by_side(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
     service.delay = 0.1
-    _query(service, make_images(12), tmp_path / "labels.json", batch_size=2, parallel=3)
-    assert service.busiest == 3
+    service.info["max_batch"] = 2
+    _query(service, make_images(12), tmp_path / "labels.json")
+    assert service.busiest == 4
 
 
 def test_requests_keep_to_the_limits_of_the_service(
@@ -86,7 +88,7 @@ def test_requests_keep_to_the_limits_of_the_service(
     images = make_images(10)
     size = max(path.stat().st_size for path in images.rglob("*.png"))
     service.info["max_request_bytes"] = 3 * (size + 256) + 256
-    _query(service, images, tmp_path / "labels.json", batch_size=100)
+    _query(service, images, tmp_path / "labels.json")
     assert max(service.answered) <= 4
     assert max(map(len, service.bodies)) <= service.info["max_request_bytes"]
 
@@ -185,7 +187,7 @@ def test_a_model_that_changes_on_the_way_is_refused(
     images, out = make_images(24), tmp_path / "labels.json"
     service.change = lambda answer: answer.update(model="beta") if len(service.charged) > 8 else None
     with pytest.raises(RefusedError, match="changed from model 'alpha' to 'beta'"):
-        _query(service, images, out, parallel=1)
+        _query(service, images, out)
     assert journal_path(out).read_bytes().count(b"\n") == 2
     service.info["model"] = "beta"
     with pytest.raises(RefusedError, match=r"holds labels of model 'alpha' .* answers as model 'beta'"):

@@ -14,10 +14,10 @@ from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import journal_path
+from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import KeptReceipt, answers_digest, is_authentic, read_receipts, receipts_path
+from ucds.labels.receipts import answers_digest, is_authentic
 from ucds.labels.wire import Receipt
 
 MakeImages = Callable[..., Path]
@@ -30,8 +30,7 @@ def _query(service: FakeService, images: Path, out: Path) -> ClusterLabels:
 
 def _receipt(**changes: Any) -> Receipt:
     fields: dict[str, Any] = {
-        "entry": 3,
-        "entry_hash": "e" * 64,
+        "entries": ["e" * 64],
         "time": "2026-01-01T00:00:00.000+00:00",
         "model_digest": "a" * 32,
         "answers_digest": "b" * 64,
@@ -44,10 +43,9 @@ def _receipt(**changes: Any) -> Receipt:
 def test_every_answer_has_a_receipt_that_is_kept_with_its_labels(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    service.give_receipts()
     images, out = make_images(21), tmp_path / "labels.json"
     labels = _query(service, images, out)
-    kept = read_receipts(receipts_path(out))
+    kept = read_receipts(journal_path(out))
     assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
     assert all(is_authentic(one.receipt) for one in kept)
     together = {content: label for one in kept for content, label in one.labels.items()}
@@ -55,18 +53,11 @@ def test_every_answer_has_a_receipt_that_is_kept_with_its_labels(
     assert [together[key] for key in keys] == labels.labels.tolist()
 
 
-def test_a_service_without_a_ledger_leaves_no_file(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    _query(service, make_images(3), tmp_path / "labels.json")
-    assert not receipts_path(tmp_path / "labels.json").exists()
-
-
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
-    "none": ("missing", None),
+    "none": ("labels have a receipt", None),
     "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
-    "another entry": ("signature", {"entry": 99}),
-    "another hash": ("signature", {"entry_hash": "0" * 64}),
+    "another entry": ("signature", {"entries": ["0" * 64]}),
+    "no entry": ("form agreed on", {"entries": []}),
     "another signer": ("another key", {"signer": "0" * 64}),
     "another signature": ("signature", {"signature": "0" * 128}),
     "no format of ours": ("form agreed on", {"format": "ucds-receipt/2"}),
@@ -77,7 +68,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
 def test_a_receipt_that_was_changed_is_refused(
     service: FakeService, make_images: MakeImages, tmp_path: Path, what: str
 ) -> None:
-    service.give_receipts()
     words, changes = CHANGES[what]
 
     def change(answer: dict[str, Any]) -> None:
@@ -86,13 +76,12 @@ def test_a_receipt_that_was_changed_is_refused(
     service.change = change
     with pytest.raises(RefusedError, match=words):
         _query(service, make_images(3), tmp_path / "labels.json")
-    assert not receipts_path(tmp_path / "labels.json").exists()
+    assert read_receipts(journal_path(tmp_path / "labels.json")) == []
 
 
 def test_a_receipt_for_other_labels_is_refused(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    service.give_receipts()
     service.change = lambda answer: answer.update(labels=[(label + 1) % 7 for label in answer["labels"]])
     with pytest.raises(RefusedError, match="other answers"):
         _query(service, make_images(3), tmp_path / "labels.json")
@@ -101,24 +90,21 @@ def test_a_receipt_for_other_labels_is_refused(
 def test_a_receipt_that_is_refused_keeps_no_other_answer_out(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    service.give_receipts()
-    images, out = make_images(48), tmp_path / "labels.json"
+    images, out = make_images(32), tmp_path / "labels.json"
 
     def spoil(answer: dict[str, Any]) -> None:
-        if len(service.answered) in (2, 3, 4):
-            answer["receipt"] = None
+        if len(service.answered) in (2, 3):
+            answer["receipt"]["signature"] = "0" * 128
 
-    service.change, service.delay = spoil, 0.3  # all six requests are under way at a time
-    with LabelClient(service.url, KEY, parallel=6) as client, pytest.raises(RefusedError, match="missing"):
+    service.change, service.delay = spoil, 0.3  # all four requests are under way at a time
+    with LabelClient(service.url, KEY) as client, pytest.raises(RefusedError, match="signature"):
         query_labels(client, open_questions(images), out)
-    assert sum(len(kept.labels) for kept in read_receipts(receipts_path(out))) == 24
-    assert journal_path(out).read_bytes().count(b"\n") == 1 + 3
+    assert sum(len(kept.labels) for kept in read_receipts(journal_path(out))) == 16
 
 
 def test_a_receipt_for_another_model_is_refused(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    service.give_receipts()
     service.change = lambda answer: service.info.update(model_digest="c" * 32)  # from the second answer on
     with pytest.raises(RefusedError, match="labels of two models do not mix"):
         _query(service, make_images(40), tmp_path / "labels.json")
@@ -126,7 +112,7 @@ def test_a_receipt_for_another_model_is_refused(
 
 def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
     expected = (
-        '{"answers_digest":"' + "b" * 64 + '","entry":3,"entry_hash":"' + "e" * 64 + '",'
+        '{"answers_digest":"' + "b" * 64 + '","entries":["' + "e" * 64 + '"],'
         '"format":"ucds-receipt/1","model_digest":"' + "a" * 32 + '","signer":"' + "0" * 64 + '",'
         '"time":"2026-01-01T00:00:00.000+00:00"}'
     )
@@ -138,7 +124,7 @@ def test_a_signature_is_that_of_ed25519() -> None:
     named = _receipt(signer=key.public_key().public_bytes_raw().hex())
     signed = named.model_copy(update={"signature": key.sign(named.signed_bytes()).hex()})
     assert is_authentic(signed)
-    assert not is_authentic(signed.model_copy(update={"entry": 4}))
+    assert not is_authentic(signed.model_copy(update={"entries": ["d" * 64]}))
 
 
 def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
@@ -151,24 +137,27 @@ def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
 def test_a_receipt_cut_short_by_a_crash_is_left_out(
     service: FakeService, make_images: MakeImages, tmp_path: Path
 ) -> None:
-    service.give_receipts()
     out = tmp_path / "labels.json"
     _query(service, make_images(8), out)
-    path = receipts_path(out)
+    path = journal_path(out)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:100])
     assert len(read_receipts(path)) == 1
     out.unlink()
     _query(service, make_images(9, "more"), out)
-    assert len(read_receipts(path)) == 3
+    assert len(read_receipts(path)) == 2  # one new image
 
 
-def test_what_is_no_file_of_receipts_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_of_receipts_is_refused(
+    service: FakeService, make_images: MakeImages, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_receipts(tmp_path / "nothing")
     (tmp_path / "other").write_text('{"labels": {}}\n')
-    kept = KeptReceipt(receipt=_receipt(), labels={"00": 1}).model_dump_json()
-    (tmp_path / "no key").write_text(kept.replace('"00"', '"zz"') + "\n")
-    for name in ("other", "no key"):
-        with pytest.raises(DamagedFileError, match="line 1 of .* is not a receipt"):
-            read_receipts(tmp_path / name)
+    with pytest.raises(DamagedFileError, match="does not begin as a client's file of receipts"):
+        read_receipts(tmp_path / "other")
+    _query(service, make_images(8), tmp_path / "labels.json")
+    path = journal_path(tmp_path / "labels.json")
+    path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
+    with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
+        read_receipts(path)

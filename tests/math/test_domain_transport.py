@@ -14,7 +14,7 @@ from torch import Tensor
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import match
 from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
-from ucds.math.spaces import centre, unit_rows
+from ucds.math.spaces import unit_rows
 from ucds.math.transport import TransportPlan, semi_relaxed_transport
 
 N, K = 50, 4
@@ -125,18 +125,9 @@ def rand_index(clusters: DomainClusters, truths: list[np.ndarray]) -> float:
     return float(adjusted_rand_score(np.concatenate(truths), clusters.assignments.argmax(1)))
 
 
-@pytest.mark.parametrize("rounds", [0, 3])
-def test_domains_seen_from_their_own_mean_share_their_clusters(rounds: int) -> None:
+def test_domains_seen_from_their_own_mean_share_their_clusters() -> None:
     domains, truths = shifted([[20] * K, [15] * K])
-    assert rand_index(run(domains, rounds=rounds), truths) == 1
-
-
-def test_without_centring_the_widest_axis_tells_domains_apart() -> None:
-    domains, _ = shifted([[20] * K, [15] * K])
-    for centred, apart in ((True, False), (False, True)):
-        axis = run(domains, rounds=0, starts=1, centred=centred).axes[:, 0]
-        one, other = ((unit_rows(vectors) @ axis).round(2) for vectors in domains)
-        assert bool(one.max() < other.min() or other.max() < one.min()) == apart
+    assert rand_index(run(domains), truths) == 1
 
 
 def test_what_it_gives_fits_together() -> None:
@@ -157,11 +148,11 @@ def test_what_it_gives_fits_together() -> None:
 def test_proportions_of_unbalanced_domains_are_found() -> None:
     sizes = [[40, 20, 12, 8], [8, 14, 24, 34]]
     domains, truths = shifted(sizes)
-    found = run(domains, relaxation=0.05)
+    found = run(domains)
     assert rand_index(found, truths) == 1
     names = match(np.concatenate(truths), found.assignments.argmax(1))
     expected = np.array(sizes) / 80
-    np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], expected, atol=0.02)
+    np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], expected, atol=0.05)
 
 
 def test_the_generator_decides_and_names_of_domains_do_not() -> None:
@@ -202,15 +193,3 @@ def test_matched_clusters_are_averaged_and_the_best_start_wins() -> None:
         by_hand = torch.nn.functional.normalize(rest + sum(three), dim=1)
         torch.testing.assert_close(found[names], by_hand, atol=1e-4, rtol=0)
     assert float((shared * found[names]).sum(1).min()) > 0.8
-
-
-def test_without_a_round_the_means_of_the_matched_clusters_are_kept() -> None:
-    domains, truths = shifted([[20] * K, [15] * K, [9] * K])
-    found = run(domains, rounds=0)
-    projected = [unit_rows(centre(d) @ found.axes) for d in domains]
-    means = [[s[t == k].mean(0) for k in range(K)] for s, t in zip(projected, truths, strict=True)]
-    by_hand = unit_rows(sum(unit_rows(np.stack(own)) for own in means))
-    names = match(np.concatenate(truths), found.assignments.argmax(1))
-    np.testing.assert_allclose(found.prototypes.T[[names[k] for k in range(K)]], by_hand, atol=1e-5)
-    moved = run(domains, rounds=1)
-    assert np.abs(moved.prototypes - found.prototypes).max() > 1e-6

@@ -138,14 +138,14 @@ def test_a_neighbourhood_is_half_a_cluster_within_bounds(
 
 def test_spaces_are_what_their_names_say() -> None:
     vectors = normal(90, 6) + 2
-    found = make_spaces(vectors, 9, width=4, whitening=0.5, neighbours=8, rounds=2)
+    found = make_spaces(vectors, 9, width=4)
     assert tuple(found.vectors) == SPACES
     principal, features = principal_space(centre(vectors), 4, 0.5), principal_space(centre(vectors), 256, 0.0)
     graph = mutual_neighbours(principal, 5)
     np.testing.assert_array_equal(found.graph.toarray(), graph.toarray())
     for name, plain in (("principal", principal), ("features", features)):
         np.testing.assert_array_equal(found.vectors[name], plain)  # type: ignore[index]
-        np.testing.assert_array_equal(found.vectors[f"diffused-{name}"], diffuse(plain, graph, 2))  # type: ignore[index]
+        np.testing.assert_array_equal(found.vectors[f"diffused-{name}"], diffuse(plain, graph, 3))  # type: ignore[index]
     chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
     assert list(chosen.vectors) == ["diffused-features", "principal"]
 

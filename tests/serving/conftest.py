@@ -13,13 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever w
 from serving_kit import FakeImageLabeller, FakeLabeller, Service, running
 
 from ucds.serving.ledger import Ledger
-from ucds.serving.protocol import PatientProtocol
-from ucds.serving.settings import Limits
+from ucds.serving.limits import Limits
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    book = Ledger(tmp_path)
+    book = Ledger(tmp_path, create=True)
     yield book
     book.close()
 
@@ -34,7 +33,7 @@ def vectors(ledger: Ledger) -> Iterator[Service]:
 
 
 @pytest.fixture
-def pictures(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def pictures(ledger: Ledger) -> Iterator[Service]:
     """Answers for images, to one key with a budget of 100."""
     limits = Limits(
         max_batch=20,
@@ -43,11 +42,8 @@ def pictures(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servic
         max_image_pixels=1_000_000,
         max_request_bytes=1_000_000,
         body_seconds=1,
-        header_seconds=1,
-        keep_alive_seconds=2,
         waste_seconds=1e6,
     )
-    monkeypatch.setattr(PatientProtocol, "linger_seconds", 1.0)
     key = ledger.add_key("bert", 100)
     with running(FakeImageLabeller(), ledger, limits) as service:
         service.key = key

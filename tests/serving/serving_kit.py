@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,10 +23,10 @@ from PIL import Image
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.models import ClusteringModel
-from ucds.serving.app import create_app
 from ucds.serving.ledger import Ledger
-from ucds.serving.server import Address, run_server
-from ucds.serving.settings import Limits
+from ucds.serving.limits import Limits
+from ucds.serving.serve import run_service
+from ucds.serving.signing import Signer
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
 WIDTH = 4
@@ -83,25 +85,47 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
+    """A service that runs: its address, the operator's, its ledger, and the key that clients show."""
+
     url: str
-    app: Any
-    ledger: Ledger | None
-    key: str | None
+    ops: str
+    ledger: Ledger
+    key: str | None = None
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
         headers = {"Authorization": f"Bearer {shown}"} if shown else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
 
+    def figure(self, name: str) -> float:
+        """The value of one figure of the operator's page."""
+        lines = httpx.get(f"{self.ops}/metrics").text.splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+    @property
+    def queued(self) -> float:
+        return self.figure("ucds_samples_queued")
+
 
 @contextmanager
 def running(
-    labeller: Any, ledger: Ledger | None = None, limits: Limits | None = None, **options: Any
+    labeller: Any, ledger: Ledger, limits: Limits | None = None, *, host: str = "127.0.0.1", **options: Any
 ) -> Iterator[Service]:
-    limits = limits or Limits()
-    app = create_app(labeller, ledger, limits, **options)
-    with in_thread(lambda ready, stop: run_server(app, Address(port=0), limits, ready, stop)) as url:
-        yield Service(url, app, ledger, None)
+    signer = Signer.open(Path(str(ledger.place)) / "signing-key.pem")
+    ledger.set_signer(signer.public)
+    port = free_port()
+
+    def serve(ready: Callable[[str], None], stop: threading.Event) -> None:
+        told = {"host": host, "ops_port": port, "ready": ready, "stop": stop} | options
+        run_service(labeller, ledger, signer, limits or Limits(), **told)
+
+    with in_thread(serve) as url:
+        yield Service(url, f"http://{host}:{port}", ledger)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -205,6 +229,7 @@ class Clients:
         self.labels: dict[int, int] = {}
         self.contradictions: list[int] = []
         self.url = ""
+        self.verify: bool | str = True  # certificates that are believed
         self._headers = NPY | {"Authorization": f"Bearer {key}"}
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -214,7 +239,10 @@ class Clients:
             thread.start()
 
     def _work(self) -> None:
-        with httpx.Client(headers=self._headers, timeout=20) as client:
+        while not self.url and not self.stop.is_set():
+            time.sleep(0.05)
+        trusted = ssl.create_default_context(cafile=self.verify) if isinstance(self.verify, str) else True
+        with httpx.Client(headers=self._headers, timeout=20, verify=trusted) as client:
             while not self.stop.is_set():
                 with self._lock:
                     numbers = range(self._next, self._next + self.each)

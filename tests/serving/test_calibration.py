@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import torch
-from serving_kit import NPY, FakeLabeller, Service, npy, running
+from serving_kit import NPY, FakeLabeller, FakeMeanLabeller, Service, npy, running, vector, wait_until
 
 from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
@@ -21,11 +25,11 @@ from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.models import ClusteringModel
-from ucds.serving import tables
 from ucds.serving.batcher import Batcher
 from ucds.serving.labeller import ModelLabeller
-from ucds.serving.ledger import Ledger, MeanChanged
-from ucds.serving.settings import Limits
+from ucds.serving.ledger import Ledger
+from ucds.serving.limits import Limits
+from ucds.serving.verify import verify
 from ucds.training.inference import FEWEST_TO_CENTRE, model_outputs
 from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.runtime import Runtime
@@ -81,17 +85,16 @@ def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) 
         found = calibrate(client, rows)
         assert found.status_code == 200, found.text
         keys = VectorSamples(rows).keys
-        assert found.json() == {"samples": 100, "digest": digest_of_contents(keys)}
+        told = {"samples": 100, "digest": digest_of_contents(keys)}
+        assert found.json() == {"calibration": told, "unusable": []}
         info = client.get("/v1/info").json()
-        assert info["calibration"] == found.json()
+        assert info["calibration"] == told
         assert info["budget"]["used"] == 0
         assert labels_of(client, rows) == expected
         assert labels_of(client, rows[7:9]) == expected[7:9]
-        assert 'path="/v1/calibration",status="200"} 1.0' in client.get("/metrics").text
-    assert service.ledger is not None
     with service.client(service.ledger.add_key("bert", 300)) as other:
         assert labels_of(other, rows) == plain
-    assert service.ledger.verify().faults == ()
+    assert verify(service.ledger.place).faults == ()
 
 
 def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service, ledger: Ledger) -> None:
@@ -106,14 +109,14 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
         again.key = service.key
         with again.client() as client:
             assert labels_of(client, others) != offline(others, recentred=False)
-            assert client.get("/v1/info").json()["calibration"] == first.json()
+            assert client.get("/v1/info").json()["calibration"] == first.json()["calibration"]
     few = Limits(max_batch=FEWEST_TO_CENTRE - 1)  # no further key can be calibrated
     with running(ModelLabeller(recentring()), ledger, few) as again:
         again.key = service.key
         with again.client() as client:
             assert labels_of(client, others[:8]) == labels_of(client, others[:8])
             info = client.get("/v1/info").json()
-    assert (info["calibration"], info["fewest_to_calibrate"]) == (first.json(), None)
+    assert (info["calibration"], info["fewest_to_calibrate"]) == (first.json()["calibration"], None)
 
 
 def test_after_the_first_label_and_with_few_samples_it_is_too_late(service: Service) -> None:
@@ -127,15 +130,75 @@ def test_after_the_first_label_and_with_few_samples_it_is_too_late(service: Serv
         assert client.get("/v1/info").json()["calibration"] is None
 
 
-@pytest.mark.parametrize("case", ["open", "alike", "fake"])
-def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(case: str, ledger: Ledger) -> None:
+@pytest.mark.parametrize("labeller", [FakeLabeller(), ModelLabeller(recentring(False))], ids=["fake", "own"])
+def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(labeller: Any, ledger: Ledger) -> None:
     key = ledger.add_key("anna", 300)
-    labeller = FakeLabeller() if case == "fake" else ModelLabeller(recentring(case == "open"))
-    with running(labeller, None if case == "open" else ledger) as service:
-        service.key = None if case == "open" else key
-        with service.client() as client:
-            assert client.get("/v1/info").json()["fewest_to_calibrate"] is None
-            assert calibrate(client, samples()).status_code == 404
+    with running(labeller, ledger) as service, service.client(key) as client:
+        assert client.get("/v1/info").json()["fewest_to_calibrate"] is None
+        assert calibrate(client, samples()).status_code == 404
+
+
+class SlowMean(FakeMeanLabeller):
+    """Notes how many means are computed at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.computing = self.most = self.done = 0
+
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        self.computing += 1
+        self.most = max(self.most, self.computing)
+        time.sleep(0.3)
+        self.computing -= 1
+        self.done += 1
+        return super().mean(rows)
+
+
+def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(ledger: Ledger) -> None:
+    labeller, honest = SlowMean(), ledger.add_key("honest", 10)
+    hostile = [ledger.add_key(f"hostile{i}", 10) for i in range(5)]
+    rows = [vector(1, i) for i in range(FEWEST_TO_CENTRE)]
+    with running(labeller, ledger) as service:
+        for key in hostile:
+            with service.client(key) as client, suppress(httpx.TimeoutException):
+                client.post("/v1/calibration", content=npy(rows), headers=NPY, timeout=0.2)
+        begun = time.monotonic()
+        with service.client(honest) as client:
+            assert client.post("/v1/labels", content=npy([vector(3)]), headers=NPY).json()["labels"] == [3]
+        assert time.monotonic() - begun < 1.4  # and not after five times 0.3 s
+        wait_until(lambda: labeller.done == 5)
+        with service.client(hostile[0]) as client:
+            assert client.get("/v1/info").json()["calibration"]["samples"] == FEWEST_TO_CENTRE
+    assert labeller.most == 1
+
+
+def test_a_key_calibrates_once_at_a_time_and_pays_for_what_comes_to_nothing(ledger: Ledger) -> None:
+    labeller, key = SlowMean(), ledger.add_key("anna", 10)
+    rows = [vector(1, i) for i in range(FEWEST_TO_CENTRE)]
+    with (
+        running(labeller, ledger, Limits(waste_seconds=0.1)) as service,
+        service.client(key) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(calibrate, client, np.array(rows))
+        wait_until(lambda: labeller.computing == 1)
+        assert calibrate(client, np.array(rows)).json()["type"] == "urn:ucds:problem:over-share"
+        assert first.result().status_code == 200
+        others = np.array(rows) + 1
+        statuses = [calibrate(client, others).status_code for _ in range(8)]
+    assert statuses[0] == 409
+    assert statuses[-1] == 429  # over-waste
+    assert labeller.done == 1
+
+
+def test_unusable_samples_are_no_part_of_a_calibration(service: Service) -> None:
+    rows = samples(40)
+    rows[[3, 17]] = np.nan
+    with service.client() as client:
+        found = calibrate(client, rows).json()
+    assert [sample["position"] for sample in found["unusable"]] == [3, 17]
+    usable = np.delete(rows, [3, 17], axis=0)
+    assert found["calibration"] == {"samples": 38, "digest": digest_of_contents(VectorSamples(usable).keys)}
 
 
 def test_a_label_does_not_depend_on_the_means_of_others_in_the_batch() -> None:
@@ -148,32 +211,6 @@ def test_a_label_does_not_depend_on_the_means_of_others_in_the_batch() -> None:
         alone = batcher.submit(rows[i : i + 3], 1, mean if i % 2 else None).result()
         np.testing.assert_array_equal(labels, alone)
     batcher.close()
-
-
-def test_a_key_that_is_calibrated_meanwhile_is_not_charged(service: Service, ledger: Ledger) -> None:
-    record = ledger.find_key(str(service.key))
-    assert record is not None
-    with service.client() as client:
-        calibrate(client, samples())
-    model = ModelLabeller(recentring()).digest
-    with pytest.raises(MeanChanged):
-        ledger.charge(record, model, [b"x" * 16], {b"x" * 16: 1})
-    assert ledger.list_keys()[0].used == 0
-
-
-def test_a_ledger_from_before_calibrations_gets_the_table(tmp_path: Path) -> None:
-    old = Ledger(tmp_path)
-    key = old.add_key("anna", 300)
-    with old.transaction(writes=True) as connection:
-        tables.calibrations.drop(connection)
-    old.close()
-    ledger = Ledger(tmp_path)
-    with running(ModelLabeller(recentring()), ledger, Limits(max_batch=128)) as service:
-        service.key = key
-        with service.client() as client:
-            assert calibrate(client, samples()).status_code == 200
-    assert ledger.verify().faults == ()
-    ledger.close()
 
 
 def test_the_client_calibrates_before_its_first_question(service: Service, tmp_path: Path) -> None:

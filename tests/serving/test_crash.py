@@ -10,15 +10,16 @@ import pytest
 from serving_kit import Clients, make_run, serving_process
 
 from ucds.serving.ledger import Ledger
+from ucds.serving.verify import verify
 
-MOMENTS = 20
+MOMENTS = 30
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_sigkill_at_twenty_moments(tmp_path: Path) -> None:
+def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    book = Ledger(run)
+    book = Ledger(run, create=True)
     key = book.add_key("anna", 10**9)
     clients, dice = Clients(key), random.Random(0)
     try:
@@ -26,7 +27,7 @@ def test_sigkill_at_twenty_moments(tmp_path: Path) -> None:
             with serving_process(run) as (process, clients.url):
                 time.sleep(dice.uniform(0.2, 1.2))
                 process.kill()
-            assert book.verify().faults == ()
+            assert verify(run).faults == ()
         with serving_process(run) as (_, clients.url):
             clients.finish()
     finally:
@@ -34,6 +35,6 @@ def test_sigkill_at_twenty_moments(tmp_path: Path) -> None:
     assert clients.contradictions == []
     assert len(clients.labels) > MOMENTS
     assert book.list_keys()[0].used == len(clients.labels)
-    assert book.verify().faults == ()
-    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {book.verify().head.entries} entries")
+    assert verify(run).faults == ()
+    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {verify(run).head.number} entries")
     book.close()

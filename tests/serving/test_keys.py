@@ -1,99 +1,95 @@
-"""The life of a key: made, rotated, given other terms, ended, revoked; and the form of its secrets."""
+"""The life of a key: made, renewed, given other terms, bound to networks, ended, revoked."""
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from ledger_kit import charge, make_key
 
 from ucds.errors import InputError
-from ucds.serving.credentials import is_mistyped, make_secret
-from ucds.serving.keys import as_text, parse_end
+from ucds.serving.keys import KeyRefused, as_text, keep_secret, make_secret, parse_end
 from ucds.serving.ledger import Ledger
-
-HOUR = timedelta(hours=1)
-BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+from ucds.serving.verify import verify
 
 
-def is_valid(ledger: Ledger, secret: str) -> bool:
-    record = ledger.find_key(secret)
-    return record is not None and record.is_active
+def state_of(ledger: Ledger, secret: str, address: str | None = None) -> str:
+    try:
+        return ledger.authenticate(secret, address).name
+    except KeyRefused as error:
+        return error.kind
 
 
-def test_a_secret_has_a_prefix_and_a_checksum_that_a_scanner_can_check() -> None:
-    secret = make_secret()
-    found = re.fullmatch(r"ucds_([0-9A-Za-z]{43})([0-9A-Za-z]{6})", secret)
-    assert found is not None
-    number = 0
-    for digit in found[2]:
-        number = 62 * number + BASE62.index(digit)
-    assert number == zlib.crc32(found[1].encode())
-    assert not is_mistyped(secret)
-    other = "a" if secret[20] != "a" else "b"
-    assert is_mistyped(secret[:20] + other + secret[21:])
-    assert not is_mistyped("ucds_" + "x" * 43)  # a key of an older version has no checksum
+def test_secrets_differ_and_only_their_hash_is_kept(ledger: Ledger, tmp_path: Path) -> None:
     assert len({make_secret() for _ in range(100)}) == 100
+    secret = ledger.add_key("anna", 5)
+    assert secret.startswith("ucds_")
+    assert len(secret) == 48
+    everything = b"".join(path.read_bytes() for path in tmp_path.glob("ledger*"))
+    assert secret.encode() not in everything
+    assert keep_secret(secret).hash.encode() in everything
+    assert (tmp_path / "ledger.sqlite").stat().st_mode & 0o077 == 0
 
 
-def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger) -> None:
+def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger, tmp_path: Path) -> None:
     first = ledger.add_key("anna", 5)
-    second = ledger.rotate_key("anna", HOUR)
-    records = [ledger.find_key(secret) for secret in (first, second)]
-    numbers = {record.number for record in records if record is not None}
-    assert numbers == {1}
-    for content, record in enumerate(records):
-        assert record is not None
-        ledger.charge(record, "m" * 32, [bytes([content] * 16)], {bytes([content] * 16): 1})
+    second = ledger.renew_key("anna", timedelta(seconds=0.3))
+    for number, secret in enumerate((first, second)):
+        charge(ledger, ledger.authenticate(secret), number)
     (key,) = ledger.list_keys()
     assert key.used == 2
-    assert key.tails == (first[-4:], second[-4:])
-    assert ledger.verify().faults == ()
+    assert [secret.tail for secret in key.secrets] == [first[-4:], second[-4:]]
+    time.sleep(0.35)
+    assert [state_of(ledger, secret) for secret in (first, second)] == ["expired-key", "anna"]
+    third = ledger.renew_key("anna")
+    assert [state_of(ledger, one) for one in (first, second, third)] == ["unknown-key", "anna", "anna"]
+    assert verify(tmp_path).faults == ()
 
 
-def test_the_older_secret_ends_and_the_oldest_at_once(ledger: Ledger) -> None:
-    first = ledger.add_key("anna", 5)
-    second = ledger.rotate_key("anna", HOUR)
-    third = ledger.rotate_key("anna", HOUR)
-    assert [is_valid(ledger, secret) for secret in (first, second, third)] == [False, True, True]
-    fourth = ledger.rotate_key("anna", timedelta(seconds=0.2))
-    assert [is_valid(ledger, secret) for secret in (second, third, fourth)] == [False, True, True]
-    time.sleep(0.25)
-    assert [is_valid(ledger, secret) for secret in (third, fourth)] == [False, True]
-    assert ledger.list_keys()[0].tails == (fourth[-4:],)
-    assert ledger.verify().faults == ()
-
-
-def test_terms_change_and_stay_under_the_chain(ledger: Ledger) -> None:
+def test_terms_change_from_the_next_request_on(ledger: Ledger, tmp_path: Path) -> None:
     secret = ledger.add_key("anna", 5, rate=2.0)
-    end = datetime.now(UTC) + HOUR
-    ledger.change_key("anna", budget=9)
-    ledger.change_key("anna", rate=None)
-    ledger.change_key("anna", expires=end)
+    ledger.set_key("anna", budget=9)
+    ledger.set_key("anna", rate=None, expires="2031-02-03")
     (key,) = ledger.list_keys()
-    assert (key.limit, key.rate, key.expires) == (9, None, as_text(end))
-    assert is_valid(ledger, secret)
-    ledger.change_key("anna", expires=datetime.now(UTC))
-    assert not is_valid(ledger, secret)
-    ledger.change_key("anna", expires=None)
-    assert is_valid(ledger, secret)
-    assert ledger.verify().faults == ()
+    assert (key.terms.budget, key.terms.rate, key.terms.expires) == (9, None, "2031-02-03T00:00:00.000+00:00")
+    ledger.set_key("anna", expires=as_text(datetime.now(UTC)))
+    assert state_of(ledger, secret) == "expired-key"
+    ledger.set_key("anna", expires="never")
+    assert state_of(ledger, secret) == "anna"
+    assert verify(tmp_path).faults == ()
+
+
+def test_a_key_bound_to_networks(ledger: Ledger) -> None:
+    secret = ledger.add_key("anna", 5, networks=["10.0.0.0/8", "2001:db8::/32"])
+    for address in ("10.2.3.4", "2001:db8::9", "::ffff:10.2.3.4", None):
+        assert state_of(ledger, secret, address) == "anna"
+    for address in ("11.2.3.4", "2001:db9::9", "testclient", ""):
+        assert state_of(ledger, secret, address) == "not-for-you"
+    ledger.set_key("anna", networks=[])
+    assert state_of(ledger, secret, "11.2.3.4") == "anna"
 
 
 def test_terms_that_cannot_be_are_refused(ledger: Ledger) -> None:
     ledger.add_key("anna", 5)
     for changes in ({"budget": -1}, {"budget": 2**53}, {"rate": 0.0}, {"rate": float("nan")}):
         with pytest.raises(InputError, match="number of samples"):
-            ledger.change_key("anna", **changes)
-    for change in (ledger.rotate_key, ledger.revoke_key, ledger.change_key):
+            ledger.set_key("anna", **changes)
+    for networks in (["10.0.0.1/8"], ["here"], [""]):
+        with pytest.raises(InputError, match="no network such as"):
+            ledger.set_key("anna", networks=networks)
+    for change in (ledger.renew_key, ledger.revoke_key, ledger.set_key):
         with pytest.raises(InputError, match="no key of the name 'bert'"):
             change("bert")
-    assert ledger.read_head().entries == 1
+    for name in ("", "a b", "x" * 65, "-a", "a\n", "é"):
+        with pytest.raises(InputError, match="no name of a key"):
+            ledger.add_key(name, 1)
+    with ledger.reading() as (_, state):
+        assert state.number == 2
 
 
-def test_a_revoked_name_may_be_used_again(ledger: Ledger) -> None:
+def test_a_revoked_name_may_be_used_again(ledger: Ledger, tmp_path: Path) -> None:
     first = ledger.add_key("anna", 1)
     with pytest.raises(InputError, match="already"):
         ledger.add_key("anna", 1)
@@ -101,21 +97,37 @@ def test_a_revoked_name_may_be_used_again(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="revoked already"):
         ledger.revoke_key("anna")
     second = ledger.add_key("anna", 7)
-    assert [is_valid(ledger, secret) for secret in (first, second)] == [False, True]
-    assert [(key.name, key.limit, key.used) for key in ledger.list_keys()] == [("anna", 1, 0), ("anna", 7, 0)]
-    ledger.change_key("anna", budget=8)
-    assert [key.limit for key in ledger.list_keys()] == [1, 8]
-    assert ledger.verify().faults == ()
+    assert [state_of(ledger, secret) for secret in (first, second)] == ["revoked-key", "anna"]
+    ledger.set_key("anna", budget=8)
+    assert [key.terms.budget for key in ledger.list_keys()] == [1, 8]
+    assert verify(tmp_path).faults == ()
+
+
+def test_each_change_names_its_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for operator in ("anna", "bert"):
+        monkeypatch.setenv("UCDS_OPERATOR", operator)
+        book = Ledger(tmp_path, create=True)
+        make_key(book, name=f"of-{operator}")
+        book.close()
+    book = Ledger(tmp_path, operator="carl")
+    book.revoke_key("of-anna")
+    with book.reading() as (connection, _):
+        rows = connection.exec_driver_sql("SELECT kind, operator FROM log ORDER BY number").all()
+    book.close()
+    assert [tuple(row) for row in rows] == [
+        ("Begun", "anna"),
+        ("KeyAdded", "anna"),
+        ("KeyAdded", "bert"),
+        ("KeyRevoked", "carl"),
+    ]
 
 
 def test_ends_are_read_as_people_write_them() -> None:
     now = datetime.now(UTC)
     for text, hours in (("2d", 48), ("12h", 12), ("30m", 0.5)):
-        end = parse_end(text)
-        assert end is not None
+        end = datetime.fromisoformat(parse_end(text) or "")
         assert abs(end - now - timedelta(hours=hours)) < timedelta(seconds=5)
-    assert parse_end("2031-02-03") == datetime(2031, 2, 3, tzinfo=UTC)
-    assert parse_end("2031-02-03T04:05+02:00") == datetime(2031, 2, 3, 2, 5, tzinfo=UTC)
+    assert parse_end("2031-02-03T04:05+02:00") == "2031-02-03T02:05:00.000+00:00"
     assert parse_end("never") is None
     for text in ("", "soon", "-1d", "2031-13-01", "9999999d", "0001-01-01T00:00+14:00"):
         with pytest.raises(InputError, match="no end of a key"):

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from serving_kit import FakeLabeller, Service, picture, running, vector
-from sqlalchemy import select
 
 from ucds.data.vectors import load_vectors
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import RefusedError, UcdsWarning, UserError
 from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import journal_path
-from ucds.labels.marks import marks_of
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import is_authentic, read_receipts, receipts_path
+from ucds.labels.receipts import is_authentic
 from ucds.math.claims import PrivacyClaim
-from ucds.serving import tables
-from ucds.serving.audit import Head
 from ucds.serving.ledger import Ledger
-from ucds.serving.settings import Limits
-from ucds.serving.signing import Signer
+from ucds.serving.limits import Limits
+from ucds.serving.verify import verify
 
 
 def _query(service: Service, samples: Path, out: Path, choose: Selector | None = None) -> ClusterLabels:
@@ -42,7 +37,7 @@ def test_images_are_labelled_and_the_unusable_one_is_left_out(pictures: Service,
         labels = _query(pictures, tmp_path, tmp_path / "labels.json")
     assert labels.ids == tuple(f"{number:02d}.png" for number in range(30))
     assert labels.labels.tolist() == [number % 12 for number in range(30)]
-    assert not journal_path(tmp_path / "labels.json").exists()
+    assert len(read_receipts(journal_path(tmp_path / "labels.json"))) == 2
 
 
 def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_path: Path) -> None:
@@ -63,9 +58,8 @@ def test_minus_zero_is_the_same_sample_for_both_sides(ledger: Ledger, tmp_path: 
     rows = np.array([vector(3), vector(5)], np.float32)
     rows[0, 1] = -0.0
     np.save(tmp_path / "x.npy", rows)
-    signer, key = Signer.open(tmp_path / "signing.pem"), ledger.add_key("anna", 10)
-    with running(FakeLabeller(), ledger, signer=signer) as service:
-        service.key = key
+    with running(FakeLabeller(), ledger) as service:
+        service.key = ledger.add_key("anna", 10)
         labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
     assert labels.labels.tolist() == [3, 5]
     own = marks_of(load_vectors(tmp_path / "x.npy").keys)
@@ -75,53 +69,35 @@ def test_minus_zero_is_the_same_sample_for_both_sides(ledger: Ledger, tmp_path: 
 
 def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(5)], np.float32))
-    signer, key, labeller = Signer.open(tmp_path / "key.pem"), ledger.add_key("anna", 100), FakeLabeller()
+    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
     labeller.privacy = str(PrivacyClaim(2.0, 1e-5, "person"))
-    with running(labeller, ledger, signer=signer) as service:
+    with running(labeller, ledger) as service:
         service.key = key
         with LabelClient(service.url, key) as client:
             assert client.info().privacy == labeller.privacy
         _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
-    (kept,) = read_receipts(receipts_path(tmp_path / "labels.json"))
+    (kept,) = read_receipts(journal_path(tmp_path / "labels.json"))
     assert kept.receipt.privacy == labeller.privacy
     assert is_authentic(kept.receipt)
     assert not is_authentic(
         kept.receipt.model_copy(update={"privacy": str(PrivacyClaim(1.0, 1e-5, "person"))})
     )
-    with ledger.transaction() as connection:
-        words = connection.execute(select(tables.audit.c.body).filter_by(kind="answered")).scalar_one()
-    assert json.loads(words)["privacy"] == "epsilon 2.0, delta 1e-05, for each person"
     assert PrivacyClaim.parse(labeller.privacy) == PrivacyClaim(2.0, 1e-5, "person")
-    assert ledger.verify().faults == ()
-
-
-def test_a_receipt_of_a_model_without_guarantee_has_no_word_of_one(ledger: Ledger, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.array([vector(1, 1)], np.float32))
-    with running(FakeLabeller(), ledger, signer=Signer.open(tmp_path / "key.pem")) as service:
-        service.key = ledger.add_key("anna", 100)
-        _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
-    assert "privacy" not in receipts_path(tmp_path / "labels.json").read_text()
+    assert verify(ledger.place).faults == ()
 
 
 def test_the_client_keeps_a_receipt_for_each_answer(ledger: Ledger, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([vector(i % 12, i) for i in range(30)], np.float32))
-    signer, key = Signer.open(tmp_path / "key.pem"), ledger.add_key("anna", 100)
     limits = Limits(max_batch=10, max_queue=64)
-    with running(FakeLabeller(), ledger, limits, signer=signer) as service:
-        service.key = key
+    with running(FakeLabeller(), ledger, limits) as service:
+        service.key = ledger.add_key("anna", 100)
         labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
-    receipts = [kept.receipt for kept in read_receipts(receipts_path(tmp_path / "labels.json"))]
-    assert sorted(receipt.entry for receipt in receipts) == [2, 3, 4]
-    assert {receipt.signer for receipt in receipts} == {signer.public}
-    last = max(receipts, key=lambda receipt: receipt.entry)
-    assert ledger.verify(Head(last.entry, last.entry_hash)).faults == ()
+        with LabelClient(service.url, service.key) as client:
+            signer = client.info().signer
+        other = LabelClient(service.url, service.key, signer="0" * 64)
+        with other as client, pytest.raises(RefusedError, match=f"with the key {signer}, not with the one"):
+            client.info()
+    receipts = [kept.receipt for kept in read_receipts(journal_path(tmp_path / "labels.json"))]
+    assert len({receipt.entries[0] for receipt in receipts}) == 3
+    assert {receipt.signer for receipt in receipts} == {signer}
     assert len(labels.ids) == 30
-
-
-def test_an_open_service_wants_no_key_and_one_with_a_ledger_does(ledger: Ledger, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(8)], np.float32))
-    with running(FakeLabeller()) as service:
-        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
-        assert labels.labels.tolist() == [int(name) for name in labels.ids]
-    with running(FakeLabeller(), ledger) as service, pytest.raises(UserError, match="UCDS_KEY"):
-        _query(service, tmp_path / "x.npy", tmp_path / "again.json")

@@ -17,12 +17,9 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import Interrupted
 from ucds.math.consensus import match
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source
-from ucds.training.prediction import predict
-from ucds.training.prepare import TrainedModel
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -43,7 +40,7 @@ def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 
 def source(**settings: Any) -> SourceClustering:
-    short = {"starts": 1, "batch_size": 16} | settings
+    short = {"starts": 1} | settings
     return SourceClustering(K, settings=short, random_state=0, accelerator="cpu")
 
 
@@ -57,8 +54,6 @@ def test_domains_share_their_clusters_when_each_is_seen_from_its_own_mean() -> N
     assignments = found.stages_[0].assignments
     assert adjusted_rand_score(truth, assignments.argmax(1).numpy()) == 1
     torch.testing.assert_close(assignments.sum(1), torch.ones(len(truth)))
-    together = source(domain_centring=False).fit(vectors, sample_domain=domain)
-    assert not torch.equal(together.stages_[0].assignments, assignments)
 
 
 def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster() -> None:
@@ -96,26 +91,17 @@ def test_the_order_of_samples_and_domains_does_not_matter() -> None:
 def test_proportions_of_unbalanced_domains_are_found() -> None:
     sizes = [[40, 20, 12, 8], [8, 14, 24, 34]]
     vectors, truth, domain = shifted(sizes)
-    found = source(proportion_relaxation=0.05).fit(vectors, sample_domain=domain)
+    found = source().fit(vectors, sample_domain=domain)
     labels = found.stages_[0].assignments.argmax(1).numpy()
     assert adjusted_rand_score(truth, labels) == 1
     names = match(truth, labels)
     proportions = found.proportions_[:, [names[k] for k in range(K)]]
-    np.testing.assert_allclose(proportions, np.array(sizes) / 80, atol=0.02)
+    np.testing.assert_allclose(proportions, np.array(sizes) / 80, atol=0.05)
 
 
-def test_one_domain_and_no_round_of_transport_work_too() -> None:
+def test_one_domain_works_too() -> None:
     vectors, truth, _ = shifted([[20] * K])
-    for rounds in (3, 0):
-        assert adjusted_rand_score(truth, source(transport_rounds=rounds).fit(vectors).labels_) == 1
-
-
-@pytest.mark.parametrize("centring", [True, False])
-def test_the_model_says_whether_a_folder_is_seen_from_its_own_mean(centring: bool) -> None:
-    _, session, found = trained(None, data(), "head", query_centring=centring)
-    assert found.recentres == centring
-    assert [result.name for result in session.results] == ["cluster-domains"]
-    assert not trained(None, data(), "full", query_centring=centring)[2].recentres  # its encoder has moved
+    assert adjusted_rand_score(truth, source().fit(vectors).labels_) == 1
 
 
 def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
@@ -144,25 +130,16 @@ def small_backbone() -> Backbone:
     return module_backbone(nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh()), 12)
 
 
-def train(
-    path: Path | None, data: Dataset, tune: str = "full"
-) -> tuple[ClusteringModel, Session[MethodSettings]]:
-    model, session, _ = trained(path, data, tune)
-    return model, session
-
-
-def trained(
-    path: Path | None, data: Dataset, tune: str, **given: Any
-) -> tuple[ClusteringModel, Session[MethodSettings], TrainedModel]:
-    short = {"tune": tune, "starts": 1, "fitting_epochs": 6, "batch_size": 16, "bottleneck_width": 10}
-    settings = ConsensusSettings.from_mapping(short | given)
+def train(path: Path | None, data: Dataset) -> tuple[ClusteringModel, Session[MethodSettings]]:
+    settings = ConsensusSettings(starts=1, bottleneck_width=10)
     folder = None if path is None else RunFolder(path)
     if path is not None and folder is not None:
         folder.open({}, resume=path.exists())
     session: Session[MethodSettings] = Session(Runtime(accelerator="cpu", folder=folder), settings)
     try:
         found = fit_source(session, small_backbone(), data, K)
-        return found.model, session, found
+        assert found.recentres
+        return found.model, session
     finally:
         session.close()
         if folder is not None:
@@ -174,51 +151,17 @@ def data() -> Dataset:
     return Dataset(VectorSamples(vectors, domain, ("a", "b")), VectorView())
 
 
-def test_the_whole_encoder_learns_the_assignments() -> None:
-    samples = data()
-    model, session = train(None, samples)
-    assert [result.name for result in session.results] == ["cluster-domains", "fit-domains"]
-    assert session.results[1].proportions.shape == (2, K)
-    start = small_backbone().module.state_dict()
-    assert all(not torch.equal(model.encoder.backbone.state_dict()[name], start[name]) for name in start)
-    said = predict(model, samples.samples, samples.view, session.runtime, 64).argmax(1)
-    last = session.results[1]
-    assert torch.equal(said, last.evaluations[last.selected].labels)
-    asked = session.results[0].assignments.argmax(1)
-    before = (session.results[0].evaluations[0].labels == asked).float().mean()
-    assert before < (said == asked).float().mean() > 0.95
-
-
-@pytest.mark.parametrize("steps", [0, 7])
-def test_a_stopped_run_ends_as_one_that_never_stopped(
-    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, session = train(tmp_path / "whole", data())
-    answers = iter([False] * steps + [True])
-    with monkeypatch.context() as patch:
-        patch.setattr(Runtime, "asked_to_stop", lambda self: next(answers))
-        with pytest.raises(Interrupted):
-            train(tmp_path / "stopped", data())
-    resumed, again = train(tmp_path / "stopped", data())
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
-    for one, other in zip(session.results, again.results, strict=True):
-        assert torch.equal(one.proportions, other.proportions)
-    logs = [(tmp_path / run / "log.jsonl").read_text() for run in ("whole", "stopped")]
-    assert logs[0] == logs[1]
-
-
 def test_a_finished_clustering_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a frozen backbone nothing follows the clustering: what a crash leaves is the whole model."""
-    whole, _ = train(tmp_path / "run", data(), "head")
+    whole, _ = train(tmp_path / "run", data())
     monkeypatch.setattr("ucds.source.transport.cluster_domains", None)
-    resumed, session = train(tmp_path / "run", data(), "head")
+    resumed, session = train(tmp_path / "run", data())
     assert [result.name for result in session.results] == ["cluster-domains"]
     assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
 
 
 def test_a_backbone_of_vectors_is_left_alone() -> None:
-    model, _ = train(None, data(), "head")
+    model, _ = train(None, data())
     start = small_backbone().module.state_dict()
     assert all(torch.equal(model.encoder.backbone.state_dict()[name], start[name]) for name in start)
     assert identity_backbone(WIDTH).spec != model.spec

@@ -199,7 +199,9 @@ def test_folders_at_any_depth_are_one_domain(tmp_path: Path) -> None:
     assert target.domain_names_ == ("images",)
     assert (tmp_path / "cache").is_dir()
     np.testing.assert_array_equal(target.predict(tmp_path / "images"), target.labels_)
-    whole = brief(3, **{**edges, "tune": "full"}).fit(tmp_path / "images", source_labels=answers)
+    whole = brief(3, method="pcd", **{**edges, "tune": "full"}).fit(
+        tmp_path / "images", source_labels=answers
+    )
     assert whole.labels_.shape == (4,)
 
 
@@ -216,7 +218,7 @@ def test_more_clusters_than_samples_is_possible() -> None:
             "'source_epochs' is a setting of the other side",
         ),
         ({"settings": {"epsilon": 0.1}}, "'epsilon' is a setting of method 'pcd'"),
-        ({"settings": {"tune": "full"}, "tune": "head"}, "setting 'tune' is given twice"),
+        ({"method": "pcd", "settings": {"tune": "full"}, "tune": "head"}, "setting 'tune' is given twice"),
         ({"method": "ucds"}, "method must be one of pcd, consensus"),
     ],
 )

@@ -17,7 +17,7 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
-from ucds.errors import Interrupted, UcdsWarning
+from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.constraints import Constraints
 from ucds.math.metrics import score
@@ -69,7 +69,7 @@ def train(
     seed: int = 0,
     **given: Any,
 ) -> tuple[ClusteringModel, Session[MethodSettings]]:
-    short = {"fitting_epochs": 8, "starts": 1, "batch_size": 16, "bottleneck_width": 10}
+    short = {"starts": 1, "bottleneck_width": 10}
     settings = ConsensusSettings.from_mapping(short | given)
     data = data or blob_data()
     run = None if folder is None else RunFolder(folder)
@@ -77,7 +77,7 @@ def train(
         run.open({}, resume=folder.exists())
     runtime = Runtime(accelerator="cpu", folder=run, reporter=listener, seed=seed)
     session: Session[MethodSettings] = Session(runtime, settings)
-    backbone = small_backbone() if settings.tune == "full" else identity_backbone(WIDTH)
+    backbone = identity_backbone(WIDTH)
     aligned = None if labels is None else labels.align(data.samples.ids)
     try:
         return fit_target(session, backbone, data, K, aligned).model, session
@@ -97,10 +97,9 @@ def accuracy(model: ClusteringModel) -> float:
     return score(predicted(model), TRUTH).accuracy
 
 
-@pytest.mark.parametrize("tune", ["head", "full"])
 @pytest.mark.parametrize("labels", [None, given(PROVIDERS)], ids=["alone", "with labels"])
-def test_blobs_are_found(labels: ClusterLabels | None, tune: str) -> None:
-    model, session = train(labels, tune=tune)
+def test_blobs_are_found(labels: ClusterLabels | None) -> None:
+    model, session = train(labels)
     assert accuracy(model) == 1
     assert not model.training
     assert [result.name for result in session.results] == ["agree", "fit-target"]
@@ -283,48 +282,13 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(models[0], models[2])
 
 
-@pytest.mark.parametrize(
-    ("steps", "error"),
-    [(0, Interrupted), (17, Interrupted), (17, KeyboardInterrupt)],
-    ids=["at once", "on the way", "killed on the way"],
-)
-def test_a_stopped_run_ends_as_one_that_never_stopped(
-    steps: int, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Asked to stop, all work is saved; killed, the run goes on from its last evaluation."""
-    whole, session = train(given(PROVIDERS), folder=tmp_path / "whole", tune="full")
-    left = [steps]
-
-    def stop(self: Runtime) -> bool:
-        left[0] -= 1
-        if left[0] < 0 and error is KeyboardInterrupt:
-            raise KeyboardInterrupt
-        return left[0] < 0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Runtime, "asked_to_stop", stop)
-        with pytest.raises(error):
-            train(given(PROVIDERS), folder=tmp_path / "stopped", tune="full")
-    assert (tmp_path / "stopped" / "checkpoint.pt").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.consensus.agree", None)  # is not done again
-        resumed, again = train(given(PROVIDERS), folder=tmp_path / "stopped", tune="full")
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
-    for one, other in zip(session.results, again.results, strict=True):
-        assert torch.equal(one.proportions, other.proportions)
-        assert one.selected == other.selected
-    for name in ("log.jsonl", "transfer.json", "stability.json"):
-        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "stopped" / name).read_text()
-
-
 def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both stages take one step: what a crash between them leaves is the clusters."""
     whole, _ = train(given(PROVIDERS), folder=tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.consensus.fit_assignments", crash)
+        patch.setattr("ucds.target.consensus.fit_prototypes", crash)
         with pytest.raises(KeyboardInterrupt):
             train(given(PROVIDERS), folder=tmp_path / "stopped")
     with monkeypatch.context() as patch:

@@ -10,15 +10,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.auditing.attacks import (
+    BAG,
+    Progress,
+    Scores,
+    Variant,
+    agreement_scores,
+    bag_scores,
+    boundary_distances,
+    domain_success,
+    image_variants,
+    shadow_scores,
+    vector_variants,
+)
 from ucds.auditing.extraction import price_curve
-from ucds.auditing.findings import Attack, Findings, Prevalence
-from ucds.auditing.membership import Scores, agreement_scores, boundary_distances, shadow_scores
 from ucds.auditing.opening import Opened, open_model, open_service
-from ucds.auditing.page import render
-from ucds.auditing.population import BAG, bag_scores, domain_success, share_misplaced
-from ucds.auditing.reconstruction import Reconstruction, reconstruct
-from ucds.auditing.subject import NO_ANSWER, Labels
-from ucds.auditing.variants import Variant, image_variants, vector_variants
+from ucds.auditing.report import Attack, Findings, Prevalence, render
+from ucds.auditing.subject import Labels
 from ucds.choices import Accelerator
 from ucds.data.sources import Source
 from ucds.errors import InputError
@@ -27,6 +35,7 @@ from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import CacheOptions, EncoderOptions
 from ucds.training.progress import Quiet, Reporter, told_to
+from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator, torch_generator
 
 FEWEST = 20
@@ -98,23 +107,19 @@ def audit(
         raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
     if (run is None) == (client is None):
         raise InputError("an audit attacks either a run or a service: give one of them")
+    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
+    how = ((members, others), encoder, effort.samples, runtime, cache)
     if client is not None:
-        opened = open_service(client, members, others, encoder, effort.samples, seed, cache, reporter)
+        opened = open_service(client, *how)
     else:
         assert run is not None
-        opened = open_model(
-            Path(run),
-            members,
-            others,
-            encoder,
-            effort.samples,
-            seed,
-            accelerator,
-            cache,
-            reporter,
+        opened = open_model(Path(run), *how)
+    if min(len(opened.members), len(opened.others)) < FEWEST:
+        raise InputError(
+            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
+            f"{len(opened.others)}"
         )
-    _require_enough(opened)
-    found = _Audit(*_buy_labels(opened), effort, seed, reporter).findings()
+    found = _Audit(opened, effort, seed, reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
     write_text_atomically(out, render(found))
@@ -122,37 +127,16 @@ def audit(
     return found
 
 
-def _require_enough(opened: Opened) -> None:
-    """Make sure that there are samples enough for figures."""
-    if min(len(opened.members), len(opened.others)) < FEWEST:
-        raise InputError(
-            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
-            f"{len(opened.others)}"
-        )
-
-
-def _buy_labels(opened: Opened) -> tuple[Opened, list[Labels]]:
-    """Ask about members and others; those that a service refuses are left out."""
-    both = (opened.members, opened.others)
-    labels = [
-        np.concatenate([opened.subject.ask(samples.read(part)) for part in _parts(len(samples))])
-        for samples in both
-    ]
-    answered = [part != NO_ANSWER for part in labels]
-    if opened.subject.refused:
-        opened = opened.keep(answered)
-        _require_enough(opened)
-    return opened, [part[mask] for part, mask in zip(labels, answered, strict=True)]
-
-
 class _Audit:
     """The attacks in turn, on members and others together: an attacker does not know which is which."""
 
-    def __init__(
-        self, opened: Opened, labels: list[Labels], effort: Effort, seed: int, reporter: Reporter
-    ) -> None:
+    def __init__(self, opened: Opened, effort: Effort, seed: int, reporter: Reporter) -> None:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
-        self._subject, self._both, self._labels = opened.subject, (opened.members, opened.others), labels
+        self._subject, self._both = opened.subject, (opened.members, opened.others)
+        self._labels: list[Labels] = [
+            np.concatenate([self._subject.ask(rows.read(part)) for part in _parts(np.arange(len(rows)))])
+            for rows in self._both
+        ]
 
     def findings(self) -> Findings:
         """Run all attacks."""
@@ -167,23 +151,24 @@ class _Audit:
             members=len(opened.members),
             others=len(opened.others),
             queries=self._subject.queries,
-            refused=self._subject.refused,
             membership=(agreement, boundary, shadow),
             domains=self._domains(agreeing, shadowing),
             stability=self._stability(agreeing),
             prevalence=self._prevalence(),
             prices=price_curve(opened.features[1], self._labels[1], self._rng("price")),
-            reconstruction=self._reconstruction(),
         )
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return numpy_generator(self._seed, "audit", purpose)
 
+    def _progress(self, what: str) -> Progress:
+        return told_to(self._reporter, what)
+
     def _agreement(self) -> tuple[Attack, list[Scores]]:
         chosen = self._variants()
         scores = []
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
-            progress = told_to(self._reporter, f"changed copies of {what}")
+            progress = self._progress(f"changed copies of {what}")
             generator = torch_generator(self._seed, "audit", what)
             scores.append(agreement_scores(self._subject, samples, labels, chosen, generator, progress))
         what = "The share of changed copies of a sample that keep its label."
@@ -197,24 +182,26 @@ class _Audit:
     def _boundary(self) -> Attack:
         images, effort = self._opened.images, self._effort
         smallest = _SMALLEST_PIXEL if images else _SMALLEST_SHARE * self._opened.spread
-        before, scores, asked = self._subject.queries, [], 0
+        most, steps = (effort.boundary, effort.steps) if images else (10 * effort.boundary, 0)
+        size = 10 if images else 100
+        before, asked, scores = self._subject.queries, 0, list[Scores]()
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
-            count = min(effort.boundary if images else 10 * effort.boundary, len(samples))
-            asked += count
-            progress, generator = (
-                told_to(self._reporter, f"boundary of {what}"),
-                torch_generator(self._seed, what),
-            )
-            progress(0, count)
-            parts = []
-            for index in _parts(count, 10 if images else 100):
-                rows, steps = samples.read(index), effort.steps if images else 0
-                parts.append(
-                    boundary_distances(
-                        self._subject, rows, labels[index], generator, smallest=smallest, steps=steps
-                    )
+            # The samples are in the order of their domains: the first ones would be those of one domain.
+            chosen = np.sort(self._rng(f"boundary of {what}").permutation(len(samples))[:most])
+            progress, generator = self._progress(f"boundary of {what}"), torch_generator(self._seed, what)
+            parts, asked = list[Scores](), asked + len(chosen)
+            for number, index in enumerate(_parts(chosen, size)):
+                progress(number * size, len(chosen))
+                found = boundary_distances(
+                    self._subject,
+                    samples.read(index),
+                    labels[index],
+                    generator,
+                    smallest=smallest,
+                    steps=steps,
                 )
-                progress(int(index[-1]) + 1, count)
+                parts.append(found)
+            progress(len(chosen), len(chosen))
             scores.append(np.concatenate(parts))
         queries = 1 + (self._subject.queries - before) / asked
         what = "The distance to the nearest point of another label, along random directions and gradients."
@@ -259,13 +246,14 @@ class _Audit:
         if truth is None:
             return None
         equal = np.abs(truth - 1 / len(truth)).sum() / 2
-        return Prevalence(share_misplaced(self._labels[1], truth), float(equal))
-
-    def _reconstruction(self) -> Reconstruction | None:
-        if self._opened.bottleneck is None:
-            return None
-        return reconstruct(*self._opened.bottleneck)
+        return Prevalence(_share_misplaced(self._labels[1], truth), float(equal))
 
 
-def _parts(n: int, size: int = 64) -> list[NDArray[np.int64]]:
-    return [np.arange(start, min(start + size, n)) for start in range(0, n, size)]
+def _parts(index: NDArray[np.int64], size: int = 64) -> list[NDArray[np.int64]]:
+    return [index[start : start + size] for start in range(0, len(index), size)]
+
+
+def _share_misplaced(labels: Labels, truth: NDArray[np.float64]) -> float:
+    """Compute half the sum of absolute differences between the shares of labels and the true ones."""
+    shares = np.bincount(labels, minlength=len(truth)) / len(labels)
+    return float(np.abs(shares - truth).sum() / 2)

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ucds.errors import RefusedError
-from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
+from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
 from ucds.training.inputs import view_for
@@ -21,9 +21,6 @@ from ucds.training.model_file import StoredModel
 from ucds.training.runtime import Runtime
 
 Labels = NDArray[np.int64]
-NO_ANSWER = -1
-"""Stands for the label of a sample that a service refused."""
-
 _BATCH = 64
 
 
@@ -34,16 +31,14 @@ class Subject(Protocol):
         name: name of the model.
         n_clusters: number of clusters, K.
         queries: number of samples that were asked about so far.
-        refused: number of these that got no answer.
     """
 
     name: str
     n_clusters: int
     queries: int
-    refused: int
 
     def ask(self, rows: Tensor) -> Labels:
-        """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)`` or `NO_ANSWER`."""
+        """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
 
 
 class ModelSubject:
@@ -56,7 +51,6 @@ class ModelSubject:
 
     def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
-        self.refused = 0
         self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
         self._view = view_for(stored.card.backbone)
 
@@ -81,7 +75,6 @@ class ServiceSubject:
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
-        self.refused = 0
         self._client, self._batch = client, min(_BATCH, info.max_batch)
         self._most_bytes = info.max_request_bytes
 
@@ -89,7 +82,7 @@ class ServiceSubject:
         """Label rows; see :class:`Subject`.
 
         Raises:
-            RefusedError: the service refuses the request, or the key's budget does not cover the rows.
+            RefusedError: the service refuses the request or a sample, or the key's budget does not cover it.
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
         """
         before = self.queries
@@ -103,22 +96,15 @@ class ServiceSubject:
             ) from None
 
     def _ask(self, rows: Tensor) -> Labels:
-        """Label the rows by one request, or by several where they are too long for one.
-
-        Rows that the service refuses are left out of a further request.
-        """
+        """Label the rows by one request, or by several where they are too long for one."""
         body = _body(rows)
         if len(rows) > 1 and len(body.content) > self._most_bytes:
             return np.concatenate([self._ask(half) for half in rows.tensor_split(2)])
-        try:
-            return np.array(self._client.ask(body, len(rows)).labels, dtype=np.int64)
-        except InvalidSamplesError as error:
-            self.refused += len(error.reasons)
-            labels = np.full(len(rows), NO_ANSWER, dtype=np.int64)
-            left = np.delete(np.arange(len(rows)), list(error.reasons))
-            if len(left):
-                labels[left] = self._ask(rows[left])
-            return labels
+        answer = self._client.ask(body, len(rows))
+        if answer.unusable:
+            reason = answer.unusable[0].reason
+            raise RefusedError(f"the service cannot use a sample ({reason}): audit without such samples")
+        return np.array(answer.labels, dtype=np.int64)
 
 
 def _body(rows: Tensor) -> Body:

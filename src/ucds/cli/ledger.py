@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,11 +17,11 @@ from ucds.errors import InputError
 from ucds.training.progress import end_bar
 
 if TYPE_CHECKING:
-    from ucds.serving.keys import KeyRecord
+    from ucds.serving.keys import Key
     from ucds.serving.ledger import Ledger
 
 keys = typer.Typer(help="Create, change, revoke and list the keys of clients.", no_args_is_help=True)
-ledger = typer.Typer(help="Check, sign and move the record of keys and answers.", no_args_is_help=True)
+ledger = typer.Typer(help="Check and keep the record of keys and answers.", no_args_is_help=True)
 app.add_typer(keys, name="keys", rich_help_panel=options.PROVIDER)
 app.add_typer(ledger, name="ledger", rich_help_panel=options.PROVIDER)
 
@@ -34,7 +34,16 @@ LedgerOption = Annotated[
     ),
 ]
 NameArgument = Annotated[str, typer.Argument(help="Name of the key's owner.")]
-EndHelp = "End of the key: 90d, 12h, 30m, a date or time, or never."
+FromOption = Annotated[
+    list[str] | None,
+    typer.Option("--from", help="Network that may use the key; may be repeated; or any.", show_default="any"),
+]
+CheckpointsOption = Annotated[
+    list[Path] | None,
+    typer.Option(help="Checkpoints that the service wrote; may be repeated.", show_default="none"),
+]
+_END = "End of the key: 90d, 12h, 30m, a date or time, or never."
+_RATE = "Samples a second, or none."
 
 
 @keys.command("add")
@@ -42,76 +51,51 @@ def add_key(
     name: NameArgument,
     budget: Annotated[int, typer.Option(min=0, help="Distinct samples that may be labelled.")],
     ledger: LedgerOption,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Samples a second.", show_default="no bound")
-    ] = None,
-    expires: Annotated[str, typer.Option(help=EndHelp)] = "never",
+    rate: Annotated[str, typer.Option(help=_RATE)] = "none",
+    expires: Annotated[str, typer.Option(help=_END)] = "never",
+    networks: FromOption = None,
 ) -> None:
     """Make a key. It is printed once; the ledger keeps only its hash."""
     options.start()
-    from ucds.serving.keys import check_terms, parse_end
+    from ucds.serving.keys import check_name, make_terms
 
-    end = parse_end(expires)
-    check_terms(name, budget, rate)  # before a ledger is made for a key that cannot be
+    samples, allowed = _read_rate(rate), _read_networks(networks)
+    check_name(name)
+    make_terms(budget, samples, expires, allowed)  # before a ledger is made for a key that cannot be
     with _open_ledger(ledger, create=True) as book:
-        print(book.add_key(name, budget, rate, expires=end), flush=True)
+        print(book.add_key(name, budget, samples, expires=expires, networks=allowed), flush=True)
     options.say(f"this is the key of {name!r}; it cannot be shown again")
 
 
-@keys.command("rotate")
-def rotate_key(
+@keys.command("set")
+def set_key(
     name: NameArgument,
     ledger: LedgerOption,
-    grace_hours: Annotated[
-        float, typer.Option(min=0, max=8760, help="Hours for which the old secret stays valid.")
-    ] = 24,
+    budget: Annotated[int | None, typer.Option(min=0, help="Distinct samples in all.")] = None,
+    rate: Annotated[str | None, typer.Option(help=_RATE, show_default="as it is")] = None,
+    expires: Annotated[str | None, typer.Option(help=_END, show_default="as it is")] = None,
+    networks: FromOption = None,
+    new_secret: Annotated[
+        bool, typer.Option("--new-secret", help="Print a new key; the old one ends in a day.")
+    ] = False,
 ) -> None:
-    """Give a key a new secret, with the same budget. The old one stays valid for some time."""
+    """Change a key from the next request on; what it used stays used."""
+    changes: dict[str, Any] = {} if budget is None else {"budget": budget}
+    changes |= {} if rate is None else {"rate": _read_rate(rate)}
+    changes |= {} if expires is None else {"expires": expires}
+    changes |= {} if networks is None else {"networks": _read_networks(networks)}
+    if not changes and not new_secret:
+        raise InputError("name what to change: --budget, --rate, --expires, --from or --new-secret")
     with _open_ledger(ledger) as book:
-        print(book.rotate_key(name, timedelta(hours=grace_hours)), flush=True)
-    options.say(f"this is the new key of {name!r}; the old one ends in {grace_hours:g} hours")
-
-
-@keys.command("set-budget")
-def set_budget(
-    name: NameArgument,
-    budget: Annotated[int, typer.Argument(min=0, help="Distinct samples that may be labelled in all.")],
-    ledger: LedgerOption,
-) -> None:
-    """Change the budget of a key; what it used stays used."""
-    with _open_ledger(ledger) as book:
-        book.change_key(name, budget=budget)
-    options.say(f"the budget of {name!r} is {budget:,}")
-
-
-@keys.command("set-rate")
-def set_rate(
-    name: NameArgument,
-    rate: Annotated[str, typer.Argument(help="Samples a second, or none for no bound.")],
-    ledger: LedgerOption,
-) -> None:
-    """Change the rate of a key."""
-    try:
-        value = None if rate == "none" else float(rate)
-    except ValueError:
-        raise InputError(f"{rate!r} is no rate: write samples a second, or none") from None
-    with _open_ledger(ledger) as book:
-        book.change_key(name, rate=value)
-    options.say(f"the rate of {name!r} is {'without bound' if value is None else f'{value:g} a second'}")
-
-
-@keys.command("expire")
-def expire_key(
-    name: NameArgument, end: Annotated[str, typer.Argument(help=EndHelp)], ledger: LedgerOption
-) -> None:
-    """Change the end of a key. Unlike a revoked key, one that has ended can be given more time."""
-    options.start()
-    from ucds.serving.keys import as_text, parse_end
-
-    time = parse_end(end)
-    with _open_ledger(ledger) as book:
-        book.change_key(name, expires=time)
-    options.say(f"key {name!r} ends {'never' if time is None else as_text(time)}")
+        if changes:
+            terms = book.set_key(name, **changes)
+            rate_shown = "none" if terms.rate is None else f"{terms.rate:g}"
+            options.say(
+                f"key {name!r}: budget {terms.budget:,}, rate {rate_shown}, ends {terms.expires or 'never'}, "
+                f"from {' '.join(terms.networks) or 'any'}"
+            )
+        if new_secret:
+            print(book.renew_key(name), flush=True)
 
 
 @keys.command("revoke")
@@ -132,22 +116,23 @@ def list_keys(
     Of a key's secrets the last four characters are shown.
     """
     with _open_ledger(ledger) as book:
-        records = book.list_keys()
+        found = book.list_keys()
     if as_json:
-        shown = ("name", "used", "rate", "created", "last_used", "revoked", "expires", "tails")
+        shown = ("name", "used", "created", "last_used", "revoked", "forgotten")
         entries = [
-            {name: getattr(record, name) for name in shown}
-            | {"budget": record.limit, "remaining": record.budget.remaining}
-            for record in records
+            {name: getattr(key, name) for name in shown}
+            | key.terms.model_dump(mode="json")
+            | {"remaining": key.budget.remaining, "tails": _tails(key)}
+            for key in found
         ]
         print(json.dumps(entries, indent=2))
         return
     rows = [["key", "secrets", "budget", "used", "left", "rate", "last use", "state"]]
-    for record in records:
-        counts = (f"{number:,}" for number in (record.limit, record.used, record.budget.remaining))
-        rate = "-" if record.rate is None else f"{record.rate:g}"
-        last_use = (record.last_used or "-")[:16]
-        rows.append([record.name, " ".join(record.tails) or "-", *counts, rate, last_use, _state(record)])
+    for key in found:
+        counts = (f"{number:,}" for number in (key.terms.budget, key.used, key.budget.remaining or 0))
+        rate = "-" if key.terms.rate is None else f"{key.terms.rate:g}"
+        last_use = (key.last_used or "-")[:16]
+        rows.append([key.name, " ".join(_tails(key)) or "-", *counts, rate, last_use, _state(key)])
     for row in rows:
         print(_lay_out(row, rows))
 
@@ -155,68 +140,98 @@ def list_keys(
 @ledger.command("verify")
 def verify_ledger(
     ledger: LedgerOption,
-    anchor: Annotated[
-        str | None,
-        typer.Option(help="Head printed earlier, NUMBER:HASH: the log must contain it.", show_default=False),
-    ] = None,
     receipts: Annotated[
         list[Path] | None,
-        typer.Option(help="Receipts that a client kept; may be repeated.", show_default=False),
+        typer.Option(help="Receipts that a client kept; may be repeated.", show_default="none"),
     ] = None,
-    checkpoints: Annotated[
+    checkpoints: CheckpointsOption = None,
+    archives: Annotated[
         list[Path] | None,
-        typer.Option(help="Checkpoints, a file or a folder; may be repeated.", show_default=False),
+        typer.Option("--archive", help="Archived entries, oldest first; may be repeated."),
     ] = None,
 ) -> None:
-    """Check the audit log and all tables against it; exit status 2 if something was changed.
+    """Check every entry by the rules and all answers by the log; exit status 2 if something is wrong.
 
-    Prints the log's head. Receipts, checkpoints and an earlier head also show
-    whether the whole ledger was wound back or written anew.
+    Receipts and checkpoints also show whether the whole ledger was set back or
+    written anew. Prints the head of the log.
     """
     options.start()
-    from ucds.serving.audit import Head
-    from ucds.serving.evidence import claims_of_checkpoints, claims_of_receipts
+    from ucds.serving.verify import verify
 
-    expected = Head.parse(anchor) if anchor else None
-    found = [claims_of_receipts(path) for path in receipts or ()]
-    found += [claims_of_checkpoints(path) for path in checkpoints or ()]
-    claims = [claim for some, _ in found for claim in some]
-    with _open_ledger(ledger) as book:
-        verdict = book.verify(expected, claims)
-    faults = [fault for _, some in found for fault in some] + list(verdict.faults)
-    for fault in faults:
+    verdict = verify(ledger, checkpoints=checkpoints or (), receipts=receipts or (), archives=archives or ())
+    end_bar()
+    for fault in verdict.faults:
         options.say(f"fault: {fault}")
-    if faults:
+    if verdict.faults:
         raise typer.Exit(2)
-    agree = f"; {len(claims):,} receipts and checkpoints agree" if found else ""
-    options.say(f"{verdict.head.entries:,} entries, all as they were written{agree}")
+    options.say(f"entries {verdict.first:,} to {verdict.head.number:,} keep all rules")
+    if verdict.first > 1:
+        options.say(f"entries before {verdict.first:,} are archived and were not read; --archive reads them")
+    if receipts or checkpoints:
+        lost = f"; {verdict.lost:,} name entries whose loss was accepted" if verdict.lost else ""
+        options.say(f"{verdict.agreed:,} receipts and checkpoints agree{lost}")
+    if verdict.unnamed:
+        options.say(f"nothing kept elsewhere names the last {verdict.unnamed:,} entries")
     print(verdict.head)
 
 
-@ledger.command("sign-with")
-def sign_with(
-    signing_key: Annotated[Path, typer.Argument(help="PEM file of an Ed25519 key; made if it is not there.")],
+@ledger.command("accept-loss")
+def accept_loss(
     ledger: LedgerOption,
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="File that names lost entries.", show_default="none are lost")
+    ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of a new key, in place of a lost one.", show_default="as it is"),
+    ] = None,
 ) -> None:
-    """Change the key that signs receipts and checkpoints, when the old one is lost. Prints its public key."""
+    """Go on with a restored backup, or with another signing key. The decision is an entry of the log.
+
+    Labels that were given after the backup are not charged to their keys any more.
+    """
+    options.start()
     from ucds.serving.signing import Signer
+    from ucds.serving.upkeep import accept_loss
 
     with _open_ledger(ledger) as book:
-        public = Signer.open(signing_key).public
-        book.set_signer(public, replace=True)
-    options.say(f"start the service again with --signing-key {signing_key}")
-    print(public)
+        signer = None if signing_key is None else Signer.open(signing_key).public
+        lost = accept_loss(book, checkpoints, signer)
+    options.say(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
 
 
-@ledger.command("migrate")
-def migrate_ledger(ledger: LedgerOption) -> None:
-    """Bring a ledger of an older version of ucds to the present format, if it agrees with its own log."""
-    options.start()
-    from ucds.serving.ledger import migrate
+@ledger.command("archive")
+def archive_entries(
+    ledger: LedgerOption,
+    out: Annotated[Path, typer.Option(help="File to write; `ucds ledger verify --archive` reads it.")],
+) -> None:
+    """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
+    with _open_ledger(ledger) as book:
+        from ucds.serving.upkeep import archive
 
-    migrate(ledger)
-    end_bar()
-    options.say("the ledger has the present format")
+        count = archive(book, out)
+    options.say(f"{count:,} entries are in {out}")
+
+
+@ledger.command("forget")
+def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
+    """Delete the answers of a revoked key. The log keeps that they were given, and that they were deleted."""
+    with _open_ledger(ledger) as book:
+        from ucds.serving.upkeep import forget
+
+        count = forget(book, name)
+    options.say(f"{count:,} answers of {name!r} are deleted")
+
+
+def _read_rate(text: str) -> float | None:
+    try:
+        return None if text == "none" else float(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no rate: write samples a second, or none") from None
+
+
+def _read_networks(networks: Sequence[str] | None) -> list[str]:
+    return [network for network in networks or () if network != "any"]
 
 
 def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -229,12 +244,20 @@ def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _state(record: KeyRecord) -> str:
-    if record.revoked is not None:
-        return f"revoked {record.revoked[:19]}"
-    if record.expires is None:
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _tails(key: Key) -> list[str]:
+    return [secret.tail for secret in key.secrets if secret.until is None or secret.until > _now()]
+
+
+def _state(key: Key) -> str:
+    if key.revoked is not None:
+        return f"{'forgotten, ' if key.forgotten else ''}revoked {key.revoked[:19]}"
+    if key.terms.expires is None:
         return "active"
-    return f"{'ended' if record.has_expired else 'active until'} {record.expires[:19]}"
+    return f"{'ended' if key.end(_now()) else 'active until'} {key.terms.expires[:19]}"
 
 
 @contextmanager

@@ -43,11 +43,21 @@ class ServiceGroup:
         bool, typer.Option("--overdraw", help="Ask even if the budget may not cover all samples.")
     ] = False
 
+    signer: Annotated[
+        str | None,
+        typer.Option(
+            help="Public key that must sign the receipts, as the provider told you.",
+            show_default="the service's",
+        ),
+    ] = None
+
     def client(self, url: str, *, calibrate: bool = False) -> LabelClient:
         """Make the client of a service."""
         from ucds.labels.client import LabelClient
 
-        return LabelClient(url, self.key or None, overdraw=self.overdraw, calibrate_key=calibrate)
+        return LabelClient(
+            url, self.key or None, overdraw=self.overdraw, calibrate_key=calibrate, signer=self.signer
+        )
 
 
 @dataclass(frozen=True)

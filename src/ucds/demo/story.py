@@ -35,6 +35,7 @@ from ucds.files import write_text_atomically
 from ucds.math.metrics import score
 from ucds.reports.page.report import report
 from ucds.serving.ledger import Ledger
+from ucds.serving.verify import verify
 from ucds.training.inputs import open_for_training
 from ucds.training.progress import Reporter
 
@@ -165,11 +166,12 @@ def describe_ledger(run: Path) -> str:
     """Sum up what a provider's ledger holds about its clients' queries."""
     ledger = Ledger(str(run))
     try:
-        (holder,), verdict = ledger.list_keys(), ledger.verify()
+        (holder,) = ledger.list_keys()
     finally:
         ledger.close()
+    verdict = verify(run)
     state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
     return (
-        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.limit} samples; "
-        f"{verdict.head.entries} entries, all {state}."
+        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.terms.budget} samples; "
+        f"{verdict.head.number} entries, all {state}."
     )

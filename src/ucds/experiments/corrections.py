@@ -24,7 +24,7 @@ from ucds.math.exemplars import find_exemplars
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.questions import choose_questions
 from ucds.target.consensus import STAGE, agree, correct, describe_clusters
-from ucds.training.fitting import fit_assignments, start_from_clusters
+from ucds.training.fitting import BATCH, fit_prototypes, start_from_clusters
 from ucds.training.prediction import outputs
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
@@ -121,7 +121,7 @@ def _fit(
         lambda read: describe_clusters(read, shares, settings.bottleneck_width, 0.0),
         None,
     )
-    fit_assignments(session, "fit-target", training.trained, training.data, targets)
-    data, batch = training.data, settings.prediction_batch_size
-    found = outputs(training.trained, data.samples, data.view, session.runtime, batch)
+    fit_prototypes(session, "fit-target", training.trained, training.data, targets)
+    data = training.data
+    found = outputs(training.trained, data.samples, data.view, session.runtime, BATCH)
     return found.features.cpu().numpy(), found.logits.softmax(-1).cpu().numpy()

@@ -234,10 +234,12 @@ class Pipeline:
         return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=cache)
 
     def extended(
-        self, before: Learned | None, training: Training | TrainedModel, session: Session[TrainingSettings]
+        self, before: Learned | None, training: Training | TrainedModel, session: Session[Settings]
     ) -> Learned:
         """Append the stages of a session to those done before."""
-        n = min(session.settings.batch_size, len(training.data.samples))
+        settings, n = session.settings, 0  # the consensus takes no steps
+        if isinstance(settings, TrainingSettings):
+            n = min(settings.batch_size, len(training.data.samples))
         images = sum(stage.evaluations[-1].step * n for stage in session.results)
         earlier, earlier_images = (before.stages, before.images) if before is not None else ((), 0)
         return Learned(training, (*earlier, *session.results), earlier_images + images)

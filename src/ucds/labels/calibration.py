@@ -10,7 +10,7 @@ import numpy as np
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.errors import InputError, RefusedError
-from ucds.labels.client import InvalidSamplesError, LabelClient
+from ucds.labels.client import LabelClient
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.wire import Calibration, ServiceInfo
 
@@ -51,33 +51,29 @@ def settle_calibration(
         found = _calibrate(client, questions, info, fewest)
         say(f"the key is calibrated with {found.samples:,} of your samples")
         return info.model_copy(update={"calibration": found})
-    elif n >= fewest and (info.budget is None or info.budget.used == 0):
+    elif n >= fewest and info.budget.used == 0:
         say("if these samples are of one kind, --calibrate may improve their labels (see docs/serving.md)")
     return info
 
 
 def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, fewest: int) -> Calibration:
-    refused: set[bytes] = set()
-    while True:
-        contents = list(_draw(questions, info, refused))
-        if len(contents) < fewest:
-            raise InputError(
-                f"a calibration needs {fewest} different samples, but only {len(contents)} can be used: ask "
-                "without --calibrate"
-            )
-        try:
-            found = client.calibrate(questions.body(contents), len(contents))
-        except InvalidSamplesError as error:
-            refused |= {contents[position] for position in error.reasons}
-            continue
-        if found.digest != digest_of_contents(map(content_key, contents)):
-            raise RefusedError(f"{client.url} calibrated the key with other samples than these")
-        return found
+    contents = list(_draw(questions, info))
+    if len(contents) < fewest:
+        raise InputError(
+            f"a calibration needs {fewest} different samples, but only {len(contents)} can be used: ask "
+            "without --calibrate"
+        )
+    answer = client.calibrate(questions.body(contents), len(contents))
+    left_out = {sample.position for sample in answer.unusable}
+    used = [content_key(content) for position, content in enumerate(contents) if position not in left_out]
+    if answer.calibration.digest != digest_of_contents(used):
+        raise RefusedError(f"{client.url} calibrated the key with other samples than these")
+    return answer.calibration
 
 
-def _draw(questions: Questions, info: ServiceInfo, refused: set[bytes]) -> Iterator[bytes]:
+def _draw(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
     """Read different samples in a random order, until a request is full."""
-    room, seen = info.max_request_bytes - MOST_OVERHEAD, set(refused)
+    room, seen = info.max_request_bytes - MOST_OVERHEAD, set[bytes]()
     for position in np.random.default_rng(_SEED).permutation(len(questions.ids)).tolist():
         try:
             content = questions.read(position)
@@ -87,7 +83,7 @@ def _draw(questions: Questions, info: ServiceInfo, refused: set[bytes]) -> Itera
         if content in seen:
             continue
         room -= len(content) + MOST_OVERHEAD
-        if room < 0 or len(seen) - len(refused) == info.max_batch:
+        if room < 0 or len(seen) == info.max_batch:
             return
         seen.add(content)
         yield content

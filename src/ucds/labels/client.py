@@ -15,19 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpx
 from pydantic import ValidationError
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels.questions import Body
-from ucds.labels.urls import is_http_url
 from ucds.labels.wire import (
     CALIBRATION_PATH,
     INFO_PATH,
     LABELS_PATH,
-    Calibration,
+    CalibrationAnswer,
     LabelAnswer,
     Message,
     Problem,
@@ -38,18 +37,6 @@ _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
 _MOST_ANSWER_BYTES = 4 * 2**20
 _Answer = TypeVar("_Answer", bound=Message)
-
-
-class InvalidSamplesError(Exception):
-    """The service refused a request because of some of its samples.
-
-    Attributes:
-        reasons: reason of each refusal, by position of the sample in the request.
-    """
-
-    def __init__(self, reasons: dict[int, str]) -> None:
-        super().__init__(f"{len(reasons)} samples refused")
-        self.reasons = reasons
 
 
 class OverBudgetError(Exception):
@@ -72,30 +59,29 @@ class LabelClient:
     asks for is kept. The service charges by content, so a repeated question costs nothing.
 
     Attributes:
-        url: address of the service, without ``/v1``.
-        key: secret, sent as a bearer token; in no message, representation or file. ``None`` for a service
-            on one's own machine that is open to everybody.
-        parallel: number of requests under way at a time, for callers that ask in a loop.
-        batch_size: most samples in one request, within the service's own limit; 64 if ``None``.
+        url: address of the service, without ``/v1``; https, or this machine. Its certificate is checked with
+            those of the system, or those that the environment variable ``SSL_CERT_FILE`` names.
+        key: secret, sent as a bearer token; in no message, representation or file.
         timeout: seconds without a byte after which a connection is given up.
         patience: seconds that one request may take with all its tries, whatever the service does.
         first_wait: seconds before the second try.
-        overdraw: whether to begin a query that the budget may not cover.
+        overdraw: whether a query is asked although the budget may not cover it.
         calibrate_key: whether a query begins by calibrating the key, if that was not done before.
+        signer: public key that must sign the receipts, in hexadecimal digits; the one that the service names
+            first if ``None``.
 
     Raises:
-        InputError: the URL, the key or the certificates cannot be used.
+        InputError: the URL or the key cannot be used.
     """
 
     url: str
     key: str | None = field(default=None, repr=False)
-    parallel: int = 4
-    batch_size: int | None = None
     timeout: float = 60.0
     patience: float = 300.0
     first_wait: float = 0.5
     overdraw: bool = False
     calibrate_key: bool = False
+    signer: str | None = None
     _http: httpx.Client = field(init=False, repr=False)
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
@@ -103,12 +89,9 @@ class LabelClient:
         """Refuse addresses and keys that cannot be used, and addresses that would give the key away."""
         self.url = self.url.rstrip("/")
         local = _check_url(self.url)
-        if self.parallel < 1 or (self.batch_size is not None and self.batch_size < 1):
-            raise InputError("parallel and batch_size must be at least 1")
         self._http = httpx.Client(
             headers={"Accept-Encoding": "identity"} | _authorization(self.key),
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
-            limits=httpx.Limits(max_connections=self.parallel),
             trust_env=not local,  # requests to the own machine pass no proxy
             verify=ssl.create_default_context(),  # a service of its own certificates: SSL_CERT_FILE
         )
@@ -129,50 +112,53 @@ class LabelClient:
 
         Raises:
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-            RefusedError: the service does not take the key, or is no label service.
+            RefusedError: the service does not take the key, is no label service, or signs with another key.
         """
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
         reply = self._send("GET", INFO_PATH, None, min(self.patience, 20.0))
         if reply.status != 200:
             raise self._error_for(reply)
-        return self._parse(ServiceInfo, reply)
+        info = self._parse(ServiceInfo, reply)
+        if self.signer is not None and self.signer.lower() != info.signer:
+            raise RefusedError(
+                f"{self.url} signs its receipts with the key {info.signer}, not with the one that you named: "
+                "ask the provider which of them is right"
+            )
+        return info
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
-        """Ask for the labels of ``count`` samples.
+        """Ask for the labels of ``count`` samples; those that cannot be used get none.
 
         Args:
             body: body of the request, with the samples.
             count: number of samples in it.
 
         Raises:
-            InvalidSamplesError: some samples cannot be used; the others may be asked about again.
             OverBudgetError: the budget does not cover the samples.
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
             RefusedError: the service refuses the request, or its answer is not of the agreed form.
         """
-        answer = self._post(LABELS_PATH, LabelAnswer, body, count)
+        answer = self._post(LABELS_PATH, LabelAnswer, body)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
         return answer
 
-    def calibrate(self, body: Body, count: int) -> Calibration:
+    def calibrate(self, body: Body, count: int) -> CalibrationAnswer:
         """Let the service subtract the mean of ``count`` samples from all samples of the key, from now on.
 
         The arguments and the errors are those of :meth:`ask`; nothing is charged.
         """
-        return self._post(CALIBRATION_PATH, Calibration, body, count)
+        answer = self._post(CALIBRATION_PATH, CalibrationAnswer, body)
+        if any(sample.position >= count for sample in answer.unusable):
+            raise RefusedError(f"{self.url} refused samples that were not in the request")
+        return answer
 
-    def _post(self, path: str, kind: type[_Answer], body: Body, count: int) -> _Answer:
+    def _post(self, path: str, kind: type[_Answer], body: Body) -> _Answer:
         reply = self._send("POST", path, body, self.patience)
         if reply.status == 200:
             return self._parse(kind, reply)
         if reply.status == 429:
             raise OverBudgetError
-        problem = _read_problem(reply)
-        if reply.status == 422 and problem is not None and problem.invalid:
-            if any(sample.position >= count for sample in problem.invalid):
-                raise RefusedError(f"{self.url} refused samples that were not in the request")
-            raise InvalidSamplesError({sample.position: shown(sample.detail) for sample in problem.invalid})
         raise self._error_for(reply)
 
     # Not the library tenacity: when `stop` ended one of its waits, it would send the request once more.
@@ -285,19 +271,32 @@ def _read_problem(reply: _Reply) -> Problem | None:
 
 def _check_url(url: str) -> bool:
     """Refuse an address that cannot or should not be used; return whether it is this machine."""
-    if not is_http_url(url) or not (parts := urlsplit(url)).hostname or parts.query or parts.fragment:
+    parts = _parts_of(url)
+    if parts is None or parts.query or parts.fragment:
         named = "this" if "@" in url else repr(url)  # what stands before an "@" may be a password
         raise InputError(f"{named} is no address of a service; write it like https://labels.example.org")
     if parts.username is not None:
         raise InputError("the address must hold no user name or password: give the key instead")
     local = parts.hostname == "localhost"
     with contextlib.suppress(ValueError):
-        local = ipaddress.ip_address(parts.hostname).is_loopback
+        local = ipaddress.ip_address(parts.hostname or "").is_loopback
     if parts.scheme == "http" and not local:
         raise InputError(
             f"{url} is not encrypted, and the key and the samples could be read on the way: use https"
         )
     return local
+
+
+def _parts_of(url: str) -> SplitResult | None:
+    """Return the parts of an address to which requests can be sent; ``None`` for any other text."""
+    try:
+        parts, parsed = urlsplit(url), httpx.URL(url)
+        # Only looked at, because each finds a fault that nothing else finds before the first request: a port
+        # beyond 65535, an international name of a wrong form, and a part of a name that is empty or too long.
+        _ = parts.port, parsed.host, parsed.raw_host.decode("ascii").encode("idna")
+    except (ValueError, httpx.InvalidURL):
+        return None
+    return parts if parts.scheme in ("http", "https") and parts.hostname else None
 
 
 def _read_retry_after(headers: httpx.Headers) -> float | None:

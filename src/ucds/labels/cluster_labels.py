@@ -1,27 +1,36 @@
-"""Cluster labels as a provider gives them to a client: sample ids, integers, K, and the provider's name.
+"""Cluster labels as a provider gives them to a client, and the label file.
 
-A label file also has marks of the contents that were labelled, because ids alone do not tell data apart: the
-rows of every array are called "0", "1" and so on.
+Labels are sample ids, integers, K, and the provider's name. They also hold a mark of each content that was
+labelled, because ids alone do not tell data apart: the rows of every array are called "0", "1" and so on.
+The file is JSON, so that a person can read all of it before handing it over.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from ucds.data.columns import Chosen, find_places, first_repeated, pack
+from ucds.data.columns import find_places, first_repeated
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.labels.label_file import write_label_file
-from ucds.labels.label_reading import read_label_file
-from ucds.labels.marks import Marks, marks_of
+from ucds.files import read_json, write_text_atomically
+from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
 
-_AT_A_TIME = 65_536  # samples whose contents are compared at a time
+FORMAT = "ucds-labels/2"
+MARK_BYTES = 8
+
+
+def marks_of(keys: Iterable[bytes]) -> tuple[str, ...]:
+    """Return the mark of each content key: its first 8 bytes in hexadecimal digits."""
+    return tuple(key[:MARK_BYTES].hex() for key in keys)
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,7 @@ class ClusterLabels:
         labels: ``(n,)`` int64 in ``[0, n_clusters)``, read-only.
         n_clusters: number of the provider's clusters, K.
         provider: name of the model that answered.
-        contents: mark of the content of each sample, see :class:`ucds.labels.marks.Marks`; ``None`` if not
-            known.
-        noise: scale of the noise on the embeddings that were labelled, see :class:`ucds.labels.noise.Noise`;
-            ``None`` without noise.
+        contents: mark of the content of each sample, see :func:`marks_of`; ``None`` if not known.
 
     Raises:
         InputError: lengths differ, an id occurs twice, or a label is out of range.
@@ -47,7 +53,6 @@ class ClusterLabels:
     n_clusters: int
     provider: str
     contents: Sequence[str] | None = None
-    noise: float | None = None
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
@@ -62,7 +67,7 @@ class ClusterLabels:
             )
         if not len(labels):
             raise InputError("there are no labels")
-        object.__setattr__(self, "ids", pack(self.ids))
+        object.__setattr__(self, "ids", tuple(self.ids))
         if (twice := first_repeated(self.ids)) is not None:
             raise InputError(f"sample {twice!r} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
@@ -97,13 +102,7 @@ class ClusterLabels:
         Args:
             chosen: ``(n,)`` whether each label is wanted.
         """
-        if chosen.all():
-            return self
-        rows = np.flatnonzero(chosen)
-        contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
-        return ClusterLabels(
-            Chosen(self.ids, rows), self.labels[rows], self.n_clusters, self.provider, contents, self.noise
-        )
+        return self if chosen.all() else self._at(np.flatnonzero(chosen))
 
     def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
         """Return the labels of the given samples, in their order; samples without a label are left out.
@@ -135,57 +134,36 @@ class ClusterLabels:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
-            found = found[self._have_same_content(found, rows, marks_of(keys))]
-        aligned = self
-        if not (len(found) == len(rows) == len(self.ids) and (np.diff(rows) == 1).all()):
-            rows = rows[found]
-            contents = None if self.contents is None else Marks(Marks.of(self.contents).rows[rows])
-            names = ids if len(found) == len(ids) else Chosen(ids, found)
-            aligned = ClusterLabels(
-                names, self.labels[rows], self.n_clusters, self.provider, contents, self.noise
-            )
+            found = found[self._have_same_content(rows[found], marks_of(keys[i] for i in found.tolist()))]
+        aligned = self._at(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
             message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         return aligned
 
-    def _have_same_content(
-        self, found: NDArray[np.int64], rows: NDArray[np.int64], marks: Marks
-    ) -> NDArray[np.bool_]:
-        """Return for some samples, whose labels are in ``rows``, whether they are what was labelled."""
-        assert self.contents is not None
-        labelled, same = Marks.of(self.contents), np.empty(len(found), bool)
-        for start in range(0, len(found), _AT_A_TIME):
-            part = found[start : start + _AT_A_TIME]
-            same[start : start + len(part)] = (labelled.rows[rows[part]] == marks.rows[part]).all(1)
-        if not same.any():
-            raise InputError(
-                f"the labels belong to other data: of {len(found):,} samples with these names, none has the "
-                "content that was labelled; label the data that you train on"
-            )
-        if not same.all():
-            message = (
-                f"{int((~same).sum()):,} of {len(found):,} samples have changed since they were "
-                "labelled; their labels are left out"
-            )
-            warnings.warn(message, UcdsWarning, stacklevel=3)
-        return same
-
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any id or label."""
-        digest = hashlib.sha256()
-        for place, name in enumerate(self.ids):
-            digest.update(f"{chr(0) if place else ''}{name}".encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         digest.update(self.labels.data)
         return digest.hexdigest()[:12]
 
     def save(self, path: str | Path) -> None:
-        """Write a label file: JSON, so that a person can read all of it before handing it over."""
-        write_label_file(
-            Path(path), self.provider, self.n_clusters, self.ids, self.labels, self.contents, self.noise
-        )
+        """Write a label file, all of it or none.
+
+        Raises:
+            NoSpaceError: the disk is full, or the folder is not writable.
+        """
+        fields: dict[str, Any] = {
+            "format": FORMAT,
+            "provider": self.provider,
+            "n_clusters": self.n_clusters,
+            "ids": list(self.ids),
+            "labels": self.labels.tolist(),
+        }
+        fields |= {} if self.contents is None else {"contents": list(self.contents)}
+        write_text_atomically(Path(path), _in_lines(fields | {"digest": _digest_of(fields)}))
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
@@ -193,14 +171,78 @@ class ClusterLabels:
 
         Raises:
             InputError: the file cannot be read.
-            DamagedFileError: the file holds anything but labels.
+            DamagedFileError: the file holds anything but labels, or was changed after it was written.
         """
-        content = read_label_file(path)
+        file = read_json(path, LabelFile, "label file")
         try:
-            content.check_digest()
-            form = content.form
+            file.check_digest()
             return cls(
-                content.ids, content.labels, form.n_clusters, form.provider, content.contents, form.noise
+                file.ids, np.array(file.labels, np.int64), file.n_clusters, file.provider, file.contents
             )
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
+
+    def _at(self, rows: NDArray[np.int64]) -> ClusterLabels:
+        """Return the labels at some positions, in their order; these labels themselves if that is all."""
+        if len(rows) == len(self.ids) and (rows == np.arange(len(rows))).all():
+            return self
+        places = rows.tolist()
+        contents = None if self.contents is None else tuple(self.contents[i] for i in places)
+        ids = tuple(self.ids[i] for i in places)
+        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
+
+    def _have_same_content(self, rows: NDArray[np.int64], marks: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which of the labels at some positions are of the contents with these marks."""
+        assert self.contents is not None
+        labelled = self.contents
+        same = np.array([labelled[i] == mark for i, mark in zip(rows.tolist(), marks, strict=True)])
+        if not same.any():
+            raise InputError(
+                f"the labels belong to other data: of {len(rows):,} samples with these names, none has the "
+                "content that was labelled; label the data that you train on"
+            )
+        if not same.all():
+            message = (
+                f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
+                "labelled; their labels are left out"
+            )
+            warnings.warn(message, UcdsWarning, stacklevel=3)
+        return same
+
+
+class LabelFile(Message):
+    """A label file as it is stored. Files of version 1, which other programs may write, have no digest."""
+
+    format: Literal["ucds-labels/1", "ucds-labels/2"]
+    provider: str
+    n_clusters: Clusters
+    ids: list[str]
+    labels: list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]]
+    contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
+    digest: Digest | None = None
+
+    def check_digest(self) -> None:
+        """Make sure that the file is as it was written.
+
+        Raises:
+            InputError: its digest does not match.
+        """
+        if self.format != FORMAT and self.digest is None:
+            return
+        if self.digest != _digest_of(self.model_dump(exclude={"digest"}, exclude_unset=True)):
+            raise InputError("its digest does not match, so it was changed after it was written")
+
+
+def _digest_of(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(fields)).hexdigest()
+
+
+def _in_lines(fields: dict[str, Any]) -> str:
+    """Write fields as JSON with one entry of a list in a line; ``indent`` would be ten times slower."""
+    texts = []
+    for name, value in fields.items():
+        text = json.dumps(value, ensure_ascii=False, separators=(",\n", ": "))
+        if isinstance(value, list):
+            text = f"[\n{text[1:-1]}\n]"
+        texts.append(f'"{name}": {text}')
+    return "{\n" + ",\n".join(texts) + "\n}\n"

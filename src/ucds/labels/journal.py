@@ -1,49 +1,47 @@
-"""Keeps labels on disk as they arrive, so that a killed client never asks or pays for one twice."""
+"""Keeps labels and receipts on disk as they arrive, so that a killed client never pays for one twice."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import warnings
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Literal, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, ServiceInfo
+from ucds.labels.receipts import KeptReceipt
+from ucds.labels.wire import Clusters, Message, ModelDigest, PublicKey, ServiceInfo
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
 
 
 class _Header(Message):
-    format: Literal["ucds-journal/2"] = "ucds-journal/2"
+    format: Literal["ucds-receipts/1"] = "ucds-receipts/1"
     url: str
     model: str
     model_digest: ModelDigest
     n_clusters: Clusters
+    signer: PublicKey
     calibration: ModelDigest | None = None
 
 
-class _Entry(Message):
-    labels: dict[HexBytes, Count]
-
-
 def journal_path(out: Path) -> Path:
-    """Return the path of the journal that is kept until the label file ``out`` is complete."""
-    return out.with_name(f"{out.name}.journal")
+    """Return the path of the journal that lies beside the label file ``out``."""
+    return out.with_name(f"{out.name}.receipts")
 
 
 class Journal:
-    """The labels received so far: a file of lines that only ever grows.
+    """The labels received so far, each answer with its receipt: a file of lines that only ever grows.
 
-    A line is the start of the SHA-256 of what follows, a blank, and JSON. The first line names the service
-    and the model that the labels come from. Each further line holds the labels of one answer under the
-    content keys of the samples. File names are not in it: a renamed sample keeps its label, a changed one is
-    asked about again. A line that a crash cut short is dropped, and so is a damaged one: its samples are
-    asked about again, which costs nothing.
+    A line is the start of the SHA-256 of what follows, a blank, and JSON. The first line names the service,
+    the model that the labels come from, and the key that signs the receipts. Each further line holds one
+    receipt and its labels, under the content keys of the samples. File names are not in it: a renamed sample
+    keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and so is a
+    damaged one: its samples are asked about again, which costs nothing. The file stays when the query is
+    complete: its receipts are the client's evidence.
 
     Args:
         path: file of the journal; it is made if it does not exist.
@@ -56,7 +54,7 @@ class Journal:
 
     Raises:
         InputError: another process uses the file.
-        RefusedError: the file holds labels of another service or model.
+        RefusedError: the file holds labels of another service, model or signer.
         DamagedFileError: the file does not begin as a journal.
         NoSpaceError: the disk is full, or the folder is not writable.
 
@@ -72,6 +70,7 @@ class Journal:
             model=info.model,
             model_digest=info.model_digest,
             n_clusters=info.n_clusters,
+            signer=info.signer,
             calibration=None if info.calibration is None else info.calibration.digest,
         )
         with writing(path), ExitStack() as unless_read:
@@ -88,19 +87,15 @@ class Journal:
         with writing(self.path):  # what found no room before is tried once more
             self._file.close()
 
-    def add(self, labels: Mapping[bytes, int]) -> None:
-        """Add the labels of one answer; they are on disk when this returns.
+    def add(self, kept: KeptReceipt) -> None:
+        """Add one answer; it is on disk when this returns.
 
         Raises:
-            NoSpaceError: the disk is full. The labels are written with the next ones or at the end, if there
+            NoSpaceError: the disk is full. The answer is written with the next ones or at the end, if there
                 is room again.
         """
-        self._append(_Entry(labels={key.hex(): label for key, label in labels.items()}))
-        self.labels.update(labels)
-
-    def remove(self) -> None:
-        """Delete the file, once the labels are safe in their final place."""
-        self.path.unlink(missing_ok=True)
+        self._append(kept)
+        self.labels |= _labels_of(kept, self._header.n_clusters)
 
     def _lock(self) -> None:
         try:
@@ -133,7 +128,7 @@ class Journal:
             self._file.truncate(0)
             return self._append(self._header)
         self._refuse_other(header)
-        entries = [_parse(_Entry, line) for line in lines[1:]]
+        entries = [_parse(KeptReceipt, line) for line in lines[1:]]
         for entry in entries:
             self.labels |= {} if entry is None else _labels_of(entry, header.n_clusters)
         if damaged := sum(entry is None for entry in entries):
@@ -151,6 +146,11 @@ class Journal:
                 f"{self.path} holds labels from {header.url}, and not from {ours.url}: ask at the first "
                 "address, choose another --out, or delete that file to begin anew"
             )
+        if header.signer != ours.signer:
+            raise RefusedError(
+                f"the receipts in {self.path} are signed with the key {header.signer[:16]}.., but {ours.url} "
+                f"signs with {ours.signer[:16]}..: ask the provider which of them is right"
+            )
         other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
         if header.model_digest == ours.model_digest and header.calibration != ours.calibration:
             other = "the same model with another calibration"
@@ -159,6 +159,27 @@ class Journal:
             f"{header.url}, but {ours.url} answers as {other} with {ours.n_clusters}: labels of two models "
             "do not mix; choose another --out, or delete that file to begin anew"
         )
+
+
+def read_receipts(path: Path) -> list[KeptReceipt]:
+    """Read the receipts of a client's journal; a last line that a crash cut short is left out.
+
+    Raises:
+        InputError: there is no such file.
+        DamagedFileError: a line is not as it was written.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise InputError(f"the receipts {path} cannot be read: {error.strerror}") from None
+    if not lines or _parse(_Header, lines[0]) is None:
+        raise DamagedFileError(f"{path} does not begin as a client's file of receipts")
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        if (kept := _parse(KeptReceipt, line)) is None:
+            raise DamagedFileError(f"line {number} of {path} is not a receipt as it was written")
+        found.append(kept)
+    return found
 
 
 def _check_of(content: bytes) -> bytes:
@@ -176,5 +197,5 @@ def _parse(kind: type[_Line], line: bytes) -> _Line | None:
         return None
 
 
-def _labels_of(entry: _Entry, n_clusters: int) -> dict[bytes, int]:
-    return {bytes.fromhex(key): label for key, label in entry.labels.items() if label < n_clusters}
+def _labels_of(kept: KeptReceipt, n_clusters: int) -> dict[bytes, int]:
+    return {bytes.fromhex(key): label for key, label in kept.labels.items() if label < n_clusters}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,16 +14,14 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, RefusedError, UcdsWarning, UserError
-from ucds.labels.balance import describe_balance, refuse_overdraft
+from ucds.errors import InputError, RefusedError, UcdsWarning, UserError, shown
 from ucds.labels.calibration import settle_calibration
-from ucds.labels.client import InvalidSamplesError, LabelClient, OverBudgetError
-from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.client import LabelClient, OverBudgetError
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, journal_path
-from ucds.labels.marks import marks_of
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
-from ucds.labels.receipts import ReceiptError, check_receipt, keep_receipt, receipts_path
-from ucds.labels.wire import LabelAnswer, ServiceInfo
+from ucds.labels.receipts import KeptReceipt, ReceiptError, check_receipt
+from ucds.labels.wire import LabelAnswer, Receipt, ServiceInfo
 
 Progress = Callable[[int, int], None]
 Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
@@ -31,6 +29,9 @@ Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
 
 _BATCH_SIZE = 64
 """Samples in a request by default: a full batch for a model, and little to lose in a crash."""
+
+_PARALLEL = 4
+"""Requests under way at a time."""
 
 _WARNINGS_SHOWN = 20
 
@@ -50,14 +51,14 @@ def query_labels(
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
 
-    Every answer is written to a journal beside ``out`` as it arrives, so that the same call after a crash
-    continues the query. Its receipt is checked, and is kept beside ``out``. Equal contents are asked about
-    once. Samples that cannot be used get no label.
+    Every answer is written, with its receipt, to a journal beside ``out`` as it arrives, so that the same
+    call after a crash continues the query. Equal contents are asked about once. Samples that cannot be used
+    get no label.
 
     Args:
         client: client of the service.
         questions: samples.
-        out: label file to write; the journal is removed when it is complete.
+        out: label file to write.
         choose: choice of the samples to ask about; all if ``None``.
         progress: called as ``progress(done, total)`` with numbers of samples.
         say: called with sentences about the budget and the calibration of the key.
@@ -65,9 +66,8 @@ def query_labels(
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
         ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        RefusedError: the service refuses, the budget is used up, another model answers than before, or a
-            receipt does not hold; the budget may not cover the query, and nobody agreed to that; or the key
-            cannot be calibrated any more.
+        RefusedError: the service refuses, the budget is used up or may not cover the query, another model or
+            signer answers than before, a receipt does not hold, or the key cannot be calibrated any more.
         DamagedFileError: the journal cannot be read.
         NoSpaceError: the disk is full, or the folder of ``out`` is not writable. In every case, what was
             received before stays in the journal.
@@ -75,24 +75,41 @@ def query_labels(
     Warns:
         UcdsWarning: for each sample that cannot be used (20 at most are named) and in summary.
     """
-    place = journal_path(out)
-    if out.exists() and not place.exists():
+    if out.exists():
         raise InputError(f"{out} exists already: delete it to ask again, or choose another --out")
     info = client.info()
     questions.check_accepted(info)
-    balance = describe_balance(info)
-    if balance is not None:
-        say(balance)
+    budget = info.budget
+    say(f"{budget.remaining:,} of {budget.limit:,} labels are left of the budget of this key")
     info = settle_calibration(client, questions, info, say)
-    with Journal(place, url=client.url, info=info) as journal:
+    with Journal(journal_path(out), url=client.url, info=info) as journal:
         positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
-        refuse_overdraft(client, info, questions, positions, journal.labels)
-        under_way = _Query(client, info, questions, journal, receipts_path(out), positions, progress)
+        if not client.overdraw:
+            _refuse_overdraft(budget.remaining, questions, positions, journal.labels)
+        under_way = _Query(client, info, questions, journal, positions, progress)
         under_way.run()
         labels = under_way.collect()
         labels.save(out)
-        journal.remove()
     return labels
+
+
+def _refuse_overdraft(
+    remaining: int, questions: Questions, positions: Sequence[int], known: Container[bytes]
+) -> None:
+    """Make sure that what is left of a budget covers a query; contents of ``known`` are free."""
+    if len(positions) <= remaining:
+        return
+    wanted = set()
+    for position in positions:
+        with suppress(UnusableImageError):
+            wanted.add(content_key(questions.read(position)))
+    missing = sum(key not in known for key in wanted)
+    if missing > remaining:
+        fewer = f"ask about fewer by --max-queries {remaining}, or " if remaining else ""
+        raise RefusedError(
+            f"{remaining:,} labels are left of the budget of this key, and {missing:,} samples have no label "
+            f"yet (those that this key asked about before are free): {fewer}use up what is left by --overdraw"
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +130,6 @@ class _Query:
     info: ServiceInfo
     questions: Questions
     journal: Journal
-    receipts: Path
     positions: Sequence[int]
     progress: Progress | None
     again: deque[_Batch] = field(default_factory=deque)
@@ -127,10 +143,10 @@ class _Query:
         """Ask until every sample has an answer."""
         batches = self._read_batches()
         running: dict[Future[LabelAnswer], _Batch] = {}
-        with ThreadPoolExecutor(self.client.parallel) as pool:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
             try:
                 while True:
-                    while len(running) < self.client.parallel and not self.exhausted:
+                    while len(running) < _PARALLEL and not self.exhausted:
                         batch = self.again.popleft() if self.again else next(batches, None)
                         if batch is None:
                             break
@@ -160,11 +176,10 @@ class _Query:
         labels = np.array([known[self.keys[p]] for p in positions], dtype=np.int64)
         names = tuple(ids[p] for p in positions)
         contents = marks_of([self.questions.own_key(p, self.keys[p]) for p in positions])
-        noise = None if self.questions.noise is None else self.questions.noise.scale
-        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents, noise)
+        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents)
 
     def _read_batches(self) -> Iterator[_Batch]:
-        most = min(self.client.batch_size or _BATCH_SIZE, self.info.max_batch)
+        most = min(_BATCH_SIZE, self.info.max_batch)
         room = self.info.max_request_bytes - MOST_OVERHEAD
         batch: _Batch = []
         size = 0
@@ -212,12 +227,6 @@ class _Query:
     def _take(self, future: Future[LabelAnswer], batch: _Batch) -> None:
         try:
             answer = future.result()
-        except InvalidSamplesError as error:
-            self.refused |= {batch[i].key: reason for i, reason in error.reasons.items()}
-            self._advance(len(error.reasons))
-            rest = [item for i, item in enumerate(batch) if i not in error.reasons]
-            if rest:
-                self.again.append(rest)
         except OverBudgetError:
             # A part of the batch may still be covered, or be paid for already.
             middle = len(batch) // 2
@@ -234,20 +243,22 @@ class _Query:
                 f"labels of two models do not mix. Those of the first are kept in {self.journal.path}; "
                 "ask the provider for that model again, or delete the file to begin anew"
             )
-        labels = {item.key: label for item, label in zip(batch, answer.labels, strict=True)}
-        self._keep_receipt(answer, labels)
-        self.journal.add(labels)
+        self.refused |= {batch[bad.position].key: shown(bad.reason) for bad in answer.unusable}
+        answered = zip(batch, answer.labels, strict=True)
+        labels = {item.key: label for item, label in answered if label is not None}
+        if answer.receipt is not None:
+            self._check(answer.receipt, labels)
+            hexadecimal = {key.hex(): label for key, label in labels.items()}
+            self.journal.add(KeptReceipt(receipt=answer.receipt, labels=hexadecimal))
         self._advance(len(batch))
 
-    def _keep_receipt(self, answer: LabelAnswer, labels: Mapping[bytes, int]) -> None:
-        """Check and keep the receipt of an answer, before its labels are used."""
+    def _check(self, receipt: Receipt, labels: Mapping[bytes, int]) -> None:
+        """Make sure that a receipt holds, before its labels are used."""
         info = self.info
         try:
-            check_receipt(answer.receipt, labels, signer=info.signer, model_digest=info.model_digest)
+            check_receipt(receipt, labels, signer=info.signer, model_digest=info.model_digest)
         except ReceiptError as error:
             raise RefusedError(f"{self.client.url} cannot be trusted: {error}; ask the provider") from None
-        if answer.receipt is not None:
-            keep_receipt(self.receipts, answer.receipt, labels)
 
     def _rescue(self, running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Keep the answers to requests that were under way when something went wrong: they are paid for."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
@@ -18,7 +18,6 @@ from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples
 from ucds.errors import InputError
-from ucds.labels.noise import Noise
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 from ucds.math.arrays import FloatArray
 
@@ -45,10 +44,6 @@ class Questions(Protocol):
     @property
     def ids(self) -> Sequence[str]:
         """Stable ids of the samples, the same as ``ucds label`` gives them."""
-
-    @property
-    def noise(self) -> Noise | None:
-        """Noise on what is sent; ``None`` without."""
 
     def read(self, position: int) -> bytes:
         """Read a sample's content as it is sent.
@@ -80,7 +75,6 @@ class ImageQuestions:
     """
 
     files: Scan
-    noise: None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -115,24 +109,20 @@ class VectorQuestions:
     Attributes:
         rows: the embeddings.
         ids: ids of the rows.
-        noise: noise that is put on each row before it is sent; ``None`` sends them as they are.
     """
 
     rows: Rows | PartRows
     ids: Sequence[str]
-    noise: Noise | None = None
 
     def read(self, position: int) -> bytes:
-        """Return the bytes of the row, with its noise.
+        """Return the bytes of the row.
 
         Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
         """
-        row = self._row(position)
-        sent = row if self.noise is None else self.noise.add_to(row)
-        return (sent + np.float32(0)).tobytes()
+        return (self._row(position) + np.float32(0)).tobytes()
 
     def own_key(self, position: int, sent: bytes) -> bytes:
-        """Compute the key of the row as it is, without noise."""
+        """Compute the key of the row as it is."""
         return content_key(self._row(position).tobytes())
 
     def _row(self, position: int) -> FloatArray:
@@ -196,17 +186,6 @@ def questions_about(found: Scan | Listing) -> Questions:
     if isinstance(found, VectorSamples | FeatureFolder):
         return VectorQuestions(found.rows, found.ids)
     raise InputError("only image files and embeddings can be sent to a service")
-
-
-def with_noise(questions: Questions, noise: Noise) -> Questions:
-    """Return questions that put noise on every sample before it is sent.
-
-    Raises:
-        InputError: the samples are images.
-    """
-    if not isinstance(questions, VectorQuestions):
-        raise InputError("noise is put on embeddings (.npy or .npz), and these samples are images")
-    return replace(questions, noise=noise)
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from pydantic import ValidationError
-
-from ucds.errors import DamagedFileError, InputError, first_problem
-from ucds.files import append_line
 from ucds.labels.wire import Count, HexBytes, Message, Receipt, Signed
 
 
@@ -18,7 +13,7 @@ class ReceiptError(ValueError):
 
 
 class KeptReceipt(Message):
-    """A receipt with the answers that it stands for: one line of a client's file of receipts.
+    """A receipt with the answers that it stands for: one line of a client's journal.
 
     Attributes:
         receipt: receipt as it came.
@@ -27,11 +22,6 @@ class KeptReceipt(Message):
 
     receipt: Receipt
     labels: dict[HexBytes, Count]
-
-
-def receipts_path(out: Path) -> Path:
-    """Return the path of the receipts for the label file ``out``."""
-    return out.with_name(f"{out.name}.receipts")
 
 
 def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:
@@ -58,61 +48,23 @@ def is_authentic(statement: Signed) -> bool:
     return True
 
 
-def check_receipt(
-    receipt: Receipt | None, labels: Mapping[bytes, int], *, signer: str | None, model_digest: str
-) -> None:
+def check_receipt(receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str) -> None:
     """Make sure that a receipt is the provider's word on these answers.
 
     Args:
         receipt: receipt that came with the answers.
         labels: label of each content asked about.
-        signer: public key that the service named before; ``None`` where it gives no receipts.
+        signer: public key that the service named before.
         model_digest: digest of the model's weights that the service named before.
 
     Raises:
-        ReceiptError: the receipt is missing, or does not hold for these answers.
+        ReceiptError: the receipt does not hold for these answers.
     """
-    if receipt is None:
-        if signer is not None:
-            raise ReceiptError("a receipt is missing")
-    elif receipt.signer != signer:
+    if receipt.signer != signer:
         raise ReceiptError("a receipt is signed with another key than the service named")
-    elif not is_authentic(receipt):
+    if not is_authentic(receipt):
         raise ReceiptError("the signature of a receipt is wrong")
-    elif receipt.model_digest != model_digest:
+    if receipt.model_digest != model_digest:
         raise ReceiptError("a receipt is for another model")
-    elif receipt.answers_digest != answers_digest(labels.items()):
+    if receipt.answers_digest != answers_digest(labels.items()):
         raise ReceiptError("a receipt is for other answers")
-
-
-def keep_receipt(path: Path, receipt: Receipt, labels: Mapping[bytes, int]) -> None:
-    """Add a receipt to a file of receipts; it is on disk when this returns.
-
-    A line that a crash cut short is dropped first: its answers are asked for again.
-
-    Raises:
-        NoSpaceError: the file cannot be written.
-    """
-    kept = KeptReceipt(receipt=receipt, labels={content.hex(): labels[content] for content in labels})
-    append_line(path, kept.model_dump_json())
-
-
-def read_receipts(path: Path) -> list[KeptReceipt]:
-    """Read a file of receipts; a last line that a crash cut short is left out.
-
-    Raises:
-        InputError: there is no such file.
-        DamagedFileError: a line is not a receipt.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise InputError(f"the receipts {path} cannot be read: {error.strerror}") from None
-    kept = []
-    for number, line in enumerate(lines, 1):
-        try:
-            kept.append(KeptReceipt.model_validate_json(line))
-        except ValidationError as error:
-            problem = first_problem(error)
-            raise DamagedFileError(f"line {number} of {path} is not a receipt ({problem})") from None
-    return kept

@@ -54,20 +54,14 @@ class Budget(Message):
     """What a key may still ask.
 
     Attributes:
-        limit: distinct samples that the key may have labelled; ``None`` without bound.
+        limit: distinct samples that the key may have labelled.
         used: distinct samples labelled so far, those of this answer included.
-        remaining: distinct samples left of the limit; ``None`` without bound.
+        remaining: distinct samples left of the limit.
     """
 
-    limit: Count | None
+    limit: Count
     used: Count
-    remaining: Count | None
-
-    @model_validator(mode="after")
-    def _bounded_or_not(self) -> Budget:
-        if (self.limit is None) != (self.remaining is None):
-            raise ValueError("limit and remaining are both numbers, or both null")
-        return self
+    remaining: Count
 
 
 class Signed(Message):
@@ -89,25 +83,23 @@ class Signed(Message):
 class Receipt(Signed):
     """The provider's signed word on one answer, which the client keeps.
 
-    The ledger's log is a chain of hashes: this entry's hash covers every entry before it. So a ledger that
-    agrees with a receipt still holds everything that it held when the answer was given.
+    The ledger's log is a chain of hashes: the hash of an entry covers every entry before it. So a ledger that
+    holds an entry of a receipt still holds everything that it held when that answer was given. Of other
+    clients a receipt tells nothing.
 
     Attributes:
         format: kind of the statement.
-        entry: number of the answer's entry in the provider's log.
-        entry_hash: hash of that entry.
+        entries: hashes of the log's entries in which the answers were charged, sorted.
         time: time of the answer, ISO 8601 in UTC.
         model_digest: digest of the weights of the model that answered.
         answers_digest: digest of the contents asked about and their labels; see
             `ucds.labels.receipts.answers_digest`.
         privacy: guarantee of differential privacy that the model carries, in the form of
-            `ucds.math.claims.PrivacyClaim`; left out without one, so that receipts of other models are what
-            they always were.
+            `ucds.math.claims.PrivacyClaim`; left out without one.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
-    entry: Positive
-    entry_hash: Digest
+    entries: Annotated[list[Digest], Field(min_length=1)]
     time: Time
     model_digest: ModelDigest
     answers_digest: Digest
@@ -121,19 +113,34 @@ class Receipt(Signed):
         return fields
 
 
+class UnusableSample(Message):
+    """A sample that cannot be used.
+
+    Attributes:
+        position: position in the request, from 0.
+        reason: a few words that say why.
+    """
+
+    position: Count
+    reason: str
+
+
 class LabelAnswer(Message):
     """The answer to ``POST /v1/labels``: one integer a sample, in the order of the request.
 
     Attributes:
-        labels: one cluster a sample, in ``[0, n_clusters)``.
+        labels: one cluster a sample, in ``[0, n_clusters)``; ``None`` for a sample that cannot be used, which
+            is not charged.
+        unusable: the samples without a label, by position.
         n_clusters: number of the provider's clusters, K.
         model: name of the model that answered; the provider of the cluster labels.
         model_digest: digest of the model's weights.
         budget: budget of the key that asked.
-        receipt: receipt for the answer; ``None`` from a service without a ledger.
+        receipt: receipt for the labels; ``None`` if there is none.
     """
 
-    labels: list[Count]
+    labels: list[Count | None]
+    unusable: list[UnusableSample]
     n_clusters: Clusters
     model: str
     model_digest: ModelDigest
@@ -141,14 +148,19 @@ class LabelAnswer(Message):
     receipt: Receipt | None
 
     @model_validator(mode="after")
-    def _labels_in_range(self) -> LabelAnswer:
-        if any(label >= self.n_clusters for label in self.labels):
+    def _consistent(self) -> LabelAnswer:
+        if any(label is not None and label >= self.n_clusters for label in self.labels):
             raise ValueError(f"a label is not below n_clusters = {self.n_clusters}")
+        without = [position for position, label in enumerate(self.labels) if label is None]
+        if [sample.position for sample in self.unusable] != without:
+            raise ValueError("the samples without a label are not those that are called unusable")
+        if (self.receipt is None) != (len(without) == len(self.labels)):
+            raise ValueError("labels have a receipt, and no label has none")
         return self
 
 
 class Calibration(Message):
-    """The mean from which the samples of a key are seen: the answer to ``POST /v1/calibration``.
+    """The mean from which the samples of a key are seen.
 
     Attributes:
         samples: number of the distinct samples that it is the mean of.
@@ -157,6 +169,18 @@ class Calibration(Message):
 
     samples: Positive
     digest: ModelDigest
+
+
+class CalibrationAnswer(Message):
+    """The answer to ``POST /v1/calibration``.
+
+    Attributes:
+        calibration: calibration of the key, from now on.
+        unusable: samples of the request that are no part of it because they cannot be used, by position.
+    """
+
+    calibration: Calibration
+    unusable: list[UnusableSample]
 
 
 class ServiceInfo(Message):
@@ -172,12 +196,12 @@ class ServiceInfo(Message):
         max_image_bytes: bytes of the longest image file.
         max_image_pixels: most pixels of one image.
         max_request_bytes: bytes of the longest request body.
-        signer: public key of the receipts; ``None`` from a service without a ledger.
-        budget: budget of the key that asks; ``None`` from a service without a ledger.
+        signer: public key of the receipts.
+        budget: budget of the key that asks.
         privacy: guarantee of differential privacy that the model carries, as in :class:`Receipt`; ``None``
             without one.
-        fewest_to_calibrate: fewest samples by which a key can be calibrated; ``None`` if the model, or a
-            service without a ledger, sees all samples alike.
+        fewest_to_calibrate: fewest samples by which a key can be calibrated; ``None`` if the model sees all
+            samples alike.
         calibration: calibration of the key that asks; ``None`` without one.
     """
 
@@ -190,23 +214,11 @@ class ServiceInfo(Message):
     max_image_bytes: Positive
     max_image_pixels: Positive
     max_request_bytes: Positive
-    signer: PublicKey | None
-    budget: Budget | None
+    signer: PublicKey
+    budget: Budget
     privacy: Guarantee | None = None
     fewest_to_calibrate: Positive | None = None
     calibration: Calibration | None = None
-
-
-class InvalidSample(Message):
-    """A sample that cannot be used.
-
-    Attributes:
-        position: position in the request, from 0.
-        detail: one sentence that says why.
-    """
-
-    position: Count
-    detail: str
 
 
 class Problem(Message):
@@ -217,18 +229,12 @@ class Problem(Message):
         title: kind of the problem in a few words.
         status: status of the HTTP answer.
         detail: one sentence that says what is wrong and what to do.
-        invalid: the samples that cannot be used, if they are the reason; absent otherwise.
     """
 
     type: str
     title: str
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
-    invalid: list[InvalidSample] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the problem as it is sent, without ``invalid`` where there is none."""
-        return self.model_dump(exclude_none=True)
 
 
 def canonical_json(fields: dict[str, Any]) -> bytes:

@@ -7,7 +7,6 @@ a bounded number of samples only. The letters of the steps are those of ``docs/c
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,12 +19,11 @@ from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
+from ucds.math.kmeans import REPRESENTATIVES, KMeansRun, draw_representatives, run_kmeans
 from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
@@ -40,10 +38,6 @@ FINENESS = (1.0, 1.25, 1.5, 2.0)
 Partitions into more clusters than are sought split large groups in different places and keep small groups
 whole. What all of them put together depends little on single starts of k-means, most of which are poor when
 K is small."""
-
-REPRESENTATIVES = 3000
-"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
-memory of the latter grow with the square."""
 
 _VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
 _FEWEST_STARTS, _MOST_STARTS = 4, 20
@@ -80,14 +74,6 @@ class Vote:
         """Mean adjusted mutual information of the partitions that are compared; 1 for a single one."""
         pairs = [(a, b) for i, a in enumerate(self.compared) for b in self.compared[:i]]
         return float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """A single run of k-means: its partition ``(n,)``, and the inertia of the samples that it saw."""
-
-    partition: Partition
-    inertia: float
 
 
 def cluster_by_vote(
@@ -138,27 +124,16 @@ def _run_kmeans(
     rng: np.random.Generator,
     starts: int | None,
     watch: Watch | None,
-) -> list[list[_Run]]:
-    """Run k-means several times in each space and for each number of clusters."""
+) -> list[list[KMeansRun]]:
+    """Run k-means several times in each space, into K clusters and into more."""
     n = len(vectors[0])
     most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
-    count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
     sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
-    jobs = [(space, space[draw_representatives(n, rng)], size) for space in vectors for size in sizes]
-    return [[_run_once(*job, rng) for _ in range(count)] for job in counted(watch, "k-means", jobs)]
+    count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
+    return run_kmeans(vectors, sizes, count, rng, watch)
 
 
-def _run_once(space: FloatArray, seen: FloatArray, size: int, rng: np.random.Generator) -> _Run:
-    """Find centres among the samples seen; all samples get the nearest one."""
-    kmeans = KMeans(size, n_init=1, random_state=int(rng.integers(2**31)))
-    with warnings.catch_warnings():
-        # Copies give fewer clusters than asked for, which is no matter for a vote.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans.fit(seen)
-    return _Run(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_))
-
-
-def _tightest(runs: Sequence[Sequence[_Run]]) -> list[Partition]:
+def _tightest(runs: Sequence[Sequence[KMeansRun]]) -> list[Partition]:
     """Select the quarter of the partitions of each space and number of clusters with the least inertia."""
     ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
     return [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
@@ -167,11 +142,6 @@ def _tightest(runs: Sequence[Sequence[_Run]]) -> list[Partition]:
 def _draw_half(votes: Sequence[Partition], rng: np.random.Generator) -> list[Partition]:
     """Draw half of the partitions."""
     return [votes[i] for i in rng.choice(len(votes), ceil(len(votes) / 2), replace=False)]
-
-
-def draw_representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> IntArray:
-    """Draw positions of samples, ascending: all if there are no more than ``most``."""
-    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
 
 
 def memberships(partitions: Sequence[Partition]) -> Memberships:

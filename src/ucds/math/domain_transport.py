@@ -21,12 +21,14 @@ from torch.nn.functional import normalize, one_hot
 
 from ucds.math.arrays import FloatArray, Watch, counted
 from ucds.math.consensus import Partition, cluster_by_vote
-from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
+from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_rows
 from ucds.math.transport import semi_relaxed_transport
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""
 
+_RELAXATION = 0.1  # cost of leaving equal cluster sizes
+_ROUNDS = 3  # of plans and prototypes after the matching
 _MATCHING_ROUNDS = 20  # at most; matching usually ends after three to five
 
 
@@ -54,12 +56,9 @@ def cluster_domains(
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    width: int = 64,
+    width: int = WIDTH,
     whitening: float = 0.5,
-    relaxation: float = 0.1,
-    rounds: int = 3,
     starts: int | None = None,
-    centred: bool = True,
     watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains.
@@ -72,11 +71,8 @@ def cluster_domains(
         rng: generator of the starts of k-means.
         width: number of principal axes to project on.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        relaxation: cost of leaving equal cluster sizes.
-        rounds: number of rounds of plans and prototypes after the matching.
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
-        centred: whether each domain's own mean is subtracted, or the common one from all.
         watch: told after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
@@ -84,17 +80,7 @@ def cluster_domains(
     for vectors in domains:
         spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
         partitions.append(cluster_by_vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
-    return join_domains(
-        domains,
-        partitions,
-        n_clusters,
-        width=width,
-        whitening=whitening,
-        relaxation=relaxation,
-        rounds=rounds,
-        centred=centred,
-        watch=watch,
-    )
+    return join_domains(domains, partitions, n_clusters, width=width, whitening=whitening, watch=watch)
 
 
 def join_domains(
@@ -102,11 +88,8 @@ def join_domains(
     partitions: Sequence[Partition],
     n_clusters: int,
     *,
-    width: int = 64,
+    width: int = WIDTH,
     whitening: float = 0.5,
-    relaxation: float = 0.1,
-    rounds: int = 3,
-    centred: bool = True,
     watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes that domains share, from a clustering of each domain.
@@ -115,25 +98,20 @@ def join_domains(
         domains: features ``(n_d, d)`` of each domain.
         partitions: ``(n_d,)`` clusters of each domain's samples.
         n_clusters: number of clusters, K.
-        width: see :func:`cluster_domains`, as for all that follow.
-        whitening: see there.
-        relaxation: see there.
-        rounds: see there.
-        centred: see there.
-        watch: told after each plan.
+        width: number of principal axes to project on.
+        whitening: 0 keeps the variances along the axes, 1 makes them equal.
+        watch: told after each round of plans.
     """
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
-    directions = [
-        centre(vectors, own if centred else mean) for vectors, own in zip(domains, means, strict=True)
-    ]
+    directions = [centre(vectors, own) for vectors, own in zip(domains, means, strict=True)]
     axes, scales = principal_axes(np.concatenate(directions), width)
     axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
     samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
     # Step 2: the same clusters in all domains.
     prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
     # Step 3: transport.
-    prototypes, plans = _alternate(samples, prototypes, rounds, relaxation, watch)
+    prototypes, plans = _alternate(samples, prototypes, watch)
     return DomainClusters(
         axes=axes,
         mean=mean,
@@ -181,28 +159,25 @@ def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
     return normalize(members.T @ vectors, dim=1)
 
 
-def _alternate(
-    samples: list[Tensor], prototypes: Tensor, rounds: int, relaxation: float, watch: Watch | None
-) -> tuple[Tensor, list[Tensor]]:
-    """Compute plans and prototypes in turn; without a round, the plans alone."""
+def _alternate(samples: list[Tensor], prototypes: Tensor, watch: Watch | None) -> tuple[Tensor, list[Tensor]]:
+    """Compute plans and prototypes in turn."""
     uniform = torch.full((len(prototypes),), 1 / len(prototypes))
     potentials: list[Tensor | None] = [None] * len(samples)
     plans: list[Tensor] = []
-    for _ in counted(watch, "transport", range(max(rounds, 1))):
+    for _ in counted(watch, "transport", range(_ROUNDS)):
         plans = []
         for d, vectors in enumerate(samples):
             solution = semi_relaxed_transport(
                 1 - vectors @ prototypes.T,
                 uniform,
                 epsilon=EPSILON,
-                relaxation=relaxation,
+                relaxation=_RELAXATION,
                 initial_potential=potentials[d],
                 max_iterations=50,
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
-        if rounds:
-            prototypes = _move(samples, plans)
+        prototypes = _move(samples, plans)
     return prototypes, plans
 
 

@@ -19,6 +19,12 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.choices import SPACES, Space
 from ucds.math.arrays import FloatArray, Watch, counted
 
+WIDTH = 64
+"""Principal axes of a space."""
+
+_NEIGHBOURS = 10  # of a sample at most
+_ROUNDS = 3  # of averaging a sample with its neighbours
+
 _BLOCK = 4096  # samples whose neighbours are searched at a time
 
 _MOST_FEATURES = 256  # further principal components of a centred space carry next to nothing
@@ -155,10 +161,8 @@ def make_spaces(
     n_clusters: int,
     *,
     names: tuple[Space, ...] = SPACES,
-    width: int = 64,
+    width: int = WIDTH,
     whitening: float = 0.5,
-    neighbours: int = 10,
-    rounds: int = 3,
     watch: Watch | None = None,
 ) -> Spaces:
     """Build the spaces whose clusterings are to be compared.
@@ -171,8 +175,6 @@ def make_spaces(
             every sample averaged with its mutual nearest neighbours in "principal".
         width: number of principal axes.
         whitening: 0 keeps the variances along them, 1 makes them equal.
-        neighbours: largest number of neighbours.
-        rounds: number of rounds of averaging.
         watch: told while the neighbours are searched.
     """
     centred = centre(vectors)
@@ -182,10 +184,10 @@ def make_spaces(
         "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
         "principal": project(shifted, axes[:, :width], scales[:width], whitening),
     }
-    count = neighbours_within(len(vectors), n_clusters, neighbours)
+    count = neighbours_within(len(vectors), n_clusters, _NEIGHBOURS)
     graph = mutual_neighbours(plain["principal"], count, watch=watch)
     spaces: dict[Space, FloatArray] = {}
     for name in names:
         base = plain[name.removeprefix("diffused-")]
-        spaces[name] = diffuse(base, graph, rounds) if name.startswith("diffused-") else base
+        spaces[name] = diffuse(base, graph, _ROUNDS) if name.startswith("diffused-") else base
     return Spaces(spaces, plain["principal"], graph)

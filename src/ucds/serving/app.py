@@ -1,99 +1,132 @@
-"""The HTTP application: its paths, and their descriptions."""
+"""The HTTP application: its paths, their descriptions, and what every request passes before them."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import re
+import time
+import uuid
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic.json_schema import models_json_schema
-from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.labels import wire
-from ucds.serving.accounts import AccountsOptions
-from ucds.serving.answering import MULTIPART, Answering, render_answer
-from ucds.serving.checkpoints import CheckpointWriter
-from ucds.serving.front import FrontDoor
-from ucds.serving.health import ALIVE, READY
-from ucds.serving.labeller import Labeller
-from ucds.serving.ledger import Ledger
-from ucds.serving.metrics import LOOPBACK, MetricsMiddleware, Networks
-from ucds.serving.pages import render_page
+from ucds.serving.ops import Metrics
 from ucds.serving.problems import Refusal, install_handlers, problem_schemas
-from ucds.serving.rate import limit_headers
-from ucds.serving.settings import Limits
-from ucds.serving.signing import Signer
+from ucds.serving.service import MULTIPART, Service
 
 VERSION = "1"
-_ALWAYS = (400, 415, 421, 500)  # whatever is asked for
+REQUEST_ID = "X-Request-ID"
+_ALWAYS = (400, 415, 500)  # whatever is asked for
 _REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_GOOD_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
 _Shown = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+logger = logging.getLogger("ucds.serving")
 
 
-def create_app(
-    labeller: Labeller,
-    ledger: Ledger | None = None,
-    limits: Limits | None = None,
-    *,
-    signer: Signer | None = None,
-    checkpoints: CheckpointWriter | None = None,
-    metrics_from: tuple[str, ...] = LOOPBACK,
-    hosts: tuple[str, ...] = (),
-    shared_rates: int | None = None,
-) -> FastAPI:
-    """Build the service as an ASGI application; `run_server` runs it and closes it.
+def create_app(service: Service) -> FastAPI:
+    """Build the application that clients ask.
 
     Args:
-        labeller: model.
-        ledger: ledger of keys and answers; without one everybody is answered, unmetered.
-        limits: limits of a request and of the service; the defaults if ``None``.
-        signer: signs a receipt for each answer; no receipts are given if ``None``.
-        checkpoints: writes checkpoints of the ledger's log, and is closed with the application; ``None``
-            without checkpoints.
-        metrics_from: networks that may read the metrics.
-        hosts: names by which the service may be asked; any name if empty.
-        shared_rates: open file in which several processes share the rates of the keys, by its number.
-
-    Raises:
-        InputError: one of the networks is not a network.
+        service: service that answers; who makes it closes it.
     """
-    networks = Networks(metrics_from)
-    accounts = None
-    if ledger is not None:
-        accounts = AccountsOptions(ledger, signer, checkpoints, shared_rates)
-    answering = Answering(labeller, accounts, limits or Limits())
     app = FastAPI(
         title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    app.state.answering = answering
-    app.add_middleware(FrontDoor, hosts=hosts)
-    app.add_middleware(MetricsMiddleware, metrics=answering.metrics)
+    app.add_middleware(FrontDoor, metrics=service.metrics)
     install_handlers(app)
-    _add_service(app, answering)
-    _add_operation(app, answering, networks)
+    _add_paths(app, service)
     _, problems = models_json_schema(
         [(wire.Problem, "validation")], ref_template="#/components/schemas/{model}"
     )
-    description = app.openapi()  # FastAPI keeps it
-    description["components"]["schemas"] |= problems["$defs"]
-    if ledger is None:
-        _declare_open(description)
+    app.openapi()["components"]["schemas"] |= problems["$defs"]  # FastAPI keeps the description
     return app
 
 
-def _declare_open(description: dict[str, Any]) -> None:
-    """Say of every operation that takes a key that it may be asked without."""
-    for operations in description["paths"].values():
-        for operation in operations.values():
-            if "security" in operation:
-                operation["security"].append({})
+class FrontDoor:
+    """Gives each request an id, counts it, and turns faults into answers that tell nothing.
+
+    The id is the client's own `X-Request-ID`, where it is of a usual form. It stands in the answer and in the
+    log of the ledger, and in the request's state as ``request_id``.
+
+    Args:
+        app: application behind it.
+        metrics: figures, in which requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers, begun, status = Headers(scope=scope), time.perf_counter(), 0
+        shown = headers.get(REQUEST_ID, "")
+        number = shown if _GOOD_ID.fullmatch(shown) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = number
+
+        async def add_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                answer = MutableHeaders(scope=message)
+                answer[REQUEST_ID], answer["Cache-Control"] = number, "no-store"
+            await send(message)
+
+        try:
+            refusal = _refusal_of(headers)
+            if refusal is None:
+                await self._app(scope, receive, add_headers)
+        except asyncio.CancelledError:  # its time is over: the service stops
+            refusal = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+        except Exception as error:
+            # The client does not see the trace: it could tell of the model or of another client.
+            logger.error("fault while answering request %s", number, exc_info=error)
+            refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
+        if refusal is not None and not status:
+            await refusal.response()(scope, receive, add_headers)
+        self._metrics.count(scope["path"], status, time.perf_counter() - begun)
+        return None
 
 
-def _add_service(app: FastAPI, answering: Answering) -> None:
-    body = {"content": _body_schemas(answering.accepts, answering.limits.max_batch), "required": True}
+def render_answer(answer: wire.LabelAnswer) -> bytes:
+    """Write an answer as JSON of a length that depends only on the samples that cannot be used.
+
+    Every number is padded with blanks to the width of the largest that could stand in its place, so
+    that the length of the encrypted traffic does not tell the labels.
+    """
+    wide = max(len("null"), len(str(answer.n_clusters - 1)))
+    labels = ",".join(json.dumps(label).rjust(wide) for label in answer.labels)
+    unusable = json.dumps([sample.model_dump() for sample in answer.unusable])
+    budget, digits = answer.budget, len(str(answer.budget.limit))
+    receipt = "null" if answer.receipt is None else answer.receipt.model_dump_json()
+    return (
+        f'{{"labels":[{labels}],"unusable":{unusable},"n_clusters":{answer.n_clusters},'
+        f'"model":{json.dumps(answer.model)},"model_digest":{json.dumps(answer.model_digest)},'
+        f'"budget":{{"limit":{budget.limit},"used":{budget.used:>{digits}},'
+        f'"remaining":{budget.remaining:>{digits}}}},"receipt":{receipt}}}'
+    ).encode()
+
+
+def _refusal_of(headers: Headers) -> Refusal | None:
+    """Return the refusal of a request whose body was changed on the way; ``None`` for any other."""
+    if headers.get("content-encoding", "identity").strip().lower() == "identity":
+        return None
+    detail = "Send the body as it is, without the header Content-Encoding."
+    return Refusal("wrong-type", detail, headers={"Accept-Encoding": "identity"})
+
+
+def _add_paths(app: FastAPI, service: Service) -> None:
+    body = {"content": _body_schemas(service.accepts, service.limits.max_batch), "required": True}
     post = partial(app.post, openapi_extra={"requestBody": body})
 
     @post(
@@ -103,58 +136,29 @@ def _add_service(app: FastAPI, answering: Answering) -> None:
         summary="Label samples",
     )
     async def labels(request: Request, shown: _Shown) -> Response:
-        """One integer for each sample, in order.
+        """One integer for each sample, in order; null, with a reason, for one that cannot be used.
 
         A sample counts against the budget the first time it is asked; asking again is free.
         """
-        answer, headers = await answering.answer(request, shown)
-        return Response(render_answer(answer), media_type="application/json", headers=headers)
+        answer = await service.answer(request, shown)
+        return Response(render_answer(answer), media_type="application/json")
 
     refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 
     @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
-    async def info(request: Request, response: Response, shown: _Shown) -> wire.ServiceInfo:
+    async def info(request: Request, shown: _Shown) -> wire.ServiceInfo:
         """The model's name, the number of clusters, the limits of a request, and the budget of the key."""
-        key = await answering.identify(request, shown)
-        if key is not None:
-            response.headers.update(limit_headers(key.budget, key.rate, None))
-        return await answering.info(key)
+        return await service.info(request, shown)
 
-    if answering.calibrates:
+    if service.calibrates:
 
         @post(wire.CALIBRATION_PATH, responses=problem_schemas(*_REFUSALS, 409), summary="Calibrate a key")
-        async def calibration(request: Request, shown: _Shown) -> wire.Calibration:
+        async def calibration(request: Request, shown: _Shown) -> wire.CalibrationAnswer:
             """Fix the mean of these samples as the one from which all samples of the key are seen.
 
             Once for a key and a model, before its first label. Nothing is charged.
             """
-            return await answering.calibrate(request, shown)
-
-
-def _add_operation(app: FastAPI, answering: Answering, networks: Networks) -> None:
-    get = partial(app.get, response_class=PlainTextResponse)
-
-    @get("/healthz", responses=problem_schemas(*_ALWAYS), summary="Whether the process lives")
-    async def healthz() -> str:
-        """Always `ok`; it says nothing of the model or the ledger."""
-        return ALIVE
-
-    @get("/readyz", responses=problem_schemas(*_ALWAYS, 503), summary="Whether it can answer now")
-    async def readyz() -> str:
-        """`ready` when the model runs and the ledger takes a write."""
-        await answering.check_ready()
-        return READY
-
-    @get("/metrics", responses=problem_schemas(*_ALWAYS, 403), summary="Figures for Prometheus")
-    async def metrics(request: Request) -> Response:
-        """For the operator alone: from loopback, unless other networks are named at the start."""
-        if request.client is None or request.client.host not in networks:
-            raise Refusal("not-for-you", "The metrics are for the operator's network.")
-        return Response(answering.metrics.render(), media_type=_METRICS_TYPE)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(render_page(app.openapi()))
+            return await service.calibrate(request, shown)
 
 
 def _body_schemas(accepts: wire.Accepts, max_batch: int) -> dict[str, Any]:

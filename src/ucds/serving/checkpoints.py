@@ -1,254 +1,146 @@
-"""Checkpoints: the end of the log, signed, in a place that who holds the ledger cannot rewrite."""
+"""Signed snapshots of the ledger while it is in use, and the file of checkpoints that names them elsewhere.
+
+A snapshot in the log makes opening fast. Its signed statement, kept where nobody can rewrite it who holds the
+ledger, shows later whether the ledger was set back or written anew.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
-from urllib.parse import urlsplit
 
-import httpx
 from pydantic import ValidationError
 
-from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError, first_problem
-from ucds.files import append_line, write_text_atomically
-from ucds.labels.urls import is_http_url
-from ucds.labels.wire import Count, Digest, Signed, Time
-from ucds.serving.audit import Head
-from ucds.serving.keys import now
+from ucds.errors import DamagedFileError, InputError, UserError, first_problem
+from ucds.files import append_line
+from ucds.labels.receipts import is_authentic
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
+from ucds.serving.state import Statement
 
 EVERY = 1000
-_BEGINNING = b'{"signer":"'
+"""Entries from one snapshot to the next, at most."""
+
+_EVERY_SECONDS = 3600.0
+_LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 30.0
-_HTTP_SECONDS = 20.0
+_BEGINNING = b'{"signer":"'
 logger = logging.getLogger("ucds.serving")
 
 
-class Checkpoint(Signed):
-    """The provider's signed word on its log at one moment.
-
-    Attributes:
-        format: kind of the statement.
-        entries: number of entries.
-        hash: hash of the last entry, which covers all entries.
-        time: time of the checkpoint, ISO 8601 in UTC.
-    """
-
-    format: Literal["ucds-checkpoint/1"] = "ucds-checkpoint/1"
-    entries: Count
-    hash: Digest
-    time: Time
-
-
-class Place(Protocol):
-    """Where checkpoints are written."""
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-
-    def read_last(self) -> Checkpoint | None:
-        """Return the checkpoint with most entries, or ``None`` if there is none or none can be read here.
-
-        Raises:
-            DamagedFileError: the place holds something else.
-        """
-
-
-class FilePlace:
-    """A file with one checkpoint a line, which only ever grows."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.parent.is_dir():
-            raise InputError(f"there is no folder {path.parent} for checkpoints")
-        self._path = path
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Add a line."""
-        append_line(self._path, checkpoint.model_dump_json())
-
-    def read_last(self) -> Checkpoint | None:
-        """Read the file; one that holds anything else must not be written into."""
-        return _longest(read_checkpoints(self._path)) if self._path.exists() else None
-
-
-class FolderPlace:
-    """A folder with one file for each checkpoint."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Write a file, named after the number of entries."""
-        write_text_atomically(self._path / _file_name(checkpoint), checkpoint.model_dump_json() + "\n")
-
-    def read_last(self) -> Checkpoint | None:
-        """Read the files of the folder."""
-        return _longest(read_checkpoints(self._path))
-
-
-class HttpPlace:
-    """An address below which each checkpoint is put under a name of its own; its query stays at the end."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._parts = parts._replace(path=parts.path.rstrip("/"))
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Send the checkpoint by PUT; any status of success will do."""
-        parts, name = self._parts, _file_name(checkpoint)
-        # A name before an "@" and a query may be secrets.
-        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-        headers = {"Content-Type": "application/json"}
-        try:
-            answer = httpx.put(
-                parts._replace(path=f"{parts.path}/{name}").geturl(),
-                content=checkpoint.model_dump_json(),
-                headers=headers,
-                timeout=_HTTP_SECONDS,
-            )
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise ServiceUnavailableError(f"{shown} cannot be reached: {reason}") from None
-        if not answer.is_success:
-            raise ServiceUnavailableError(f"{shown} answers {answer.status_code} to a checkpoint")
-
-    def read_last(self) -> None:
-        """Read nothing: the address may be one that takes, and does not give."""
-
-
-def parse_place(place: str | Path) -> Place:
-    """Return the place of checkpoints that a path or an address means.
-
-    Args:
-        place: folder that exists; file, made if it does not exist; or http or https address.
+def read_checkpoints(path: Path) -> list[Statement]:
+    """Read a file of checkpoints, one a line; a last line that a crash cut short is left out.
 
     Raises:
-        InputError: the place cannot be used.
-        DamagedFileError: the file holds something else.
+        InputError: the file cannot be read.
+        DamagedFileError: a line is not a checkpoint, or its signature is wrong.
     """
-    text = str(place)
-    if text.startswith(("http://", "https://")):
-        if not is_http_url(text):
-            # The address is not repeated: it may hold a password.
-            raise InputError("the address of the checkpoints cannot be used: check its host and its port")
-        return HttpPlace(text)
-    path = Path(place)
-    return FolderPlace(path) if path.is_dir() else FilePlace(path)
-
-
-def read_checkpoints(path: Path) -> list[Checkpoint]:
-    """Read the checkpoints of a file or folder.
-
-    Raises:
-        InputError: there is no such file or folder.
-        DamagedFileError: a line or a file is not a checkpoint.
-    """
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    found = []
-    for file in files:
-        try:
-            *lines, rest = file.read_bytes().split(b"\n")
-            found += [Checkpoint.model_validate_json(line) for line in lines]
-            if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):  # cut short by a crash
-                Checkpoint.model_validate_json(rest)
-        except OSError as error:
-            raise InputError(f"the checkpoints {file} cannot be read: {error.strerror}") from None
-        except ValidationError as error:
-            raise DamagedFileError(f"{file} is not a file of checkpoints ({first_problem(error)})") from None
+    try:
+        *lines, rest = path.read_bytes().split(b"\n")
+        if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
+            lines.append(rest)
+        found = [Statement.model_validate_json(line) for line in lines]
+    except OSError as error:
+        raise InputError(f"the checkpoints {path} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise DamagedFileError(f"{path} is not a file of checkpoints ({first_problem(error)})") from None
+    for number, statement in enumerate(found, 1):
+        if not is_authentic(statement):
+            raise DamagedFileError(f"line {number} of {path} has a wrong signature")
     return found
 
 
-class CheckpointWriter:
-    """Writes a checkpoint at the start, after every so many entries, and at the end.
+def check_file(ledger: Ledger, path: Path) -> None:
+    """Make sure that a file can take the checkpoints of a ledger, which still holds all that the file names.
 
-    It works in a thread of its own, and no answer waits for it. A place that cannot be written is named in
-    the log of the service, and is tried again after some seconds, whatever is added to the ledger meanwhile.
+    Raises:
+        InputError: there is no such folder, or the ledger was set back, or another key signed.
+        DamagedFileError: the file holds anything but signed checkpoints.
+    """
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent} for checkpoints")
+    for told in read_checkpoints(path) if path.exists() else ():
+        if not ledger.holds(told):
+            raise InputError(
+                f"the ledger {ledger.shown} does not hold entry {told.number} of the checkpoint of "
+                f"{told.time} in {path}: it was set back or replaced, or another key signed. "
+                "Restore it, or accept the loss with `ucds ledger accept-loss`"
+            )
+
+
+class Snapshots:
+    """Signs the state of a ledger after every so many entries, every hour, and at the end.
+
+    It works in a thread of its own, and no answer waits for it. A failure is named in the log of the service,
+    and is tried again after some seconds.
 
     Args:
-        ledger: ledger whose log is signed.
-        signer: signs the checkpoints.
-        place: place to write to.
-        every: number of entries between two checkpoints.
+        ledger: ledger in use.
+        signer: signs for it.
+        file: file of checkpoints, one a line; no file is written if ``None``.
+        told: receives each signed statement, in the thread.
+        every: entries from one snapshot to the next.
         retry_seconds: seconds from a failure to the next try.
 
     Attributes:
         failures: number of tries that failed.
 
     Raises:
-        InputError: the log does not hold what the last checkpoint says.
-        UserError: the first checkpoint cannot be written.
+        UserError: the file cannot be used; :func:`check_file` names the kinds.
     """
 
     def __init__(
         self,
         ledger: Ledger,
         signer: Signer,
-        place: Place,
+        file: Path | None = None,
+        told: Callable[[Statement], None] = lambda statement: None,
+        *,
         every: int = EVERY,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        last = place.read_last()
-        if last is not None and not ledger.holds(Head(last.entries, last.hash)):
-            raise InputError(
-                f"the ledger does not hold entry {last.entries} of the checkpoint of {last.time}: it was "
-                "wound back or replaced. Restore it, or write the checkpoints of this one to another place"
-            )
-        self._ledger, self._signer, self._place, self._every = ledger, signer, place, every
-        self._retry_seconds = retry_seconds
-        self._wake, self._stopping = threading.Event(), threading.Event()
+        if file is not None:
+            check_file(ledger, file)
+        self._ledger, self._signer, self._file, self._told = ledger, signer, file, told
+        self._every, self._retry_seconds = every, retry_seconds
+        self._last = ledger.statement
+        self._next_hour = time.monotonic() + _EVERY_SECONDS
         self.failures = 0
-        self._written = -1 if last is None else last.entries
-        self._write()
-        self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
         self._thread.start()
 
-    def note(self, entries: int) -> None:
-        """Learn how many entries the log has."""
-        if entries - self._written >= self._every:
-            self._wake.set()
-
     def close(self) -> None:
-        """Write the last checkpoint, and end the thread; a second call does nothing."""
+        """Take the last snapshot, and end the thread; a second call does nothing."""
         self._stopping.set()
-        self._wake.set()
         self._thread.join()
 
     def _work(self) -> None:
-        failing = stopping = False
-        while not stopping:
-            if failing:
-                self._stopping.wait(self._retry_seconds)
-            else:
-                self._wake.wait()
-            self._wake.clear()
-            # Read before the write: if the end is asked for during the write, entries that came meanwhile
-            # are written in one more turn.
-            stopping = self._stopping.is_set()
+        is_last, pause = False, _LOOK_SECONDS
+        while not is_last:
+            is_last = self._stopping.wait(pause)
+            hourly = is_last or time.monotonic() >= self._next_hour
             try:
-                self._write()
-                failing = False
+                self._write(1 if hourly else self._every)
+                pause = _LOOK_SECONDS
             except (UserError, OSError) as error:
                 self.failures += 1
-                failing = True
-                logger.error("a checkpoint could not be written: %s", error)
+                pause = self._retry_seconds
+                logger.error("a snapshot could not be written: %s", error)
 
-    def _write(self) -> None:
-        head = self._ledger.read_head()
-        if head.entries != self._written:
-            self._place.write(self._signer.sign(Checkpoint, entries=head.entries, hash=head.hash, time=now()))
-            self._written = head.entries
-
-
-def _longest(checkpoints: list[Checkpoint]) -> Checkpoint | None:
-    return max(checkpoints, key=lambda checkpoint: checkpoint.entries, default=None)
-
-
-def _file_name(checkpoint: Checkpoint) -> str:
-    return f"{checkpoint.entries:012d}.json"
+    def _write(self, least: int) -> None:
+        """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""
+        if self._ledger.unsigned >= least:
+            self._ledger.take_snapshot(self._signer, least)
+        if least == 1:
+            self._next_hour = time.monotonic() + _EVERY_SECONDS
+        newest = self._ledger.statement
+        if newest is None or newest == self._last:
+            return
+        if self._file is not None:
+            append_line(self._file, newest.model_dump_json())
+        self._last = newest
+        self._told(newest)

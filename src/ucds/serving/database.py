@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
-from ucds.serving import tables
+from ucds.serving.log import log, metadata
 
 LEDGER_FILE = "ledger.sqlite"
 WRITES = "ucds_writes"  # execution option of a connection whose transactions write
-_HOW = "`ucds keys add` makes one; `ucds serve --open` needs none"
+_HOW = "`ucds keys add` makes one"
 _POSTGRESQL: dict[str, Any] = {
     "connect_args": {"connect_timeout": 10, "options": "-c synchronous_commit=on -c lock_timeout=60000"},
     "pool_pre_ping": True,
@@ -63,30 +64,30 @@ def connect(url: URL, *, create: bool) -> sa.Engine:
         raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
 
 
-def prepare_tables(connection: sa.Connection, *, create: bool) -> str:
-    """Return the format of the ledger; make its tables if there are none and they are wanted.
+def prepare_tables(connection: sa.Connection, *, create: bool) -> None:
+    """Make the tables of a ledger if there are none and they are wanted.
 
     Raises:
         InputError: there is no ledger, and none is to be made.
-        DamagedFileError: the ledger has no head.
     """
-    is_postgresql = connection.dialect.name == "postgresql"
-    if is_postgresql:  # two replicas that start at once
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
-    if not sa.inspect(connection).has_table(tables.head.name):
+    if not sa.inspect(connection).has_table(log.name):
         if not create:
             raise InputError(f"the database holds no ledger: {_HOW}")
-        tables.metadata.create_all(connection)
-        first = {"id": 1, "format": tables.FORMAT, "entries": 0, "hash": tables.GENESIS}
-        connection.execute(tables.head.insert().values(first))
-    if is_postgresql:
-        tables.rates.create(connection, checkfirst=True)
-    rows = connection.execute(sa.select(tables.head)).all()
-    if len(rows) != 1:
-        raise DamagedFileError(f"the ledger has {len(rows)} heads and not one: it was tampered with")
-    if rows[0].format == tables.FORMAT:  # a table that came later
-        tables.calibrations.create(connection, checkfirst=True)
-    return str(rows[0].format)
+        metadata.create_all(connection)
+
+
+def lock(connection: sa.Connection) -> None:
+    """Take the right to write until the transaction ends; SQLite gave it when the transaction began."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
+
+
+def read_clock(connection: sa.Connection) -> datetime | None:
+    """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""
+    if connection.dialect.name != "postgresql":
+        return None
+    found: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    return found
 
 
 @contextmanager
@@ -115,6 +116,29 @@ def _explain(error: SQLAlchemyError, problem: str) -> UserError:
     return InputError(message) if code.startswith("SQLITE_CANTOPEN") else ServiceUnavailableError(message)
 
 
+@contextmanager
+def looking(place: str | Path) -> Iterator[sa.Connection]:
+    """Open a transaction that sees one moment of a ledger, without any care for what the ledger holds.
+
+    Raises:
+        InputError: there is no ledger.
+        UserError: the database cannot be used.
+    """
+    url = ledger_url(place)
+    engine = connect(url, create=False)
+    try:
+        with (
+            explaining(f"the ledger {url.render_as_string(hide_password=True)} cannot be read"),
+            engine.begin() as connection,
+        ):
+            if connection.dialect.name == "postgresql":  # SQLite shows one moment by itself
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            prepare_tables(connection, create=False)
+            yield connection
+    finally:
+        engine.dispose()
+
+
 class FileGuard:
     """Notices that the files of an open SQLite database were deleted or replaced.
 
@@ -125,10 +149,8 @@ class FileGuard:
     """
 
     def __init__(self, url: URL) -> None:
-        self._known: dict[str, tuple[int, int] | None] = {}
-        if url.get_backend_name() == "sqlite":
-            path = str(url.database)
-            self._known = {path + end: _identity(path + end) for end in ("", "-wal", "-shm")}
+        ends = ("", "-wal", "-shm") if url.get_backend_name() == "sqlite" else ()
+        self._known = {path: _identity(path) for path in (f"{url.database}{end}" for end in ends)}
 
     def check(self) -> None:
         """Make sure that all files are those that were opened.
@@ -145,11 +167,10 @@ class FileGuard:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _prepare_file(path: Path, create: bool) -> None:
@@ -173,7 +194,6 @@ def _sqlite_engine(url: URL) -> sa.Engine:
         connection.isolation_level = None  # transactions begin where `begin` says
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # an answer is given only when its charge is on disk
-        connection.execute("PRAGMA foreign_keys = ON")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:

@@ -109,12 +109,17 @@ class Decoders:
 
 
 class Decoding:
-    """The decoding of one image, which another thread may cancel."""
+    """The decoding of one image, which another thread may cancel.
+
+    Attributes:
+        seconds: processor time that it took so far.
+    """
 
     def __init__(self, decoders: Decoders, data: bytes, size: int, path: str | Path = "image") -> None:
         self._decoders, self._data, self._size, self._path = decoders, data, size, path
         self._lock, self._cancelled = threading.Lock(), False
         self._process: _Process | None = None
+        self.seconds = 0.0
 
     def cancel(self) -> None:
         """Give the image up, at once."""
@@ -147,6 +152,7 @@ class Decoding:
                 raise CancelledError from None
             raise UnusableImageError(self._path, "its decoder crashed") from None
         finally:
+            self.seconds = process.spent
             with self._lock:
                 self._process = None
             if whole and not self._cancelled and not process.gives_way:
@@ -180,6 +186,7 @@ class _Process:
             os.setpriority(os.PRIO_PROCESS, self._process.pid, bounds.niceness)
             self._niceness = 0  # no more than that
         self._ready = False
+        self.spent = 0.0  # seconds of processor time for the last image
 
     def ask(self, data: bytes, size: int, seconds: float, path: str | Path) -> bytes:
         """Return the process's answer.
@@ -191,12 +198,20 @@ class _Process:
             OSError: the process has ended.
         """
         self._wait_until_ready()
-        end, used = time.monotonic() + _PATIENCE * seconds, self._seconds_used()
+        before = self._seconds_used()
         self._pipe.send_bytes(size.to_bytes(4))
         self._pipe.send_bytes(data)
-        left = seconds
+        try:
+            self._wait_for_answer(before, seconds, path)
+            return self._pipe.recv_bytes(1 + 3 * size * size + 4096)
+        finally:
+            self.spent = self._seconds_used() - before
+
+    def _wait_for_answer(self, before: float, seconds: float, path: str | Path) -> None:
+        """Wait until there is an answer, or it has taken too long; :meth:`ask` names the errors."""
+        end, left = time.monotonic() + _PATIENCE * seconds, seconds
         while not self._pipe.poll(min(left, _LONG)):
-            taken = self._seconds_used() - used
+            taken = self._seconds_used() - before
             if self._niceness and taken > _LONG:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, self._niceness)
                 self.gives_way = True  # for good: only the system's owner may take that back
@@ -205,7 +220,6 @@ class _Process:
                 raise TimeoutError
             if left < 0.01:
                 raise DelayedImageError(path, f"not decoded within {_PATIENCE * seconds:g} seconds")
-        return self._pipe.recv_bytes(1 + 3 * size * size + 4096)
 
     @property
     def alive(self) -> bool:

@@ -1,85 +1,175 @@
-"""Keys as the ledger records them: a name, a budget, a rate, and the times of their life."""
+"""Keys of clients: the secret that a client shows, and what the log says of a key."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import secrets
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from ipaddress import ip_address, ip_network
+from typing import Annotated, Literal
 
-from sqlalchemy import Connection, select
+from pydantic import Field
 
 from ucds.errors import InputError
-from ucds.labels.wire import Budget
-from ucds.serving import tables
-from ucds.serving.credentials import hash_secret
+from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
+Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
+Refused = Literal["unknown-key", "revoked-key", "expired-key", "not-for-you"]
+_DETAILS: dict[Refused, str] = {
+    "unknown-key": "This service does not know the key; check it with its owner.",
+    "revoked-key": "The key was revoked by its owner.",
+    "expired-key": "The time of the key is over; ask the provider for another.",
+    "not-for-you": "The key is bound to another network than the one that the request comes from.",
+}
 
-class KeyEnded(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """The key was revoked, or its time is over."""
 
+class KeyRefused(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
+    """A key that may not ask.
 
-@dataclass(frozen=True)
-class KeyRecord:
-    """The ledger's record of one key; its secrets are not in the ledger.
+    Args:
+        kind: reason.
+        name: name of the key; ``None`` if there is no such key.
 
     Attributes:
-        number: number of the key in the ledger.
-        name: name of its holder.
-        limit: distinct samples that may be labelled.
-        rate: samples a second; ``None`` without bound.
-        created: time when it was made, ISO 8601 in UTC.
-        revoked: time when it was revoked; ``None`` while it is not.
-        expires: time when it ends by itself; ``None`` if it does not. In a record found by a secret, this is
-            the end of that secret if it comes first.
-        used: distinct samples labelled so far.
-        last_used: time of its last answer; ``None`` before the first.
-        tails: last four characters of each valid secret, the newest last; filled in by
-            `Ledger.list_keys` alone.
+        detail: one sentence for the client.
     """
 
-    number: int
-    name: str
-    limit: int
-    rate: float | None
-    created: str
-    revoked: str | None
-    expires: str | None
-    used: int
-    last_used: str | None
-    tails: tuple[str, ...] = ()
+    def __init__(self, kind: Refused, name: str | None = None) -> None:
+        self.kind, self.name, self.detail = kind, name, _DETAILS[kind]
+        super().__init__(self.detail)
+
+
+class Terms(Message):
+    """What the provider grants to a key.
+
+    Attributes:
+        budget: distinct samples that may be labelled.
+        rate: samples a second; ``None`` without bound.
+        expires: time when the key ends by itself; ``None`` if it does not.
+        networks: networks from which the key may ask; any if empty.
+    """
+
+    budget: Count
+    rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
+    expires: Time | None = None
+    networks: tuple[str, ...] = ()
+
+
+class Secret(Message):
+    """What the ledger keeps of a secret: SHA-256, last characters, and its end once it is replaced."""
+
+    hash: Digest
+    tail: str
+    until: Time | None = None
+
+
+class ModelUse(Message):
+    """What one model did for a key.
+
+    Attributes:
+        answers: distinct samples that it labelled.
+        calibration: number and digest of the samples of the key's mean; ``None`` before a calibration.
+        mean: mean of the calibration's samples, fp32 numbers, lowest byte first, in base64; ``None`` once the
+            key is forgotten.
+    """
+
+    answers: Count = 0
+    calibration: Calibration | None = None
+    mean: str | None = None
+
+
+class Key(Message):
+    """What the log says of one key.
+
+    Attributes:
+        number: number of the key, from 1.
+        name: name of its holder; a name may come again once its key is revoked.
+        terms: budget, rate, end and networks.
+        created: time when it was made, ISO 8601 in UTC.
+        secrets: secrets that it may be shown by, the newest last.
+        revoked: time when it was revoked; ``None`` while it is not.
+        forgotten: whether its answers were deleted.
+        used: distinct samples labelled so far.
+        last_used: time of its last charge; ``None`` before the first.
+        busy_until: second since 1970 at which its rate has paid for all charges; 0 without a rate.
+        models: answers and calibration of each model, by the model's digest.
+    """
+
+    number: Positive
+    name: Name
+    terms: Terms
+    created: Time
+    secrets: tuple[Secret, ...]
+    revoked: Time | None = None
+    forgotten: bool = False
+    used: Count = 0
+    last_used: Time | None = None
+    busy_until: Annotated[float, Field(ge=0)] = 0.0
+    models: dict[ModelDigest, ModelUse] = Field(default_factory=dict)
 
     @property
     def budget(self) -> Budget:
         """Budget as the client is told."""
-        return Budget(limit=self.limit, used=self.used, remaining=max(0, self.limit - self.used))
+        limit = self.terms.budget
+        return Budget(limit=limit, used=self.used, remaining=max(0, limit - self.used))
 
-    @property
-    def has_expired(self) -> bool:
-        """Whether its time is over."""
-        return self.expires is not None and self.expires <= now()
+    def end(self, time: str) -> Literal["revoked-key", "expired-key"] | None:
+        """Return why the key may not ask at a time, or ``None`` if it may."""
+        if self.revoked is not None:
+            return "revoked-key"
+        return "expired-key" if self.terms.expires is not None and self.terms.expires <= time else None
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it may ask."""
-        return self.revoked is None and not self.has_expired
+    def check(self, time: str, address: str | None = None, secret: str | None = None) -> None:
+        """Make sure that the key may ask.
+
+        Args:
+            time: present time.
+            address: address that asks; ``None`` to leave the networks out.
+            secret: hash of the secret that is shown; ``None`` to leave its end out.
+
+        Raises:
+            KeyRefused: the key or the secret has ended, or the address is in none of the key's networks.
+        """
+        kind: Refused | None = self.end(time)
+        if any(one.hash == secret and one.until is not None and one.until <= time for one in self.secrets):
+            kind = kind or "expired-key"
+        if address is not None and self.terms.networks and not self._admits(address):
+            kind = kind or "not-for-you"
+        if kind is not None:
+            raise KeyRefused(kind, self.name)
+
+    def _admits(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+        return any((mapped or found) in ip_network(network) for network in self.terms.networks)
 
 
-def now() -> str:
-    """Return the present time in UTC, as the ledger writes times; such texts are in the order of time."""
-    return as_text(datetime.now(UTC))
+def make_secret() -> str:
+    """Make a secret of 256 random bits, whose prefix tells a scanner of files what it is."""
+    return f"ucds_{secrets.token_urlsafe(32)}"
+
+
+def keep_secret(secret: str) -> Secret:
+    """Return what the ledger keeps of a secret."""
+    # The secret is 256 random bits, so a slow hash would protect nothing.
+    return Secret(hash=hashlib.sha256(secret.encode()).hexdigest(), tail=secret[-4:])
 
 
 def as_text(time: datetime) -> str:
-    """Write a time as the ledger does."""
+    """Write a time as the ledger does, in UTC; such texts are in the order of time."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def parse_end(text: str) -> datetime | None:
-    """Return the time that a user means by the end of a key.
+def parse_end(text: str) -> str | None:
+    """Return the time that a user means by the end of a key, as the ledger writes it.
 
     Args:
         text: time from now such as ``90d``, ``12h`` or ``30m``; date or time in ISO 8601, in UTC if it names
@@ -90,84 +180,41 @@ def parse_end(text: str) -> datetime | None:
     """
     if text == "never":
         return None
-    if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
-        return datetime.now(UTC) + timedelta(**{_UNITS[found[2]]: int(found[1])})
     try:
+        if found := re.fullmatch(r"([0-9]{1,6})([mhd])", text):
+            return as_text(datetime.now(UTC) + timedelta(**{_UNITS[found[2]]: int(found[1])}))
         time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+        return as_text(time if time.tzinfo else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         example = date.today() + timedelta(days=365)
         raise InputError(f"{text!r} is no end of a key: write 90d, 12h, 30m, {example} or never") from None
 
 
-def check_terms(name: str, budget: int, rate: float | None) -> None:
-    """Make sure that a key of these terms can be.
+def check_name(name: str) -> None:
+    """Make sure that a key can have a name.
 
     Raises:
-        InputError: the name is unusable, or a number is out of range.
+        InputError: it cannot.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise InputError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
+
+
+def make_terms(
+    budget: int, rate: float | None = None, expires: str = "never", networks: Sequence[str] = ()
+) -> Terms:
+    """Return the terms of a key; :class:`Terms` explains the arguments, and `parse_end` the end.
+
+    Raises:
+        InputError: a number is out of range, or a network is none.
+    """
     if not 0 <= budget < 2**53:  # every reader of JSON reads these exactly
         raise InputError(f"a budget is a number of samples, not {budget}")
     if rate is not None and not 0.001 <= rate <= 1e9:
         raise InputError(f"a rate is a positive number of samples a second (0.001 to 1e9), not {rate}")
-
-
-def find(connection: Connection, number: int) -> KeyRecord | None:
-    """Return the record of the key with a number, or ``None``."""
-    return next(_read(connection, id=number), None)
-
-
-def find_named(connection: Connection, name: str) -> KeyRecord:
-    """Return the record of the key of a name that is not revoked.
-
-    Raises:
-        InputError: there is no key of that name, or it is revoked.
-    """
-    records = list(_read(connection, name=name))
-    for record in records:
-        if record.revoked is None:
-            return record
-    if not records:
-        raise InputError(f"there is no key of the name {name!r}")
-    raise InputError(f"the key {name!r} was revoked already, at {records[-1].revoked}")
-
-
-def is_taken(connection: Connection, name: str) -> bool:
-    """Return whether a key of that name is there and not revoked."""
-    return next(_read(connection, name=name, revoked=None), None) is not None
-
-
-def find_by_secret(connection: Connection, secret: str) -> KeyRecord | None:
-    """Return the record of the key that a secret belongs to, or ``None``."""
-    row = connection.execute(select(tables.secrets).filter_by(hash=hash_secret(secret))).one_or_none()
-    record = None if row is None else find(connection, row.key_id)
-    if row is None or record is None:
-        return None
-    ends = [end for end in (record.expires, row.expires) if end is not None]
-    return replace(record, expires=min(ends, default=None))
-
-
-def list_all(connection: Connection) -> list[KeyRecord]:
-    """Return all keys, revoked ones too, in the order in which they were made."""
-    tails: dict[int, list[str]] = {}
-    for row in connection.execute(select(tables.secrets).order_by(tables.secrets.c.created)):
-        if row.expires is None or row.expires > now():
-            tails.setdefault(row.key_id, []).append(row.tail or "????")
-    return [replace(record, tails=tuple(tails.get(record.number, ()))) for record in _read(connection)]
-
-
-def valid_secrets(connection: Connection, number: int) -> dict[str, str | None]:
-    """Return the hashes of a key's secrets that are valid now, each with its end."""
-    rows = connection.execute(select(tables.secrets).filter_by(key_id=number))
-    return {row.hash: row.expires for row in rows if row.expires is None or row.expires > now()}
-
-
-def _read(connection: Connection, **wanted: object) -> Iterator[KeyRecord]:
-    """Read the records of keys with the wanted columns, in the order in which the keys were made."""
-    table = tables.keys.c
-    columns = (table.id, table.name, table.budget, table.rate, table.created, table.revoked, table.expires)
-    asked = select(*columns, table.used, table.last_used).filter_by(**wanted).order_by(table.id)
-    for row in connection.execute(asked).all():
-        yield KeyRecord(*row)
+    for network in networks:
+        try:
+            ip_network(network)
+        except ValueError as error:
+            raise InputError(f"{network!r} is no network such as 10.0.0.0/8: {error}") from None
+    return Terms(budget=budget, rate=rate, expires=parse_end(expires), networks=tuple(networks))

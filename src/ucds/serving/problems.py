@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from fastapi import Request, Response
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from ucds.labels.wire import PROBLEM_TYPE, InvalidSample, Problem
+from ucds.labels.wire import PROBLEM_TYPE, Problem
 
 TITLES = {
     "bad-request": (400, "The request is not valid HTTP"),
@@ -18,23 +17,19 @@ TITLES = {
     "unknown-key": (401, "The key is unknown"),
     "revoked-key": (403, "The key is revoked"),
     "expired-key": (403, "The key has expired"),
-    "not-for-you": (403, "Not for this address"),
+    "not-for-you": (403, "The key is bound to another network"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
     "not-calibrated": (409, "The key cannot be calibrated"),
-    "wrong-host": (421, "The service is not known by this name"),
-    "client-left": (499, "The client left before its answer"),
     "no-length": (411, "The request does not say its length"),
     "too-slow": (408, "The request came too slowly"),
     "too-large": (413, "The request is too large"),
     "wrong-type": (415, "The media type is not accepted"),
     "malformed": (422, "The request cannot be read"),
-    "unusable-samples": (422, "Some samples cannot be used"),
     "over-budget": (429, "The budget is used up"),
     "over-rate": (429, "Too many requests"),
     "over-share": (429, "Too many requests at a time"),
-    "over-waste": (429, "Too many unusable images"),
-    "too-many-failures": (429, "Too many wrong keys"),
+    "over-waste": (429, "Too much work was wasted"),
     "fault": (500, "The service failed"),
     "busy": (503, "The service is busy"),
     "stopping": (503, "The service is stopping"),
@@ -50,8 +45,8 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
         kind: key of `TITLES`.
         detail: one sentence that says what is wrong and what to do.
         retry_after: seconds after which the same request may succeed, where time helps.
-        invalid: samples that cannot be used.
         headers: further headers of the answer.
+        key: name of the key that is refused, for the security events; ``None`` if it is not known.
     """
 
     def __init__(
@@ -60,11 +55,11 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
         detail: str,
         *,
         retry_after: int | None = None,
-        invalid: list[InvalidSample] | None = None,
         headers: Mapping[str, str] | None = None,
+        key: str | None = None,
     ) -> None:
         super().__init__(detail)
-        self.kind, self.detail, self.invalid = kind, detail, invalid
+        self.kind, self.detail, self.key = kind, detail, key
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -74,15 +69,13 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
     def response(self) -> Response:
         """Return the refusal as an HTTP answer."""
         status, title = TITLES[self.kind]
-        problem = Problem(
-            type=TYPE_PREFIX + self.kind, title=title, status=status, detail=self.detail, invalid=self.invalid
-        )
-        content = json.dumps(problem.to_json())
+        problem = Problem(type=TYPE_PREFIX + self.kind, title=title, status=status, detail=self.detail)
+        content = problem.model_dump_json()
         return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=self.headers)
 
 
 def install_handlers(app: Starlette) -> None:
-    """Make an application answer every refusal with a problem document; `FrontDoor` answers faults."""
+    """Make an application answer every refusal with a problem document."""
     for kind in (Refusal, HTTPException):
         app.add_exception_handler(kind, _answer_refusal)
 

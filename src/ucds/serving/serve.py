@@ -3,42 +3,53 @@
 from __future__ import annotations
 
 import gc
+import logging
+import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import UTC, datetime
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError
+from ucds.serving import events
 from ucds.serving.app import create_app
-from ucds.serving.checkpoints import EVERY, CheckpointWriter, parse_place
-from ucds.serving.database import LEDGER_FILE
-from ucds.serving.front import LOOPBACK_HOSTS, check_hosts, writing_access_log
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.checkpoints import Snapshots
+from ucds.serving.database import ledger_url
+from ucds.serving.keys import as_text
+from ucds.serving.labeller import Labeller, ModelLabeller
 from ucds.serving.ledger import Ledger
-from ucds.serving.metrics import LOOPBACK
-from ucds.serving.server import Address, Sockets, describe_exposure, run_server
-from ucds.serving.settings import Limits
+from ucds.serving.limits import Limits
+from ucds.serving.ops import create_ops_app
+from ucds.serving.sandbox import can_confine
+from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
-from ucds.serving.workers import Workers
+from ucds.serving.state import Statement
+
+FIRST_KEY, FIRST_BUDGET = "first", 10_000
+_KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
 
 
 def serve(
     run: str | Path,
-    address: Address | None = None,
     *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    ops_port: int | None = None,
+    behind_proxy: str | None = None,
     ledger: str | Path | None = None,
     signing_key: str | Path | None = None,
     checkpoints: str | Path | None = None,
-    checkpoint_every: int = EVERY,
-    open_to_all: bool = False,
-    workers: int = 1,
-    limits: Limits | None = None,
     model_batch: int | None = None,
-    metrics_from: Sequence[str] = LOOPBACK,
-    hosts: Sequence[str] = (),
-    access_log: str | Path | None = None,
+    limits: Limits | None = None,
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
     ready: Callable[[str], None] = lambda url: None,
@@ -46,161 +57,173 @@ def serve(
 ) -> None:
     """Answer label requests over HTTP until SIGTERM, SIGINT or an event; ``ucds serve`` does the same.
 
+    The service does neither TLS nor the bounds on connections: that is the work of a reverse proxy in front,
+    see ``docs/operating.md``. Where there is no ledger yet and nobody else can reach the service, one is
+    made, with a first key.
+
     Args:
         run: folder of a finished source run.
-        address: host, port and certificate; port 8000 of 127.0.0.1 if ``None``.
+        host: name or number of an address of this machine.
+        port: port; 0 takes a free one.
+        ops_port: port on the same host for ``/healthz``, ``/readyz`` and ``/metrics``; none if ``None``.
+        behind_proxy: address or network of the proxy in front, whose word on the addresses of clients is
+            believed; needed where ``host`` is not this machine's own. ``None`` believes nobody.
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
         signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
             ``signing-key.pem`` in the run folder if ``None``.
-        checkpoints: folder, file, or http or https address for signed checkpoints of the ledger's log; none
-            are written if ``None``.
-        checkpoint_every: number of entries of the log between two checkpoints.
-        open_to_all: whether everybody is answered, without key, limit or ledger.
-        workers: number of processes that answer. Each has the model, and the limits for itself, except that
-            they share budgets and rates, and the processes that decode.
-        limits: limits of a request and of the service; the defaults if ``None``.
+        checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
+            ``None``.
         model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
-        metrics_from: networks that may read ``/metrics``.
-        hosts: names by which the service may be asked; by default those of this machine where nobody else can
-            reach it, and any name elsewhere.
-        access_log: file for one line of JSON a request; the standard error if ``"-"``, no log if ``None``.
+        limits: limits of a request and of the service; the defaults if ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
         ready: receives the service's URL once clients can connect.
         stop: event that ends the service, set by another thread; signals reach the main thread alone.
 
     Raises:
-        InputError: the run, the address, a host, the ledger or the place of checkpoints cannot be used; there
-            is no ledger, or it was wound back; or it is to be open to all and there is a ledger.
+        InputError: the run, the address, the ledger or the file of checkpoints cannot be used; or the ledger
+            was set back.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
-        ServiceUnavailableError: the ledger's database or the place of checkpoints cannot be reached.
+        ServiceUnavailableError: the ledger's database cannot be reached.
     """
-    options = ServiceOptions(
-        run=Path(run),
-        address=address or Address(),
-        ledger=None if open_to_all else ledger or Path(run),
-        signing_key=Path(signing_key or Path(run) / SIGNING_KEY_FILE),
-        limits=limits or Limits(),
-        model_batch=model_batch,
-        metrics_from=tuple(metrics_from),
-        hosts=tuple(hosts),
-        access_log=access_log,
-        accelerator=accelerator,
-    )
-    check_hosts(options.hosts)
-    if workers < 1:
-        raise InputError("a service has at least one worker")
-    if open_to_all:
-        _refuse_ledger(Path(run), ledger)
-    labeller = ModelLabeller.load(options.run, accelerator, model_batch) if workers == 1 else None
+    _check_exposure(host, behind_proxy)
+    labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
     with ExitStack() as stack:
-        opened, writer = None, None
-        if options.ledger is not None:
-            book, signer = opened = stack.enter_context(_open_ledger(options.ledger, options.signing_key))
-            if checkpoints is not None:
-                writer = CheckpointWriter(book, signer, parse_place(checkpoints), checkpoint_every)
-                stack.callback(writer.close)
-        for sentence in describe_exposure(options.address, opened and opened[0]):
-            notice(sentence)
-        bound = stack.enter_context(options.address.bind())
-        if labeller is not None:
-            _run(options, labeller, opened, writer, bound, ready, stop)
-        else:
-            _run_workers(options, workers, opened and opened[0], writer, bound, ready, stop)
+        book = _open_ledger(ledger or run, is_loopback(host), notice)
+        stack.callback(book.close)
+        signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
+        book.set_signer(signer.public)
+        snapshots = Snapshots(
+            book, signer, file=None if checkpoints is None else Path(checkpoints), told=_tell_of_snapshot
+        )
+        stack.callback(snapshots.close)
+        if not can_confine():
+            notice(
+                "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
+                "this user can read: give the service a user of its own"
+            )
+        run_service(
+            labeller,
+            book,
+            signer,
+            limits or Limits(),
+            host,
+            port,
+            ops_port,
+            behind_proxy,
+            snapshots,
+            ready,
+            stop,
+        )
 
 
-@dataclass(frozen=True)
-class ServiceOptions:
-    """What one process of a service is told; see :func:`serve`.
-
-    Attributes:
-        run: folder of a finished source run.
-        address: address of the service.
-        ledger: place of the ledger; ``None`` for a service that is open to all.
-        signing_key: file of the key that signs receipts.
-        limits: limits of a request and of the process.
-        model_batch: samples that the model takes at a time.
-        metrics_from: networks that may read the metrics.
-        hosts: names by which the service may be asked.
-        access_log: file for one line of JSON a request.
-        accelerator: device to compute on.
-    """
-
-    run: Path
-    address: Address
-    ledger: str | Path | None
-    signing_key: Path
-    limits: Limits
-    model_batch: int | None
-    metrics_from: tuple[str, ...]
-    hosts: tuple[str, ...]
-    access_log: str | Path | None
-    accelerator: Accelerator
-
-
-def answer(
-    options: ServiceOptions,
-    bound: Sockets,
-    ready: Callable[[str], None],
-    stop: threading.Event,
-    rates: int,
+def run_service(
+    labeller: Labeller,
+    ledger: Ledger,
+    signer: Signer,
+    limits: Limits,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    ops_port: int | None = None,
+    behind_proxy: str | None = None,
+    snapshots: Snapshots | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Answer on sockets that another process opened, as one of several workers.
-
-    Args:
-        options: options of the service.
-        bound: sockets to answer on.
-        ready: called once clients can connect.
-        stop: event that ends the process.
-        rates: open file in which the workers share the rates of the keys, by its number.
+    """Answer with a model and a ledger that are open, until SIGTERM, SIGINT or the event; see :func:`serve`.
 
     Raises:
-        UserError: the model or the ledger cannot be used; :func:`serve` names the kinds.
+        InputError: a port cannot be used.
     """
-    labeller = ModelLabeller.load(options.run, options.accelerator, options.model_batch)
     with ExitStack() as stack:
-        opened = None
-        if options.ledger is not None:
-            opened = stack.enter_context(_open_ledger(options.ledger, options.signing_key))
-        _run(options, labeller, opened, None, bound, ready, stop, rates)
+        listening = stack.enter_context(_bind(host, port))
+        service = Service(labeller, ledger, signer, limits)
+        stack.callback(service.close)
+        if snapshots is not None:
+            words = "Failed tries to write a checkpoint"
+            service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
+        ops: AbstractContextManager[None] = nullcontext()
+        if ops_port is not None:
+            app = create_ops_app(service.metrics, service.check_ready)
+            ops = _in_thread(_config(app), stack.enter_context(_bind(host, ops_port)))
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        config = _config(create_app(service), behind_proxy, limits.shutdown_seconds)
+        with ops, _collecting_only_what_is_new(), warnings.catch_warnings():
+            # Libraries report every damaged form: a client could fill the log with that.
+            logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+            _Server(config, lambda: ready(url), stop).run(sockets=[listening])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether nobody outside this machine can reach an address of it.
+
+    Raises:
+        InputError: there is no such address.
+    """
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"there is no address {host!r}: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    return all(ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and stops at an event as at a signal, with status 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], stop: threading.Event | None = None
+    ) -> None:
+        super().__init__(config)
+        self._ready, self._stop = ready, stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn would raise the signal once more at the end, and the process would not end with status 0.
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self._stop is not None and self._stop.is_set()
+        return await super().on_tick(counter)
+
+
+def _config(app: ASGIApp, behind_proxy: str | None = None, shutdown_seconds: float = 1) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=behind_proxy is not None,
+        forwarded_allow_ips=behind_proxy,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
+    )
 
 
 @contextmanager
-def _open_ledger(place: str | Path, signing_key: Path) -> Iterator[tuple[Ledger, Signer]]:
-    book = Ledger(place, create=False)
+def _in_thread(config: uvicorn.Config, listening: socket.socket) -> Iterator[None]:
+    """Answer the operator in a thread of its own, which does not wait behind what clients ask."""
+    up = threading.Event()
+    server = _Server(config, up.set)
+    thread = threading.Thread(target=server.run, args=([listening],), name="ops", daemon=True)
+    thread.start()
+    up.wait()
     try:
-        signer = Signer.open(signing_key)
-        book.set_signer(signer.public)
-        yield book, signer
+        yield
     finally:
-        book.close()
-
-
-def _run(
-    options: ServiceOptions,
-    labeller: ModelLabeller,
-    opened: tuple[Ledger, Signer] | None,
-    writer: CheckpointWriter | None,
-    bound: Sockets,
-    ready: Callable[[str], None],
-    stop: threading.Event | None,
-    rates: int | None = None,
-) -> None:
-    """Answer in this process."""
-    address = options.address
-    app = create_app(
-        labeller,
-        opened and opened[0],
-        options.limits,
-        signer=opened and opened[1],
-        checkpoints=writer,
-        metrics_from=options.metrics_from,
-        hosts=options.hosts or ((*LOOPBACK_HOSTS, address.host) if address.is_loopback else ()),
-        shared_rates=rates,
-    )
-    with writing_access_log(options.access_log), _collecting_only_what_is_new():
-        run_server(app, address, options.limits, ready, stop, bound)
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager
@@ -208,7 +231,6 @@ def _collecting_only_what_is_new() -> Iterator[None]:
     """Keep the collector of garbage from all that is there already.
 
     With torch that is 420,000 objects, for which it takes a quarter of a second and stops every thread.
-    Connections are garbage that it must collect: many of them, and it begins again and again.
     """
     gc.collect()
     gc.freeze()
@@ -218,32 +240,50 @@ def _collecting_only_what_is_new() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _run_workers(
-    options: ServiceOptions,
-    count: int,
-    book: Ledger | None,
-    writer: CheckpointWriter | None,
-    bound: Sockets,
-    ready: Callable[[str], None],
-    stop: threading.Event | None,
-) -> None:
-    """Answer in several processes, while this one watches them, and writes checkpoints for all."""
-    told = replace(options, limits=options.limits.for_one_of(count))
-    workers = Workers(count, told, bound, options.limits.shutdown_seconds)
-
-    def tick() -> None:
-        if book is not None and writer is not None:
-            with suppress(UserError):  # the workers say what is wrong with the ledger
-                writer.note(book.read_head().entries)
-
-    workers.run(lambda: ready(options.address.url(bound)), stop or threading.Event(), tick)
+def _bind(host: str, port: int) -> socket.socket:
+    number = sorted(str(entry[4][0]) for entry in socket.getaddrinfo(host or "0.0.0.0", None))[0]
+    family = socket.AF_INET6 if ":" in number else socket.AF_INET
+    try:
+        return socket.create_server((number, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host} port {port}: {reason}") from None
 
 
-def _refuse_ledger(run: Path, ledger: str | Path | None) -> None:
-    """Make sure that nobody opens a service to all whose keys were meant to guard it."""
-    found = ledger or (run / LEDGER_FILE if (run / LEDGER_FILE).exists() else None)
-    if found is not None:
+def _check_exposure(host: str, behind_proxy: str | None) -> None:
+    """Refuse to answer strangers without the proxy that encrypts and bounds their connections."""
+    if behind_proxy is not None:
+        try:
+            ip_network(behind_proxy)
+        except ValueError:
+            raise InputError(
+                f"--behind-proxy takes the address or network of a proxy (10.0.0.7), not {behind_proxy!r}"
+            ) from None
+    elif not is_loopback(host):
         raise InputError(
-            f"an open service answers everybody and has no ledger, but here is one, {found}: leave out "
-            "--open, or the ledger"
+            f"{host} can be reached from other machines, and the service does not encrypt: put a reverse "
+            "proxy in front (docs/operating.md) and name its address by --behind-proxy"
         )
+
+
+def _open_ledger(place: str | Path, may_make: bool, notice: Callable[[str], None]) -> Ledger:
+    """Open the ledger; make one, with a first key, where there is none and nobody else is answered."""
+    url = ledger_url(place)
+    is_there = url.get_backend_name() != "sqlite" or Path(str(url.database)).exists()
+    if is_there or not may_make:
+        book = Ledger(place, create=False)
+        now = as_text(datetime.now(UTC))
+        if all(key.end(now) for key in book.list_keys()):
+            notice("warning: there is no active key, so nobody is answered: make one with `ucds keys add`")
+        return book
+    book = Ledger(place, create=True)
+    secret = book.add_key(FIRST_KEY, FIRST_BUDGET)
+    notice(
+        f"warning: there was no ledger, so {book.shown} is new; its first key, for {FIRST_BUDGET:,} labels, "
+        f"is shown this once: {secret}"
+    )
+    return book
+
+
+def _tell_of_snapshot(statement: Statement) -> None:
+    events.record("snapshot", **statement.model_dump())

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
+from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Receipt, Signed
-from ucds.serving.ledger import Charge
+from ucds.serving.ledger import Answers
 
 SIGNING_KEY_FILE = "signing-key.pem"
 _UNSIGNED = "0" * 128
@@ -27,7 +28,7 @@ _Statement = TypeVar("_Statement", bound=Signed)
 
 
 class Signer:
-    """Signs receipts and checkpoints.
+    """Signs receipts and snapshots.
 
     Args:
         key: private key.
@@ -63,21 +64,20 @@ class Signer:
             raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
         return cls(key)
 
-    def receipt(self, charge: Charge, model: str, privacy: str | None = None) -> Receipt:
-        """Return the receipt for a charge.
+    def receipt(self, answers: Answers, model: str, privacy: str | None = None) -> Receipt:
+        """Return the receipt for answers that are on disk.
 
         Args:
-            charge: charge that is on disk.
+            answers: answers as the ledger returned them.
             model: digest of the model that answered.
             privacy: guarantee that the model carries; ``None`` without one.
         """
         return self.sign(
             Receipt,
-            entry=charge.entry.entries,
-            entry_hash=charge.entry.hash,
-            time=charge.time,
+            entries=list(answers.entries),
+            time=answers.time,
             model_digest=model,
-            answers_digest=charge.digest,
+            answers_digest=answers_digest(answers.labels.items()),
             privacy=privacy,
         )
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.marks import marks_of
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 from ucds.choices import Accelerator
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.marks import marks_of
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.options import CacheOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import require_model

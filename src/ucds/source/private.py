@@ -33,6 +33,9 @@ from ucds.training.session import Session
 
 STAGE = "private-clusters"
 
+_AXES = 32  # principal axes that are found in noisy sums
+_STEPS = 5  # noisy steps of Lloyd's algorithm
+
 
 class GaussianNoise:
     """Gaussian noise from OpenDP, whose generator is seeded by the operating system.
@@ -101,7 +104,7 @@ def fit_source_privately(
         cache,
     )
     found = conclude(session, training, data)
-    return replace(found, recentres=settings.query_centring, privacy=claim)
+    return replace(found, recentres=True, privacy=claim)
 
 
 def _cluster(
@@ -124,9 +127,9 @@ def _cluster(
         noise,
         numpy_generator(session.runtime.seed, STAGE),
         directions=directions,
-        width=min(settings.dp_axes, settings.bottleneck_width),
+        width=min(_AXES, settings.bottleneck_width),
         whitening=settings.whitening,
-        steps=settings.dp_steps,
+        steps=_STEPS,
     )
     assert epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
     logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes

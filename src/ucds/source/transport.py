@@ -15,10 +15,10 @@ from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
+from ucds.math.spaces import WIDTH
 from ucds.training.fitting import (
     FeatureClusters,
     draw_dataset,
-    fit_assignments,
     start_from_clusters,
     tell_what_drawing_costs,
 )
@@ -39,8 +39,7 @@ def fit_source_by_transport(
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
     The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
-    known. A folder that is labelled as a whole is better seen from its own mean (``query_centring``). With
-    ``tune = "full"`` the whole encoder is trained to give the assignments.
+    known. A folder that is labelled as a whole is better seen from its own mean.
 
     Arguments are those of :func:`ucds.source.fit.fit_source`.
 
@@ -59,14 +58,9 @@ def fit_source_by_transport(
         lambda vectors: _cluster(session, vectors, data, n_clusters),
         cache,
     )
-    whole = session.settings.tune == "full"
-    if whole:
-        fit_assignments(session, "fit-domains", training.trained, training.data, found)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, found, fitted=False)
-    if whole:
-        return conclude(session, training, data)
-    return replace(conclude(session, training, data), recentres=session.settings.query_centring)
+    return replace(conclude(session, training, data), recentres=True)
 
 
 def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
@@ -89,12 +83,9 @@ def _cluster(
         [vectors[domain == d] for d in range(len(data.samples.domain_names))],
         n_clusters,
         numpy_generator(session.runtime.seed, STAGE),
-        width=min(settings.space_width, settings.bottleneck_width),  # the axes become the bottleneck
+        width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
-        relaxation=settings.proportion_relaxation,
-        rounds=settings.transport_rounds,
         starts=settings.starts,
-        centred=settings.domain_centring,
         watch=session.runtime.watch,
     )
     # Plans come domain by domain, samples in any order.

@@ -43,7 +43,7 @@ from ucds.target.guard import Evidence, weigh_labels
 from ucds.training.fitting import (
     FeatureClusters,
     draw_dataset,
-    fit_assignments,
+    fit_prototypes,
     start_from_clusters,
     tell_what_drawing_costs,
 )
@@ -133,10 +133,7 @@ def agree(
         vectors,
         n_clusters,
         names=settings.spaces,
-        width=settings.space_width,
         whitening=settings.whitening,
-        neighbours=settings.neighbours,
-        rounds=settings.diffusion_rounds,
         watch=watch,
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
@@ -242,10 +239,9 @@ def fit_target_by_consensus(
         lambda vectors: _cluster(session, vectors, data.samples, n_clusters, answers, corrections),
         cache,
     )
-    fit_assignments(session, "fit-target", training.trained, training.data, shares)
+    fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
-        fitted = session.settings.tune == "head"
-        tell_what_drawing_costs(session, training, shares, fitted=fitted)
+        tell_what_drawing_costs(session, training, shares, fitted=True)
     return conclude(session, training, data)
 
 

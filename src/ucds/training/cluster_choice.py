@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
-from ucds.config import ModelSettings
+from ucds.config import Settings
 from ucds.data.columns import Chosen, first_positions
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, Interrupted, UcdsWarning
@@ -25,9 +25,11 @@ from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
+_BATCH = 64  # samples that the encoder is given at a time
+
 
 def settle_clusters(
-    session: Session[ModelSettings],
+    session: Session[Settings],
     backbone: Backbone,
     data: Dataset,
     n_clusters: int | str,
@@ -65,8 +67,7 @@ def settle_clusters(
     different = min(len(first_positions(Chosen(data.samples.keys, of_domain))) for of_domain in rows)
     high = _largest(asked, different)
     backbone.module.to(runtime.device)
-    batch_size = session.settings.prediction_batch_size
-    features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size).samples
+    features = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH).samples
     found = runtime.once(
         lambda: _choose(session, [features.read(own).numpy() for own in rows], asked.low, high)
     )
@@ -110,7 +111,7 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
 
 
 def _choose(
-    session: Session[ModelSettings], domains: list[np.ndarray[Any, Any]], low: int, high: int
+    session: Session[Settings], domains: list[np.ndarray[Any, Any]], low: int, high: int
 ) -> ClusterNumber:
     tell = told_to(session.runtime.reporter, "choose the number of clusters")
 
@@ -123,7 +124,7 @@ def _choose(
     return choose_cluster_number(domains, low, high, rng, progress)
 
 
-def _report(session: Session[ModelSettings], found: ClusterNumber, asked: int | str) -> None:
+def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) -> None:
     """Say and write down which number was chosen, and on what evidence."""
     runtime = session.runtime
     tried = f"{found.candidates[0]} to {found.candidates[-1]}"

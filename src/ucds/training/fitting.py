@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.config import ConsensusSettings, TrainingSettings
+from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
@@ -24,17 +24,21 @@ from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.health import assess
-from ucds.training.objective import mixing_loss
 from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
-from ucds.training.stage import Stage, StageState, make_sampler
 
 LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
 a model is before it is fitted."""
 
+
+DECAY = 1e-4
+"""Weight decay of the prototypes that are fitted."""
+
+BATCH = 64
+"""Samples that the model is given at a time; more only cost memory on a processor."""
 
 _ITERATIONS = 100  # of L-BFGS at most
 _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
@@ -68,7 +72,7 @@ CLUSTERED = "are clustered; the model gives the others their clusters"
 
 
 def draw_dataset(
-    session: Session[TrainingSettings], data: Dataset, first: Sequence[IntArray] = (), use: str = CLUSTERED
+    session: Session[MethodSettings], data: Dataset, first: Sequence[IntArray] = (), use: str = CLUSTERED
 ) -> tuple[Dataset, IntArray]:
     """Draw samples where a domain has more than ``most_samples``.
 
@@ -120,18 +124,16 @@ def start_from_clusters(
         The model, and the assignments ``(n, K)`` of the samples.
 
     Raises:
-        InputError: there are fewer samples than clusters or than a batch needs, or a feature is not finite.
+        InputError: there are fewer samples than clusters, or a feature is not finite.
         UserError: ``cluster`` raised it, in the first process.
         Interrupted: the run was asked to stop while ``cluster`` was at work.
     """
-    if session.settings.tune == "full" or len(data.samples.domain_names) == 1:
-        make_sampler(data.samples, session)  # several frozen domains are clustered whole, without batches
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     refuse_copies(data.samples, n_clusters)
-    runtime, batch_size = session.runtime, session.settings.prediction_batch_size
+    runtime = session.runtime
     backbone.module.to(runtime.device)
-    features = frozen_features(backbone, data, runtime, cache, batch_size=batch_size)
+    features = frozen_features(backbone, data, runtime, cache, batch_size=BATCH)
     known = session.result_of(stage)
     if known is not None and known.assignments is not None:
         training = _build(session, backbone, data, features, n_clusters, None)
@@ -148,7 +150,7 @@ def start_from_clusters(
     head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
     training = _build(session, backbone, data, features, n_clusters, head)
     seen = training.data
-    probabilities = predict(training.trained, seen.samples, seen.view, runtime, batch_size)
+    probabilities = predict(training.trained, seen.samples, seen.view, runtime, BATCH)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and runtime.rank == 0:
@@ -166,7 +168,7 @@ def _build(
     n_clusters: int,
     head: ProjectionHead | None,
 ) -> Training:
-    """Build the model, and choose what of it is trained: all of it, or its head on features."""
+    """Build the model; its head on features is what is fitted."""
     model = ClusteringModel(
         backbone,
         n_clusters,
@@ -175,81 +177,39 @@ def _build(
         head=head,
         generator=torch.Generator(),
     ).to(session.runtime.device)
-    if session.settings.tune == "full":
-        return Training(model, model, data)
     return Training(model, model.head(), features)
 
 
-class Assignments(StageState):
-    """State of the fit: the assignments to be learned and the sizes of the clusters.
-
-    Args:
-        targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
-        proportions: ``(D, K)`` sizes of the clusters in each domain.
-    """
-
-    KEPT = ("proportions", "targets")
-
-    def __init__(self, targets: Tensor, proportions: Tensor) -> None:
-        self.targets, self.proportions = targets, proportions
-
-
-def fit_assignments(
+def fit_prototypes(
     session: Session[ConsensusSettings],
     name: str,
     model: ClusteringModel,
     data: Dataset,
     targets: Tensor,
 ) -> StageResult:
-    """Fit ``model`` in place to the assignments found for the samples.
-
-    On a frozen backbone the prototypes alone are fitted, see :func:`solve_prototypes`. With ``tune =
-    "full"`` the whole model is trained, and CutMix is added, because the encoder would overfit a few
-    thousand fixed targets.
+    """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
     Args:
         session: the run.
         name: name of the stage.
         model: model that predicts about these assignments already.
-        data: samples to train on, of one or several domains.
+        data: samples of one domain, as vectors.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
     """
-    device = session.runtime.device
-    domain = data.samples.domain
-    means = [targets[torch.from_numpy(domain == d)].mean(0) for d in range(len(data.samples.domain_names))]
-    state = Assignments(targets.to(device), torch.stack(means).to(device))
-    if session.settings.tune == "head":
-        return _fit_prototypes(session, name, model, data, state)
-    stage = Stage(session, name, model, data, state, epochs=session.settings.fitting_epochs)
-    for step in stage.steps():
-        _, logits = stage.forward(step.inputs)
-        mixing = session.settings.mixing_weight * mixing_loss(stage, step, logits)
-        stage.update(assignment=soft_cross_entropy(logits, state.targets[step.index]), mixing=mixing)
-    return stage.result()
-
-
-def _fit_prototypes(
-    session: Session[ConsensusSettings],
-    name: str,
-    model: ClusteringModel,
-    data: Dataset,
-    state: Assignments,
-) -> StageResult:
-    """Fit the prototypes of a model to assignments, as a stage of the run."""
     known = session.result_of(name)
     if known is not None:
         if session.checkpoint is not None:
             model.load_state_dict(session.checkpoint.model)
         return known
-    started, runtime, settings = time.monotonic(), session.runtime, session.settings
-    features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
-    start, decay = model.prototypes.detach(), settings.prototype_decay
+    started, runtime = time.monotonic(), session.runtime
+    features = encode(model, data.samples, data.view, runtime, BATCH)
+    start, wanted = model.prototypes.detach(), targets.to(features)
     model.prototypes.data.copy_(
-        runtime.once(lambda: solve_prototypes(features, state.targets, start, decay, watch=runtime.watch))
+        runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
     )
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
-    seconds = time.monotonic() - started
-    result = StageResult(name, [assess(probabilities, 0)], 0, state.proportions, seconds)
+    proportions, seconds = targets.mean(0, keepdim=True), time.monotonic() - started
+    result = StageResult(name, [assess(probabilities, 0)], 0, proportions, seconds)
     session.conclude(result, model.state_dict())
     return result
 
@@ -258,8 +218,8 @@ def solve_prototypes(
     features: Tensor,
     targets: Tensor,
     start: Tensor,
-    decay: float,
     *,
+    decay: float = DECAY,
     watch: Watch | None = None,
 ) -> Tensor:
     """Find the prototypes that predict given assignments best: a convex problem, solved as one.
@@ -314,8 +274,8 @@ def tell_what_drawing_costs(
         fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
             more without every fifth sample, which shows what becomes of samples that were not drawn.
     """
-    runtime, settings, data = session.runtime, session.settings, training.data
-    features = encode(training.trained, data.samples, data.view, runtime, settings.prediction_batch_size)
+    runtime, data = session.runtime, training.data
+    features = encode(training.trained, data.samples, data.view, runtime, BATCH)
     targets, prototypes = targets.to(features), training.trained.prototypes.detach()
     wanted = targets.argmax(1)
     out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
@@ -323,7 +283,7 @@ def tell_what_drawing_costs(
     found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
     if fitted:
         start = torch.zeros_like(prototypes)
-        other = solve_prototypes(features[~out], targets[~out], start, settings.prototype_decay)
+        other = solve_prototypes(features[~out], targets[~out], start)
         outside = float(((features[out] @ other).argmax(1) == wanted[out]).double().mean())
         found += f", and an estimated {outside:.1%} of the others that of the exact method"
     if runtime.rank == 0:

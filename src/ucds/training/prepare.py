@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.config import ModelSettings
+from ucds.config import ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
@@ -114,7 +114,7 @@ def prepare(
     return Training(model, model.head(), features)
 
 
-def conclude(session: Session[ModelSettings], training: Training, data: Dataset) -> TrainedModel:
+def conclude(session: Session[Settings], training: Training, data: Dataset) -> TrainedModel:
     """Gather the result of a run whose stages are finished, and save the predictions of its evaluations.
 
     Args:

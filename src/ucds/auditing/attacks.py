@@ -1,0 +1,288 @@
+"""Attacks that ask whether a sample, or a domain, was in the training data. They see labels alone.
+
+Source:
+    C. Choquette-Choo, F. Tramèr, N. Carlini and N. Papernot, Label-only membership inference attacks, 2021;
+    Z. Li and Y. Zhang, Membership leakage in label-only exposures, 2021; J. Chen, M. Jordan and
+    M. Wainwright, HopSkipJumpAttack, 2020 (steps along an estimated gradient). That shadow clusterers are
+    aligned with the labels is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, pad
+
+from ucds.auditing.subject import Labels, Subject
+from ucds.data.samples import Samples
+from ucds.math.arrays import FloatArray
+from ucds.math.attack_scores import AttackSuccess, attack_success
+from ucds.math.consensus import match
+from ucds.math.spaces import unit_rows
+
+Scores = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+Variant = Callable[[Tensor, torch.Generator], Tensor]
+"""Makes a changed copy of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, of the same shape and type."""
+
+BAG = 25
+"""Samples of one domain that an attacker has of a hospital."""
+
+_AT_A_TIME = 64
+_PROBE = 0.05  # length of the probes for the gradient, as a part of the distance to the boundary
+
+
+def agreement_scores(
+    subject: Subject,
+    samples: Samples,
+    labels: Labels,
+    variants: Sequence[Variant],
+    generator: torch.Generator,
+    progress: Progress,
+) -> Scores:
+    """Compute the share of changed copies of each sample that have the sample's own label.
+
+    Args:
+        subject: model or service to ask.
+        samples: candidates.
+        labels: ``(n,)`` their labels.
+        variants: changes; one query for each and each sample.
+        generator: generator of random changes.
+        progress: receives the number of samples done, and of all.
+    """
+    same = np.zeros(len(samples))
+    for start in range(0, len(samples), _AT_A_TIME):
+        index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
+        rows = samples.read(index)
+        for variant in variants:
+            same[index] += subject.ask(variant(rows, generator)) == labels[index]
+        progress(int(index[-1]) + 1, len(samples))
+    return same / len(variants)
+
+
+def boundary_distances(
+    subject: Subject,
+    rows: Tensor,
+    labels: Labels,
+    generator: torch.Generator,
+    *,
+    smallest: float,
+    doublings: int = 7,
+    bisections: int = 5,
+    directions: int = 2,
+    steps: int = 0,
+    probes: int = 20,
+) -> Scores:
+    """Estimate how far each sample is from the nearest sample of another label.
+
+    Along random directions the radius is doubled until the label changes, and then bisected. Steps along an
+    estimated gradient, as in HopSkipJump, bring the nearest point found closer.
+
+    Args:
+        subject: model or service to ask.
+        rows: ``(b, ...)`` samples.
+        labels: ``(b,)`` their labels.
+        generator: generator of the directions.
+        smallest: first radius, as a deviation of each entry.
+        doublings: number of radii that are tried.
+        bisections: number of halvings of the interval that holds the boundary.
+        directions: number of random directions.
+        steps: number of steps along an estimated gradient.
+        probes: number of queries for one gradient.
+
+    Returns:
+        ``(b,)`` distances as deviations of each entry; the largest radius if no label changed.
+    """
+    start = rows.float()
+
+    def same(values: Tensor) -> Tensor:
+        asked = to_pixels(values) if rows.dtype == torch.uint8 else values
+        return torch.from_numpy(subject.ask(asked) == labels)
+
+    best = torch.full((len(rows),), smallest * 2.0**doublings)
+    nearest = start.clone()
+    for _ in range(directions):
+        towards = torch.randn(start.shape, generator=generator)
+        radius, found = torch.full_like(best, smallest), torch.zeros(len(rows), dtype=torch.bool)
+        for _ in range(doublings):
+            found |= ~same(start + _wide(radius, start) * towards)
+            radius = torch.where(found, radius, 2 * radius)
+        outside, _ = _bisect(same, start, start + _wide(radius, start) * towards, bisections)
+        closer = found & (_deviation(outside - start) < best)
+        nearest[closer], best[closer] = outside[closer], _deviation(outside - start)[closer]
+    for step in range(steps):
+        reached = best < smallest * 2.0**doublings
+        outside = _descend(same, start, nearest, generator, probes, step)
+        outside, valid = _bisect(same, start, outside, bisections)
+        closer = reached & valid & (_deviation(outside - start) < best)
+        nearest[closer], best[closer] = outside[closer], _deviation(outside - start)[closer]
+    return np.asarray(best.double().numpy())
+
+
+def _bisect(
+    same: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, times: int
+) -> tuple[Tensor, Tensor]:
+    """Return the points nearest to the inside that have another label, and whether the given ones had."""
+    valid = ~same(outside)
+    low, high = inside.clone(), outside.clone()
+    for _ in range(times):
+        middle = (low + high) / 2
+        stays = _wide(same(middle), low).expand_as(low)
+        low, high = torch.where(stays, middle, low), torch.where(stays, high, middle)
+    return high, valid
+
+
+def _descend(
+    same: Callable[[Tensor], Tensor],
+    start: Tensor,
+    nearest: Tensor,
+    generator: torch.Generator,
+    probes: int,
+    step: int,
+) -> Tensor:
+    """Take a step from the boundary into the other cluster, along a gradient estimated from labels."""
+    length = _wide(_deviation(nearest - start), start)
+    votes, mean, total = torch.zeros_like(start), torch.zeros_like(start), torch.zeros(())
+    for _ in range(probes):
+        probe = torch.randn(start.shape, generator=generator)
+        other = _wide((~same(nearest + _PROBE * length * probe)).float() * 2 - 1, start)
+        votes, mean, total = votes + other * probe, mean + probe, total + other
+    gradient = votes - total / probes * mean
+    unit = gradient / _wide(_deviation(gradient), start).clamp_min(1e-12)
+    moved: Tensor = nearest + length / (step + 2) ** 0.5 * unit
+    return moved
+
+
+def _deviation(values: Tensor) -> Tensor:
+    return values.flatten(1).square().mean(1).sqrt()
+
+
+def _wide(values: Tensor, rows: Tensor) -> Tensor:
+    return values.reshape(-1, *(1,) * (rows.ndim - 1))
+
+
+def shadow_scores(
+    features: FloatArray, labels: Labels, n_clusters: int, rng: np.random.Generator, shadows: int
+) -> Scores:
+    """Score candidates by clusterers of random halves of them, whose labels are aligned with those bought.
+
+    A member's label agrees more often with the clusterers that saw it than with those that did not.
+
+    Args:
+        features: ``(n, d)`` features of the candidates under the attacker's encoder.
+        labels: ``(n,)`` labels bought for them; one query a sample.
+        n_clusters: number of clusters of the clusterers.
+        rng: generator of the halves and the starts.
+        shadows: number of clusterers.
+    """
+    n, unit = len(features), unit_rows(features)
+    seen, agreed = np.zeros((2, n)), np.zeros((2, n))
+    for _ in range(shadows):
+        inside = rng.permutation(n) < n // 2
+        seed = int(rng.integers(2**31))
+        clusterer = KMeans(min(n_clusters, int(inside.sum())), n_init=1, random_state=seed).fit(unit[inside])
+        partition = clusterer.predict(unit).astype(np.int64)
+        partners = match(partition, labels)
+        named = np.array([partners.get(c, -1) for c in range(n_clusters)])[partition]
+        for world, chosen in enumerate((~inside, inside)):
+            seen[world] += chosen
+            agreed[world] += chosen & (named == labels)
+    rates = (agreed + 0.5) / (seen + 1)
+    return np.asarray(rates[1] - rates[0])
+
+
+def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generator) -> Scores:
+    """Average membership scores over bags of samples of one domain; no sample is in two bags.
+
+    Args:
+        scores: ``(n,)`` scores.
+        domain: ``(n,)`` domain of each sample.
+        rng: generator of the order in which bags are filled.
+    """
+    bags = []
+    for d in np.unique(domain):
+        chosen = rng.permutation(np.flatnonzero(domain == d))
+        bags += [scores[chosen[i : i + BAG]].mean() for i in range(0, len(chosen) - BAG + 1, BAG)]
+    return np.array(bags)
+
+
+def domain_success(members: Scores, others: Scores) -> AttackSuccess | None:
+    """Measure how well bags of a source domain are told from bags of others; ``None`` with fewer than 2."""
+    return attack_success(members, others) if min(len(members), len(others)) > 1 else None
+
+
+def image_variants(count: int) -> list[Variant]:
+    """Return the first ``count`` of a list of edits; beyond its length, stronger noise."""
+    return [*_EDITS, *(add_noise(12.0 + 6 * i) for i in range(1, count))][:count]
+
+
+def vector_variants(count: int, spread: float) -> list[Variant]:
+    """Return ``count`` variants of noise between one and sixteen times the spread of vectors.
+
+    Noise falls into all directions, and a model looks at few of them; so much of it is needed.
+
+    Args:
+        count: number of variants.
+        spread: mean standard deviation of an entry over the samples.
+    """
+    strengths = torch.logspace(0, 4, count, base=2.0).tolist()
+    return [add_noise(spread * strength) for strength in strengths]
+
+
+def shift(down: int, right: int) -> Variant:
+    """Return a variant that moves images by some pixels and repeats their edges."""
+
+    def move(rows: Tensor, generator: torch.Generator) -> Tensor:
+        side, reach = rows.shape[-1], max(abs(down), abs(right))
+        wide = pad(rows.float(), (reach,) * 4, mode="replicate")
+        top, left = reach - down, reach - right
+        return wide[..., top : top + side, left : left + side].to(rows.dtype)
+
+    return move
+
+
+def brighten(factor: float) -> Variant:
+    """Return a variant that multiplies all pixels of images."""
+    return lambda rows, generator: to_pixels(rows * factor)
+
+
+def add_noise(deviation: float) -> Variant:
+    """Return a variant that adds normal noise of a deviation in the unit of the pixels or vectors."""
+
+    def disturb(rows: Tensor, generator: torch.Generator) -> Tensor:
+        noisy = rows + deviation * torch.randn(rows.shape, generator=generator)
+        return to_pixels(noisy) if rows.dtype == torch.uint8 else noisy
+
+    return disturb
+
+
+def flip(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror images left to right."""
+    return rows.flip(-1)
+
+
+def blur(rows: Tensor, generator: torch.Generator) -> Tensor:
+    """Average every pixel of images with its eight neighbours."""
+    return to_pixels(avg_pool2d(pad(rows.float(), (1, 1, 1, 1), mode="replicate"), 3, 1))
+
+
+def to_pixels(values: Tensor) -> Tensor:
+    """Round and clip values to uint8."""
+    return values.round().clamp(0, 255).to(torch.uint8)
+
+
+_EDITS = (
+    flip,
+    shift(6, -6),
+    brighten(0.7),
+    add_noise(12.0),
+    blur,
+    shift(-10, 10),
+    brighten(1.3),
+    shift(10, 4),
+)

@@ -1,0 +1,182 @@
+"""What an audit found: figures, sentences, and one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from ucds.auditing.attacks import BAG
+from ucds.auditing.extraction import WANTED, Price, price_of
+from ucds.math.attack_scores import AttackSuccess
+from ucds.math.claims import PrivacyClaim
+
+LIMITS = (
+    "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
+    "The attacks see labels alone. Who has the model file learns more.",
+    "Members and others must come from the same kind of images. If they differ in anything else, such as the "
+    "camera, then the attacks measure that difference too.",
+    "An interval speaks of these samples and this model; another training run can leak more or less.",
+)
+_WIDTH, _HEIGHT = 560, 180
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Result of one attack on members and others.
+
+    Attributes:
+        name: short name.
+        what: description of the attack, a sentence.
+        queries: queries for each sample.
+        success: success of the attack; ``None`` if there were too few samples.
+        missing: reason why there is no result; empty if there is one.
+    """
+
+    name: str
+    what: str
+    queries: float
+    success: AttackSuccess | None
+    missing: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Sentence that says what the attack finds out."""
+        if self.success is None:
+            return f"Not measured: {self.missing}."
+        found = self.success
+        area = f"area {found.auc:.2f} ({found.auc_low:.2f} to {found.auc_high:.2f})"
+        if found.auc_low <= 0.5:
+            return f"No better than guessing within the interval: {area}."
+        return (
+            f"A client with {self.queries:,.0f} queries for each finds out for {100 * found.tpr_at_1:.0f} of "
+            f"100 members that they were used, if one in a hundred others may be accused falsely; {area}."
+        )
+
+
+@dataclass(frozen=True)
+class Prevalence:
+    """What a client learns of the sizes of the source's clusters.
+
+    Attributes:
+        misplaced: share of the source that the client's own shares put into wrong clusters.
+        without_labels: the same for a client that takes all clusters to be equal.
+    """
+
+    misplaced: float
+    without_labels: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Findings of an audit.
+
+    Attributes:
+        model: name of the model.
+        n_clusters: number of clusters, K.
+        privacy: guarantee that the model carries; ``None`` without one.
+        members: number of members asked about.
+        others: number of others asked about.
+        queries: number of queries of all attacks together.
+        membership: attacks on single samples.
+        domains: attack on whole domains.
+        stability: mean share of changed copies with an unchanged label, by domain.
+        prevalence: error of a client about the sizes of clusters; ``None`` if they are not known here.
+        prices: agreement of students by number of bought labels.
+        settings: settings of the audit by name.
+        seconds: time that the audit took.
+    """
+
+    model: str
+    n_clusters: int
+    privacy: PrivacyClaim | None
+    members: int
+    others: int
+    queries: int
+    membership: Sequence[Attack]
+    domains: Attack
+    stability: dict[str, float]
+    prevalence: Prevalence | None
+    prices: Sequence[Price]
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings as JSON types, with their sentences."""
+        return asdict(self) | {"summary": self.summary(), "limits": list(LIMITS)}
+
+    def summary(self) -> list[str]:
+        """Say in sentences what was found, most important first."""
+        lines = [self._strongest(), self._guarantee(), _of_domains(self.domains), _of_prices(self.prices)]
+        return lines if self.prevalence is None else [*lines, _of_prevalence(self.prevalence)]
+
+    def _strongest(self) -> str:
+        measured = [attack for attack in self.membership if attack.success is not None]
+        if not measured:
+            return "Membership: no attack could be measured."
+        best = max(measured, key=lambda attack: attack.success.auc if attack.success else 0.0)
+        return f"Membership: the strongest attack is '{best.name}'. {best.sentence}"
+
+    def _guarantee(self) -> str:
+        if self.privacy is None:
+            return "Guarantee: the model has none; budgets and rates make attacks dear, and not impossible."
+        claim = self.privacy
+        return (
+            f"Guarantee: the model claims epsilon {claim.epsilon:g} and delta {claim.delta:g} for each "
+            f"{claim.unit}, for any number of queries."
+        )
+
+
+def _of_domains(attack: Attack) -> str:
+    if attack.success is None:
+        return f"Domains: {attack.sentence}"
+    found = attack.success
+    return (
+        f"Domains: of a source domain and another one, {BAG} images of each, an attacker picks the source "
+        f"domain in {100 * found.auc:.0f} of 100 cases ({100 * found.auc_low:.0f} to "
+        f"{100 * found.auc_high:.0f}; guessing gives 50)."
+    )
+
+
+def _of_prices(prices: Sequence[Price]) -> str:
+    price, last = price_of(prices), prices[-1]
+    if price is None:
+        return (
+            f"Copying: {last.labels:,} bought labels give a student that agrees with the provider on "
+            f"{100 * last.agreement:.0f} of 100 other samples; none here reached {100 * WANTED:.0f}."
+        )
+    return (
+        f"Copying: {price:,} bought labels give a student that agrees with the provider on "
+        f"{100 * WANTED:.0f} of 100 other samples or more."
+    )
+
+
+def _of_prevalence(found: Prevalence) -> str:
+    return (
+        "Sizes of the clusters: a client that takes its own shares for the source's puts "
+        f"{100 * found.misplaced:.0f} % of the source into wrong clusters; taking all clusters for equal, "
+        f"{100 * found.without_labels:.0f} %."
+    )
+
+
+def render(findings: Findings) -> str:
+    """Write the findings as HTML; the page holds no script and loads nothing."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    text = (files("ucds.auditing") / "template" / "audit.html").read_text(encoding="utf-8")
+    step = _WIDTH / (len(findings.prices) + 1)
+    points = [
+        (step * (i + 1), _HEIGHT * (1 - price.agreement), f"{price.labels:,}")
+        for i, price in enumerate(findings.prices)
+    ]
+    return environment.from_string(text).render(
+        facts=findings,
+        summary=findings.summary(),
+        attacks=[*findings.membership, findings.domains],
+        limits=LIMITS,
+        points=points,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )

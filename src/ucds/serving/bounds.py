@@ -1,0 +1,141 @@
+"""What one key may take, so that others have the rest: bounds on what it holds, and a price for waste."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ucds.serving.keys import Key
+from ucds.serving.problems import Refusal
+
+_MOST_DEBT = 4  # times the allowance
+
+
+class Share:
+    """An amount of something that all keys share, with a bound for each; used on the event loop only.
+
+    Args:
+        total: amount that there is.
+        each: amount that one key may hold.
+        what: the thing in words, for messages.
+    """
+
+    def __init__(self, total: int, each: int, what: str) -> None:
+        self._total, self._each, self._what = total, each, what
+        self._held: Counter[int] = Counter()
+
+    @property
+    def held(self) -> int:
+        """Amount held by all together."""
+        return self._held.total()
+
+    def held_by(self, key: int) -> int:
+        """Return the amount that a key holds."""
+        return self._held[key]
+
+    @contextmanager
+    def taking(self, key: int, amount: int) -> Iterator[None]:
+        """Hold an amount for a key, by its number, while the block runs.
+
+        Raises:
+            Refusal: this is more than the key may have (429), or than is left (503).
+        """
+        if self.held + amount > self._total:
+            raise Refusal(
+                "busy", f"The service holds all the {self._what} it can; come again.", retry_after=1
+            )
+        if self._held[key] + amount > self._each:
+            detail = f"You have as many {self._what} under way as one key may; wait for their answers."
+            raise Refusal("over-share", detail, retry_after=1)
+        self._held[key] += amount
+        try:
+            yield
+        finally:
+            self._held[key] -= amount
+            if not self._held[key]:
+                del self._held[key]
+
+
+class Waste:
+    """Work that keys cause and do not pay for: a key that causes much of it is slowed, then refused.
+
+    Samples that cannot be used, requests that are malformed or left in the middle, and calibrations that come
+    to nothing are debts of the seconds they took, and a little more. Debts shrink by the allowance in a
+    minute. Over half of the allowance, requests wait before they are taken; over the allowance they are
+    refused, until the debt is half of it again.
+
+    Args:
+        allowance: seconds a minute.
+        told: called with the number of a key that is refused from now on.
+        clock: current time in seconds; tests give their own.
+    """
+
+    fixed = 0.02
+    longest_wait = 2.0
+
+    def __init__(
+        self,
+        allowance: float,
+        told: Callable[[int], None] = lambda key: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allowance, self._told, self._clock = allowance, told, clock
+        self._debts: dict[int, tuple[float, float]] = {}
+        self._refused: set[int] = set()
+
+    def charge(self, key: int, seconds: float) -> None:
+        """Add a debt of a key."""
+        debt = min(_MOST_DEBT * self._allowance, self.debt(key) + seconds + self.fixed)
+        self._debts[key] = (debt, self._clock())
+        if debt > self._allowance and key not in self._refused:
+            self._refused.add(key)
+            self._told(key)
+
+    def debt(self, key: int) -> float:
+        """Return the seconds that a key has not made up for yet."""
+        debt, then = self._debts.get(key, (0.0, 0.0))
+        return max(0.0, debt - (self._clock() - then) * self._allowance / 60)
+
+    def is_refused(self, key: int) -> bool:
+        """Return whether a key has used up its allowance, and is still to wait."""
+        if self.debt(key) <= self._allowance / 2:
+            self._refused.discard(key)
+        return key in self._refused
+
+    def delay(self, key: int) -> float:
+        """Return the seconds that the next request of a key has to wait.
+
+        Raises:
+            Refusal: the key is refused for a while (429).
+        """
+        if self.is_refused(key):
+            raise self.refusal(key)
+        half = self._allowance / 2
+        return self.longest_wait * max(0.0, self.debt(key) - half) / half
+
+    def refusal(self, key: int) -> Refusal:
+        """Return the refusal of a key that has to wait until half of its debt is left."""
+        half = self._allowance / 2
+        seconds = math.ceil(60 * (self.debt(key) - half) / self._allowance)
+        detail = "Too much of your work could not be used, which costs as much as labels; wait."
+        return Refusal("over-waste", detail, retry_after=max(1, seconds))
+
+
+class Repeats:
+    """Samples of each key that were answered again for free of late, which its rate counts as well."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[float, float]] = {}
+
+    def add(self, key: Key, samples: int) -> None:
+        """Count samples that were answered again."""
+        if key.terms.rate is not None:
+            self._kept[key.number] = (self.count(key) + samples, time.monotonic())
+
+    def count(self, key: Key) -> int:
+        """Return the samples that the rate of a key has not made up for."""
+        samples, then = self._kept.get(key.number, (0.0, 0.0))
+        return math.ceil(max(0.0, samples - (time.monotonic() - then) * (key.terms.rate or 0.0)))

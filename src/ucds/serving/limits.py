@@ -1,0 +1,105 @@
+"""Limits of the service. The defaults suit one small machine; ``ucds serve --limit NAME=VALUE`` sets one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ucds.data.decode import COMMON_FORMATS, FORMATS
+from ucds.errors import InputError
+
+MIB = 2**20
+_MAY_BE_ZERO = ("max_wait_seconds", "decode_workers")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one request, and on the work that the service takes on at once.
+
+    Attributes:
+        max_batch: samples in one request.
+        max_image_bytes: bytes of one image file.
+        max_image_pixels: pixels of one image, checked in its header before a pixel is decoded.
+        max_request_bytes: bytes of one request body.
+        formats: formats of images that are read, by Pillow's names.
+        decode_seconds: processor time for one image.
+        decode_memory_bytes: memory that a decoding process may take beyond that of its start.
+        decode_workers: processes that decode images; one more than processors if 0.
+        waste_seconds: seconds a minute that one key may cause for work that is not charged.
+        max_requests: requests for labels in work at once; further ones are told to come again.
+        max_body_bytes: bytes of all request bodies held at once.
+        max_queue: samples accepted but not yet answered.
+        client_share: share of requests, bodies and queue that one key may hold.
+        body_seconds: time for a client to send a request's body.
+        shutdown_seconds: time for requests in work when the service is asked to stop.
+        max_wait_seconds: longest time that a batch of the model waits to be filled.
+
+    Raises:
+        InputError: a limit is not positive, or no request could ever be answered.
+    """
+
+    max_batch: int = 256
+    max_image_bytes: int = 16 * MIB
+    max_image_pixels: int = 2**25
+    max_request_bytes: int = 64 * MIB
+    formats: tuple[str, ...] = COMMON_FORMATS
+    decode_seconds: float = 5.0
+    decode_memory_bytes: int = 512 * MIB
+    decode_workers: int = 0
+    waste_seconds: float = 10.0
+    max_requests: int = 128
+    max_body_bytes: int = 512 * MIB
+    max_queue: int = 1024
+    client_share: float = 0.5
+    body_seconds: float = 60.0
+    shutdown_seconds: float = 10.0
+    max_wait_seconds: float = 0.005
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Limits:
+        """Return limits of which some are set.
+
+        Args:
+            settings: texts such as ``max-batch=64`` or ``formats=JPEG,PNG``.
+
+        Raises:
+            InputError: there is no limit of a name, or it cannot have that value.
+        """
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(cls)}
+        given: dict[str, Any] = {}
+        for setting in settings:
+            name, _, text = setting.partition("=")
+            default = defaults.get(name.replace("-", "_"))
+            if default is None:
+                known = ", ".join(known.replace("_", "-") for known in defaults)
+                raise InputError(f"there is no limit {name!r}: the limits are {known}")
+            try:
+                value = tuple(text.upper().split(",")) if isinstance(default, tuple) else type(default)(text)
+            except ValueError:
+                raise InputError(f"{setting!r} sets no limit: write {name}={default}") from None
+            given[name.replace("-", "_")] = value
+        return cls(**given)
+
+    def for_one(self, total: int, least: int = 1) -> int:
+        """Return how much of an amount one key may hold, and at least so much that it can ask at all."""
+        return max(least, int(self.client_share * total))
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which no request could ever be answered."""
+        for name, value in vars(self).items():
+            if name == "formats":
+                continue
+            if not value >= 0 or (value == 0 and name not in _MAY_BE_ZERO):
+                raise InputError(f"{name} must be positive, not {value}")
+        unknown = sorted(set(self.formats) - set(FORMATS))
+        if unknown or not self.formats:
+            raise InputError(
+                f"images can be of the formats {', '.join(FORMATS)}, not {', '.join(unknown) or 'none'}"
+            )
+        if self.client_share > 1:
+            raise InputError(f"client_share is at most 1, not {self.client_share:g}")
+        if self.max_queue < self.max_batch:
+            raise InputError(f"max_queue {self.max_queue} has no room for a request of {self.max_batch}")
+        if self.max_body_bytes < self.max_request_bytes:
+            raise InputError("max_body_bytes must be at least max_request_bytes")

@@ -1,0 +1,81 @@
+"""What the operator asks, on a port of its own: whether the service lives and can answer, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
+from ucds.serving.batcher import Batcher
+from ucds.serving.bounds import Share
+from ucds.serving.problems import install_handlers
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_PATHS = (LABELS_PATH, CALIBRATION_PATH, INFO_PATH, "/openapi.json")
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Figures of one service, of its model, and of the queue before it; none names a key or an image."""
+
+    def __init__(self, batcher: Batcher, queue: Share) -> None:
+        self._registry = CollectorRegistry()
+        counter = partial(Counter, registry=self._registry)
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
+        self._requests = counter("ucds_requests", "Requests by path and status", ["path", "status"])
+        self._seconds = seconds("ucds_request_seconds", "Time to answer a request", ["path"])
+        self.answered = counter("ucds_samples_answered", "Samples answered")
+        self.computed = counter("ucds_samples_computed", "Samples the model saw")
+        self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
+        wrong = "Requests without a valid key, by the kind of the refusal"
+        self._failures = counter("ucds_failed_authentications", wrong, ["reason"])
+        self.watch("ucds_samples_queued", "Samples accepted and not yet answered", lambda: queue.held)
+        self.watch("ucds_model_batches", "Batches the model ran", lambda: batcher.batches)
+        self.watch("ucds_model_rows", "Samples in those batches, without padding", lambda: batcher.rows)
+
+    def watch(self, name: str, words: str, value: Callable[[], float]) -> None:
+        """Show a figure that is looked up when it is asked for."""
+        Gauge(name, words, registry=self._registry).set_function(value)
+
+    def count(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered after some seconds."""
+        known = path if path in _PATHS else "other"  # a client must not be able to make new series
+        self._requests.labels(known, str(status)).inc()
+        self._seconds.labels(known).observe(seconds)
+
+    def count_failure(self, reason: str) -> None:
+        """Count a request without a valid key."""
+        self._failures.labels(reason).inc()
+
+    def render(self) -> bytes:
+        """Return all figures in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlette:
+    """Build the application of the operator's port.
+
+    Args:
+        metrics: figures, shown as ``/metrics``.
+        check_ready: raises a refusal while the service cannot answer; ``/readyz`` calls it in a thread.
+    """
+
+    def healthz(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    def readyz(request: Request) -> Response:
+        check_ready()
+        return PlainTextResponse("ready\n")
+
+    def figures(request: Request) -> Response:
+        return Response(metrics.render(), media_type=_METRICS_TYPE)
+
+    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", figures)])
+    install_handlers(app)
+    return app

@@ -1,0 +1,302 @@
+"""The ledger as one process follows it: the log read to its end, and the one right to append to it.
+
+The state advances by entries that are in the database, never by what a process means to write. Each
+transaction reads what was added, and first compares the last entry that this process saw: so a revocation
+holds from the next request on in all replicas, and a log that was set back is noticed whatever was added to
+it since.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from ucds.errors import DamagedFileError, NoSpaceError, ServiceUnavailableError
+from ucds.serving import database, log
+from ucds.serving.keys import as_text
+from ucds.serving.log import Entry, Head
+from ucds.serving.state import (
+    Begun,
+    Body,
+    RuleBroken,
+    Snapshot,
+    State,
+    Statement,
+    open_snapshot,
+)
+
+if TYPE_CHECKING:
+    from ucds.serving.signing import Signer
+
+MOST_BEHIND = timedelta(seconds=60)
+"""Time by which a clock may be behind the log."""
+
+_RETRY_SECONDS = 1.0
+_ROOM = 2**20  # bytes that must be free before a service is ready again
+
+
+@dataclass
+class Writing:
+    """A transaction that has the right to write.
+
+    Attributes:
+        connection: connection in the transaction.
+        state: state of the ledger, with what this transaction appended.
+        time: time of the transaction, ISO 8601 in UTC.
+        operator: name of the user who writes.
+        entry: entry that was appended; ``None`` before that.
+    """
+
+    connection: Connection
+    state: State
+    time: str
+    operator: str
+    entry: Entry | None = None
+
+    def append(self, body: Body, blanks: int = 0) -> Entry:
+        """Append an entry to the log.
+
+        Args:
+            body: fields of the entry.
+            blanks: blanks behind them, which mean nothing and take room.
+
+        Raises:
+            RuleBroken: the entry breaks a rule.
+        """
+        kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
+        self.entry = Entry.after(self.state.head, self.time, self.operator, kind, words)
+        self.state = self.state.after(self.entry)
+        log.append(self.connection, self.entry)
+        return self.entry
+
+
+class Replay:
+    """The log of a ledger as this process has read it. Usable from several threads.
+
+    Every method raises DamagedFileError when the log was changed or set back; ServiceUnavailableError when
+    the database does not answer, does not take the transaction, or was deleted or replaced, or when the clock
+    is behind the log; and NoSpaceError when the disk is full.
+
+    Args:
+        place: run folder, SQLite file, or database address.
+        create: whether a ledger is made when there is none.
+        operator: name of the user for the entries of the log; ``UCDS_OPERATOR`` of the environment, or else
+            the user of this process, if ``None``.
+        clock: returns the present time; PostgreSQL's own clock is used there for what is written.
+
+    Attributes:
+        place: place as it was given.
+        url: address of the database.
+        shown: place without its password, for messages.
+
+    Raises:
+        InputError: the place cannot be used, or there is no ledger and none is to be made.
+        DamagedFileError: the file is not a ledger, or its log was changed.
+        NoSpaceError: the file cannot be written.
+        ServiceUnavailableError: the database cannot be reached.
+    """
+
+    def __init__(
+        self,
+        place: str | Path,
+        *,
+        create: bool = False,
+        operator: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.place, self.url = place, database.ledger_url(place)
+        self.shown = self.url.render_as_string(hide_password=True)
+        self._operator, self._clock = operator or _operator(), clock
+        self._reading, self._queue = threading.Lock(), threading.Lock()
+        self._state, self._tail = State(), None  # type: State, Entry | None
+        self._failure: Exception | None = None
+        self._next_try = 0.0
+        self._guard: database.FileGuard | None = None
+        self._engine = database.connect(self.url, create=create)
+        with ExitStack() as unless_opened:
+            unless_opened.callback(self.close)
+            with self._transaction(writes=True, problem="cannot be opened") as connection:
+                database.lock(connection)
+                database.prepare_tables(connection, create=create)
+                self._open(connection)
+                if self._tail is None:
+                    Writing(connection, self._state, self._now(connection), self._operator).append(Begun())
+            self._guard = database.FileGuard(self.url)
+            unless_opened.pop_all()
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[Connection, State]]:
+        """Open a transaction, and read the log to its end; give the state of the ledger."""
+        with self._transaction() as connection:
+            yield connection, self._advance(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Writing]:
+        """Open a transaction that has the right to write, with the log read to its end; others wait.
+
+        One entry may be appended. It is on disk when the context ends, or nothing is.
+        """
+        try:
+            with self._queue, self._transaction(writes=True) as connection:
+                database.lock(connection)
+                present = self._advance(connection)
+                writing = Writing(connection, present, self._now(connection), self._operator)
+                yield writing
+        except (NoSpaceError, ServiceUnavailableError, DamagedFileError) as error:
+            self._failure = error
+            raise
+        if writing.entry is not None:
+            self._failure = None
+            with self._reading:
+                if self._state.head == present.head:  # else another thread has read it already
+                    self._state, self._tail = writing.state, writing.entry
+
+    @property
+    def statement(self) -> Statement | None:
+        """Last signed statement that this process has read in the log."""
+        return self._state.statement
+
+    @property
+    def unsigned(self) -> int:
+        """Number of entries that came since the last snapshot, as far as this process has read the log."""
+        return self._state.unsigned
+
+    def holds(self, told: Statement) -> bool:
+        """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
+        with self.reading() as (connection, present):
+            entry = log.find_entries(connection, [told.number]).get(told.number)
+        if told.signer not in present.signers:
+            return False
+        if entry is None:
+            archived = present.archive is not None and told.number < present.archive.first
+            same = archived or Head(told.number, told.hash) == Head(0, log.GENESIS)
+        else:
+            same = entry.hash == told.hash
+        return same or present.excuses(told.time, told.number)
+
+    def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
+        """Append the state, signed, if enough entries came since the last one; else return ``None``.
+
+        Args:
+            signer: signs for this ledger.
+            least: number of entries since the last snapshot; 0 to append one in any case.
+            blanks: blanks behind its words, which take room.
+        """
+        with self.writing() as writing:
+            present = writing.state
+            if present.unsigned < least:
+                return None
+            told = signer.sign(
+                Statement,
+                number=present.number,
+                hash=present.hash,
+                time=writing.time,
+                state=present.digest(),
+            )
+            writing.append(Snapshot(statement=told, state=present), blanks)
+        return told
+
+    def check_ready(self, signer: Signer) -> None:
+        """Make sure that the log can be read, and that a write that failed would succeed now.
+
+        Raises:
+            UserError: the ledger cannot be used; the class names the kinds.
+        """
+        with self.reading():
+            pass
+        failure = self._failure
+        if failure is None:
+            return
+        if time.monotonic() < self._next_try:
+            raise failure
+        self._next_try = time.monotonic() + _RETRY_SECONDS
+        self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
+
+    @contextmanager
+    def _transaction(self, *, writes: bool = False, problem: str = "cannot be used") -> Iterator[Connection]:
+        self._check_files()
+        with (
+            database.explaining(f"the ledger {self.shown} {problem}"),
+            self._engine.execution_options(**{database.WRITES: writes}).begin() as connection,
+        ):
+            yield connection
+        self._check_files()
+
+    def _check_files(self) -> None:
+        if self._guard is not None:
+            self._guard.check()
+
+    def _open(self, connection: Connection) -> None:
+        """Take the state from the last snapshot, and read what follows it."""
+        newest = log.read_snapshot(connection)
+        if newest is not None:
+            try:
+                self._state, self._tail = open_snapshot(newest), newest
+            except RuleBroken as error:
+                raise self._damaged(str(error)) from None
+        self._advance(connection)
+
+    def _advance(self, connection: Connection) -> State:
+        """Read the entries that were added, and check that the last one seen is still there."""
+        with self._reading:
+            present, tail = self._state, self._tail
+            entries = log.read_entries(connection, max(1, present.number))
+            if tail is not None and next(entries, None) != tail:
+                self._check_archived(connection)
+                present, tail = self._state, self._tail
+                entries = log.read_entries(connection, present.number + 1)
+            try:
+                for tail in entries:
+                    present = present.after(tail)
+            except RuleBroken as error:
+                raise self._damaged(str(error)) from None
+            self._state, self._tail = present, tail
+            return present
+
+    def _check_archived(self, connection: Connection) -> None:
+        """Go on from the first entry, a signed snapshot, if all that this process saw was archived."""
+        first = next(log.read_entries(connection), None)
+        with suppress(RuleBroken):
+            if first is not None and first.number > self._state.number:
+                later = open_snapshot(first)
+                if later.signers[: len(self._state.signers)] == self._state.signers:
+                    self._state, self._tail = later, first
+                    return
+        raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
+
+    def _damaged(self, reason: str) -> DamagedFileError:
+        return DamagedFileError(
+            f"the ledger {self.shown} was changed or set back: {reason}; run `ucds ledger verify`"
+        )
+
+    def _now(self, connection: Connection) -> str:
+        """Return the time of an entry: that of the clock, but never before that of the last entry."""
+        clock = database.read_clock(connection) or self._clock()
+        if self._state.time > as_text(clock + MOST_BEHIND):
+            raise ServiceUnavailableError(
+                f"the clock says {as_text(clock)}, but the ledger {self.shown} has an entry of "
+                f"{self._state.time}: set the clock"
+            )
+        return max(as_text(clock), self._state.time)
+
+
+def _operator() -> str:
+    """Return the name of the user who acts, for the log."""
+    try:
+        return os.environ.get("UCDS_OPERATOR") or getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return f"user {os.getuid()}"

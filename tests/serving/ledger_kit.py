@@ -1,0 +1,127 @@
+"""A ledger in which everything has happened, and ways to change its tables behind its back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ucds.labels.receipts import answers_digest
+from ucds.labels.wire import Calibration, ServiceInfo
+from ucds.serving import database, log
+from ucds.serving.keys import Key
+from ucds.serving.ledger import Answers, KeyMean, Ledger
+from ucds.serving.log import Entry, Head
+from ucds.serving.signing import Signer
+
+MODELS = ("a" * 32, "b" * 32)
+
+
+def content(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def make_key(ledger: Ledger, budget: int = 10, name: str = "anna", **terms: Any) -> Key:
+    return ledger.authenticate(ledger.add_key(name, budget, **terms))
+
+
+def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str = MODELS[0]) -> Answers:
+    contents = [content(number) for number in numbers]
+    return ledger.charge(key, model, contents, dict.fromkeys(contents, label), request="r")
+
+
+def used(ledger: Ledger, name: str = "anna") -> int:
+    return next(key.used for key in ledger.list_keys() if key.name == name)
+
+
+def fill(ledger: Ledger, signer: Signer) -> None:
+    """Make everything happen, with a snapshot in the middle."""
+    ledger.set_signer(signer.public)
+    for name in ("anna", "bert", "carl"):
+        key = make_key(ledger, 50, name, rate=2.0 if name == "bert" else None)
+        for model, numbers in zip(MODELS, ([1, 2, 3], [2, 4]), strict=True):
+            labels = {content(number): number + len(name + model) % 7 for number in numbers}
+            ledger.charge(key, model, list(labels), labels, request="r")
+        told = Calibration(samples=40, digest=name[:4].encode().hex() * 4)
+        ledger.calibrate(key, "c" * 32, KeyMean(told, np.full(3, key.number, np.float32)))
+    ledger.take_snapshot(signer)
+    charge(ledger, key, 1, 5, label=3)
+    ledger.renew_key("anna")
+    ledger.set_key("bert", budget=60, networks=["10.0.0.0/8"])
+    ledger.revoke_key("carl")
+
+
+@contextmanager
+def behind(place: str | Path) -> Iterator[Connection]:
+    """The database without the ledger's care."""
+    engine = database.connect(database.ledger_url(place), create=False)
+    try:
+        with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def forge(connection: Connection, kind: str, body: dict[str, Any] | str, time: str | None = None) -> Entry:
+    """Append an entry that is hashed as it should be, whatever it says."""
+    last = list(log.read_entries(connection))[-1]
+    words = body if isinstance(body, str) else json.dumps(body)
+    entry = Entry.after(Head(last.number, last.hash), time or last.time, "mallory", kind, words)
+    log.append(connection, entry)
+    return entry
+
+
+def forge_charge(
+    connection: Connection, key: int, numbers: list[int], time: str | None = None, **other: Any
+) -> Entry:
+    """Charge a key as the service would, without its rules: entry and answers agree."""
+    labels = {content(number): 1 for number in numbers}
+    digest = answers_digest(labels.items())
+    body = {"key": key, "model": MODELS[0], "charged": len(labels), "digest": digest, "request": "r"}
+    entry = forge(connection, "Answered", body | other, time)
+    log.add_answers(connection, key, MODELS[0], entry.number, labels)
+    return entry
+
+
+def rewrite(connection: Connection) -> None:
+    """Compute the chain anew, as somebody would who knows this package."""
+    head = Head(0, log.GENESIS)
+    for entry in list(log.read_entries(connection)):
+        made = Entry.after(head, entry.time, entry.operator, entry.kind, entry.body)
+        connection.execute(log.log.update().filter_by(number=entry.number).values(hash=made.hash))
+        head = Head(made.number, made.hash)
+
+
+def set_back(connection: Connection, number: int) -> None:
+    """Remove all entries after one, and their answers."""
+    connection.execute(log.log.delete().where(log.log.c.number > number))
+    connection.execute(log.answers.delete().where(log.answers.c.entry > number))
+
+
+def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
+    ordered = select(table).order_by(*table.primary_key)
+    return [dict(row) for row in connection.execute(ordered).mappings()]
+
+
+def service_info(signer: Signer) -> ServiceInfo:
+    """What a service says of itself, for a client's journal."""
+    return ServiceInfo.model_validate(
+        {
+            "model": "fake",
+            "model_digest": MODELS[0],
+            "n_clusters": 12,
+            "accepts": "embeddings",
+            "width": 4,
+            "max_batch": 9,
+            "max_image_bytes": 9,
+            "max_image_pixels": 9,
+            "max_request_bytes": 9,
+            "signer": signer.public,
+            "budget": {"limit": 9, "used": 0, "remaining": 9},
+        }
+    )

@@ -1,0 +1,77 @@
+"""Bounds and prices by which one key leaves something for the others."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from ucds.serving.bounds import Repeats, Share, Waste
+from ucds.serving.keys import Key, Terms
+from ucds.serving.problems import Refusal
+
+ANNA, BERT = 1, 2
+
+
+def test_a_share_is_bounded_for_all_and_for_each() -> None:
+    share = Share(10, 6, "bytes")
+    with ExitStack() as stack:
+        stack.enter_context(share.taking(ANNA, 4))
+        stack.enter_context(share.taking(ANNA, 2))
+        with pytest.raises(Refusal, match="as one key may") as own:
+            stack.enter_context(share.taking(ANNA, 1))
+        stack.enter_context(share.taking(BERT, 4))
+        with pytest.raises(Refusal, match="holds all the bytes") as all_of_it:
+            stack.enter_context(share.taking(BERT, 1))
+        assert (share.held, share.held_by(ANNA), share.held_by(BERT)) == (10, 6, 4)
+    assert (own.value.kind, all_of_it.value.kind) == ("over-share", "busy")
+    assert (share.held, share.held_by(ANNA)) == (0, 0)
+    with share.taking(ANNA, 6):
+        assert share.held == 6
+
+
+def test_waste_slows_then_refuses_then_is_forgiven() -> None:
+    now, told = 0.0, list[int]()
+    waste = Waste(10.0, told.append, clock=lambda: now)
+    waste.charge(ANNA, 4.0)
+    assert waste.delay(ANNA) == 0
+    waste.charge(ANNA, 3.0)
+    assert 0 < waste.delay(ANNA) < waste.longest_wait
+    assert waste.delay(BERT) == 0
+    for _ in range(2):
+        waste.charge(ANNA, 50.0)
+    assert told == [ANNA]  # once
+    assert waste.is_refused(ANNA)
+    with pytest.raises(Refusal, match="wait") as refused:
+        waste.delay(ANNA)
+    assert refused.value.kind == "over-waste"
+    seconds = int(refused.value.headers["Retry-After"])
+    assert seconds == 210  # from 40, the most, to 5 at 10 a minute
+    now += seconds - 2
+    with pytest.raises(Refusal):
+        waste.delay(ANNA)
+    now += 3
+    assert waste.delay(ANNA) == 0
+    assert not waste.is_refused(ANNA)
+    now += 3600
+    assert waste.debt(ANNA) == 0
+
+
+def test_honest_clients_may_send_some_bad_files() -> None:
+    waste = Waste(10.0, clock=lambda: 0.0)
+    for _ in range(200):
+        waste.charge(ANNA, 0.003)
+    assert waste.delay(ANNA) == 0
+
+
+def test_repeats_count_for_a_key_with_a_rate_alone() -> None:
+    created = "2026-01-01T00:00:00.000+00:00"
+    anna, bert = (
+        Key(number=number, name="k", terms=Terms(budget=1, rate=rate), created=created, secrets=())
+        for number, rate in ((ANNA, 0.001), (BERT, None))
+    )
+    repeats = Repeats()
+    for key in (anna, bert):
+        repeats.add(key, 5)
+        repeats.add(key, 2)
+    assert (repeats.count(anna), repeats.count(bert)) == (7, 0)

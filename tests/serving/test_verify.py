@@ -1,0 +1,363 @@
+"""Every change of a ledger is found: of columns and rows, by entries against the rules, by setting back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_kit import (
+    MODELS,
+    behind,
+    charge,
+    content,
+    fill,
+    forge,
+    forge_charge,
+    make_key,
+    rewrite,
+    rows,
+    service_info,
+    set_back,
+)
+from sqlalchemy import Connection, Table
+from sqlalchemy.exc import IntegrityError
+
+from ucds.errors import DamagedFileError, UserError
+from ucds.labels.journal import Journal
+from ucds.labels.receipts import KeptReceipt
+from ucds.serving import log
+from ucds.serving.keys import as_text
+from ucds.serving.ledger import Ledger
+from ucds.serving.signing import Signer
+from ucds.serving.state import State, Statement
+from ucds.serving.verify import verify
+
+TABLES = {"log": log.log, "answers": log.answers}
+COLUMNS = [(name, column.name) for name, table in TABLES.items() for column in table.columns]
+FUTURE, PAST = "2999-01-01T00:00:00.000+00:00", "1999-01-01T00:00:00.000+00:00"
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a ledger in which everything has happened, and its signing key."""
+    folder = tmp_path_factory.mktemp("pattern")
+    book = Ledger(folder, create=True)
+    fill(book, Signer.open(folder / "key.pem"))
+    book.close()
+    assert verify(folder).faults == ()
+    return folder
+
+
+@pytest.fixture
+def full(pattern: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    shutil.copytree(pattern, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+class Tampering:
+    """A ledger that is as it was after each change."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._file = place / "ledger.sqlite"
+        self._whole = self._file.read_bytes()
+
+    def faults(self, change: Callable[[Connection], object]) -> tuple[str, ...]:
+        """The faults after a change; the refusal of the database counts as one."""
+        try:
+            with behind(self.place) as connection:
+                change(connection)
+            return verify(self.place).faults
+        except IntegrityError as error:
+            return (str(error),)
+        finally:
+            for path in self.place.glob("ledger.sqlite-*"):
+                path.unlink()
+            self._file.write_bytes(self._whole)
+
+    def rows(self, table: Table) -> list[dict[str, Any]]:
+        with behind(self.place) as connection:
+            return rows(connection, table)
+
+
+@pytest.fixture
+def tampering(full: Path) -> Tampering:
+    return Tampering(full)
+
+
+def replace(table: Table, old: Rows, new: Rows, connection: Connection) -> None:
+    for row in old:
+        same = [table.c[column.name] == row[column.name] for column in table.primary_key]
+        assert connection.execute(table.delete().where(*same)).rowcount == 1
+    if new:
+        connection.execute(table.insert(), new)
+
+
+def others(value: Any) -> list[Any]:
+    """Other values that a column could hold."""
+    if isinstance(value, bytes):
+        return [bytes(16), value[::-1] if value != value[::-1] else b"x" * 16]
+    if isinstance(value, str):
+        return [value + "0", value[:-1] + chr(ord(value[-1]) ^ 1)]
+    return [value + 1000, value - 1]
+
+
+@pytest.mark.parametrize(("name", "column"), COLUMNS)
+def test_each_column_of_each_row(tampering: Tampering, name: str, column: str) -> None:
+    table = TABLES[name]
+    for row in tampering.rows(table):
+        for value in others(row[column]):
+            assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
+
+
+@pytest.mark.parametrize(("name", "column"), COLUMNS)
+def test_the_values_of_each_column_exchanged(tampering: Tampering, name: str, column: str) -> None:
+    table = TABLES[name]
+    for one, other in itertools.combinations(tampering.rows(table), 2):
+        changed = [{**one, column: other[column]}, {**other, column: one[column]}]
+        if changed not in ([one, other], [other, one]):
+            assert tampering.faults(partial(replace, table, [one, other], changed)), (one, other)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_dropped_or_added(tampering: Tampering, name: str) -> None:
+    table = TABLES[name]
+    for number, row in enumerate(found := tampering.rows(table), 1):
+        if table is log.answers or number < len(found):  # the last entry alone is seen only from elsewhere
+            assert tampering.faults(partial(replace, table, [row], [])), row
+        for key in table.primary_key:
+            for value in others(row[key.name]):
+                assert tampering.faults(partial(replace, table, [], [{**row, key.name: value}])), row
+    assert tampering.faults(partial(replace, table, found, []))
+
+
+def test_an_answer_of_an_entry_that_gave_none(tampering: Tampering) -> None:
+    answer = {"key": 1, "model": MODELS[0], "content": content(99), "label": 1}
+    for entry in (-1, 0, 1, 2, 99):
+        assert tampering.faults(partial(replace, log.answers, [], [answer | {"entry": entry}]))
+
+
+def test_a_chain_computed_anew_breaks_its_snapshot(tampering: Tampering) -> None:
+    def change(connection: Connection) -> None:
+        connection.execute(log.log.update().filter_by(number=3).values(operator="mallory"))
+        rewrite(connection)
+
+    (fault,) = tampering.faults(change)
+    assert "holds a state that the log does not have" in fault
+
+
+BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
+    "over the budget": ("charges 51", lambda c: forge_charge(c, 1, list(range(100, 146)))),
+    "a budget of its own": ("form", lambda c: forge_charge(c, 1, [100], budget=99)),
+    "revoked": ("after it was revoked", lambda c: forge_charge(c, 3, [100])),
+    "ended": ("after its end", lambda c: forge_charge(c, 2, [100], time=FUTURE)),
+    "unknown key": ("which there is not", lambda c: forge_charge(c, 9, [100])),
+    "calibration": ("another calibration", lambda c: forge_charge(c, 1, [100], calibration="0" * 32)),
+    "time going back": (
+        "is dated before",
+        lambda c: forge_charge(c, 1, [100], PAST),
+    ),
+    "no time": ("no time", lambda c: forge_charge(c, 1, [100], "9999-01-01 00:00:00.000+00:00")),
+    "to come": ("still to come", lambda c: forge_charge(c, 1, [100], FUTURE)),
+    "nothing charged": ("form", lambda c: forge(c, "Answered", _answered(charged=0))),
+    "less than nothing": ("form", lambda c: forge(c, "Answered", _answered(charged=-5))),
+    "use set to 0": ("form", lambda c: forge(c, "KeySet", {"key": 1, "terms": {"budget": 9}, "used": 0})),
+    "another signer": ("without a loss", lambda c: forge(c, "SignerSet", {"signer": "1" * 64})),
+    "begun again": ("out of order", lambda c: forge(c, "Begun", {"rules": 1})),
+    "other rules": ("form", lambda c: forge(c, "Begun", {"rules": 2})),
+    "unknown kind": ("form", lambda c: forge(c, "Gift", {"key": 1})),
+    "no JSON": ("form", lambda c: forge(c, "KeyRevoked", "[" * 100_000)),
+    "a key twice": ("there already", lambda c: forge(c, "KeyAdded", _added("anna", 4, "1"))),
+    "a number twice": ("there already", lambda c: forge(c, "KeyAdded", _added("dora", 1, "1"))),
+    "revoked twice": ("after it was revoked", lambda c: forge(c, "KeyRevoked", {"key": 3})),
+    "forgotten alive": ("not revoked", lambda c: forge(c, "Forgotten", {"key": 1})),
+    "calibrated after answers": ("or after answers", lambda c: forge(c, "Calibrated", _calibrated())),
+    "archived by no snapshot": ("last snapshot", lambda c: forge(c, "Archived", {"first": 5})),
+}
+
+
+def _answered(charged: int) -> dict[str, Any]:
+    return {"key": 1, "model": MODELS[0], "charged": charged, "digest": "0" * 64, "request": "r"}
+
+
+def _added(name: str, key: int, secret: str) -> dict[str, Any]:
+    return {"key": key, "name": name, "terms": {"budget": 9}, "secret": {"hash": secret * 64, "tail": "abcd"}}
+
+
+def _calibrated() -> dict[str, Any]:
+    return {
+        "key": 1,
+        "model": MODELS[0],
+        "calibration": {"samples": 9, "digest": "0" * 32},
+        "mean": "AAAA",
+    }
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_entry_that_is_hashed_well_and_breaks_a_rule(full: Path, name: str) -> None:
+    """Found by the check, by a service that runs, and by one that starts."""
+    words, change = BROKEN[name]
+    book = Ledger(full)
+    book.set_key("bert", expires="2998-01-01")
+    key = book.authenticate(book.renew_key("anna"))
+    with behind(full) as connection:
+        change(connection)
+    uses: list[Callable[[], object]] = [lambda: charge(book, key, 7)]
+    if name != "to come":  # a clock that is behind may still read
+        uses += [book.list_keys, lambda: Ledger(full)]
+    for use in uses:
+        with pytest.raises(UserError):
+            use()
+    assert words in " ".join(verify(full).faults)
+    book.close()
+
+
+ONLY_ANSWERS: dict[str, tuple[str, Callable[[Connection], object]]] = {
+    "answers that are not there": ("are gone", lambda c: forge(c, "Answered", _answered(charged=1))),
+    "forgotten, not deleted": ("was forgotten", lambda c: forge(c, "Forgotten", {"key": 3})),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_ANSWERS)
+def test_an_entry_whose_answers_are_not_as_it_says(full: Path, name: str) -> None:
+    words, change = ONLY_ANSWERS[name]
+    with behind(full) as connection:
+        change(connection)
+    (fault,) = verify(full).faults
+    assert words in fault
+
+
+def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path) -> None:
+    signers = {"ours": Signer.open(full / "key.pem"), "other": Signer.open(full / "other.pem")}
+    for who, changes, words in (
+        ("ours", {"keys": {}}, "a state that the log does not have"),
+        ("other", {}, "wrong signature"),
+        ("other", {"signers": (signers["other"].public,)}, "a state that the log does not have"),
+    ):
+        place = full / f"{who}{len(changes)}"
+        place.mkdir()
+        shutil.copy(full / "ledger.sqlite", place)
+        book = Ledger(place)
+        with book.reading() as (_, present):
+            state = State.model_validate_json(present.model_dump_json())
+        forged = state.model_copy(update=changes)
+        told = signers[who].sign(
+            Statement, number=state.number, hash=state.hash, time=state.time, state=forged.digest()
+        )
+        body = {"statement": told.model_dump(), "state": json.loads(forged.model_dump_json())}
+        with behind(place) as connection:
+            forge(connection, "Snapshot", body)
+        assert words in verify(place).faults[0]
+        with pytest.raises(DamagedFileError):
+            book.list_keys()
+        book.close()
+
+
+@pytest.mark.parametrize("added", [0, 1, 3])
+@pytest.mark.parametrize("back", [1, 2, 5, 20])
+def test_a_log_set_back_under_a_service(ledger: Ledger, tmp_path: Path, back: int, added: int) -> None:
+    key = make_key(ledger, 100)
+    for number in range(20):
+        charge(ledger, key, number)
+    with behind(tmp_path) as connection:
+        set_back(connection, 22 - back)
+        if back < 21:
+            for number in range(added):
+                forge_charge(connection, 1, [1000 + number])
+    repeat = partial(ledger.find_answers, key, MODELS[0], [])
+    for use in (ledger.list_keys, lambda: charge(ledger, key, 2000), repeat):
+        with pytest.raises(DamagedFileError, match="set back"):
+            use()
+    assert verify(tmp_path).faults == ()  # nothing but what is kept elsewhere shows it
+
+
+def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
+    signer = Signer.open(tmp_path / "key.pem")
+    ledger.set_signer(signer.public)
+    key, marks, receipts = make_key(ledger, 100), tmp_path / "marks", tmp_path / "receipts"
+    with Journal(receipts, url="http://127.0.0.1", info=service_info(signer)) as journal:
+        for number in range(20):
+            receipt = signer.receipt(charge(ledger, key, number), MODELS[0])
+            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1}))
+    told = ledger.take_snapshot(signer)
+    assert told is not None
+    marks.write_text(told.model_dump_json() + "\n")
+    evidence = ({"checkpoints": [marks]}, {"receipts": [receipts]})
+    for some in evidence:
+        verdict = verify(tmp_path, **some)  # type: ignore[arg-type]
+        assert (verdict.faults, verdict.unnamed) == ((), 0)
+    charge(ledger, key, 50)
+    assert verify(tmp_path, checkpoints=[marks]).unnamed == 2  # a snapshot and a charge
+    ledger.close()
+    for back in range(2, 21):
+        with behind(tmp_path) as connection:
+            set_back(connection, 24 - back)
+        assert verify(tmp_path).faults == ()
+        for some in evidence:
+            faults = verify(tmp_path, **some).faults  # type: ignore[arg-type]
+            assert faults
+            assert all("not in the log" in fault for fault in faults)
+
+
+def test_statements_are_compared_word_for_word(full: Path) -> None:
+    signer, other = Signer.open(full / "key.pem"), Signer.open(full / "other.pem")
+    book = Ledger(full)
+    told = book.take_snapshot(signer)
+    assert told is not None
+    path = full / "marks"
+
+    def faults(by: Signer, **changes: Any) -> str:
+        fields = told.model_dump(exclude={"signer", "signature", "format"}) | changes
+        path.write_text(by.sign(Statement, **fields).model_dump_json() + "\n")
+        return " ".join(verify(full, checkpoints=[path]).faults)
+
+    assert faults(signer) == ""
+    assert "does not name" in faults(other)
+    assert "not in the log" in faults(signer, hash="0" * 64)
+    assert "not in the log" in faults(signer, number=told.number + 9)
+    assert "not in the log" in faults(signer, number=0)
+    path.write_text(told.model_copy(update={"number": 1}).model_dump_json() + "\n")
+    with pytest.raises(DamagedFileError, match="wrong signature"):
+        verify(full, checkpoints=[path])
+    book.close()
+
+
+def test_a_clock_that_was_ahead_is_named(full: Path) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    book = Ledger(full, clock=lambda: later)
+    book.set_key("anna", budget=77)
+    book.close()
+    assert verify(full).faults == (f"the log ends at {as_text(later)}, which is still to come",)
+
+
+def test_the_running_service_finds_changed_answers_when_it_gives_them_again(full: Path) -> None:
+    book = Ledger(full)
+    key = book.list_keys()[0]
+    contents = [content(1), content(2)]
+    assert len(book.find_answers(key, MODELS[0], contents).labels) == 2
+    for change in (
+        log.answers.update().filter_by(key=1, content=content(3)).values(label=0),
+        log.answers.delete().filter_by(key=1, content=content(3)),
+        log.log.update().filter_by(number=4).values(operator="mallory"),
+    ):
+        with behind(full) as connection:
+            connection.execute(change)
+        with pytest.raises(DamagedFileError, match="entry 4 w|answers of entry 4"):
+            book.find_answers(key, MODELS[0], contents)
+    book.close()
+
+
+def test_a_long_log_is_read_in_parts(ledger: Ledger, tmp_path: Path) -> None:
+    key = make_key(ledger, 10**6)
+    for start in range(0, 4000, 800):
+        charge(ledger, key, *range(start, start + 800))
+    assert verify(tmp_path).faults == ()
