@@ -50,3 +50,10 @@ def test_an_unknown_way_of_sorting_touches_no_image(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sort_how must be one of copy, link, not 'other'"):
         sort_into_folders(tmp_path / "sorted", found, how)
     assert not (tmp_path / "sorted").exists()
+
+
+def test_one_cluster_is_refused_in_python_as_by_the_command(tmp_path: Path) -> None:
+    for train in (ucds.train_source, ucds.train_target):
+        with pytest.raises(InputError, match="--clusters must be at least 2"):
+            train(VECTORS, tmp_path / "run", n_clusters=1)
+    assert not list(tmp_path.iterdir())

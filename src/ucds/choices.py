@@ -60,11 +60,15 @@ class ClusterRange:
     high: int | None = None
 
 
-def read_clusters(given: int | str) -> int | ClusterRange:
+def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     """Read a number of clusters, ``"auto"``, or a range such as ``"3..40"``.
 
+    Args:
+        given: number or text.
+        least: smallest number that is taken; 1 for the estimators, as scikit-learn has it.
+
     Raises:
-        InputError: it is something else, a number below 2, or a range that is empty or begins below 2.
+        InputError: it is something else, a smaller number, or a range that is empty or begins below 2.
     """
     if isinstance(given, str) and given.strip() == AUTO:
         return ClusterRange()
@@ -73,8 +77,8 @@ def read_clusters(given: int | str) -> int | ClusterRange:
         raise InputError(f"--clusters is a number, 'auto', or a range such as 3..40, not {given!r}")
     low = int(number[1])
     if number[2] is None:
-        if low < 2:
-            raise InputError("--clusters must be at least 2")
+        if low < least:
+            raise InputError(f"--clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
         raise InputError(f"--clusters {given}: a range goes from at least 2 up to a larger number")

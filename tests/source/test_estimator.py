@@ -185,10 +185,9 @@ def test_domains_that_do_not_fit_are_refused(wrong: Any, blobs: Blobs) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"n_clusters": 0}, "n_clusters must be .* an integer of at least 2, not 0"),
-        ({"n_clusters": 1}, "n_clusters must be .* an integer of at least 2, not 1"),
-        ({"n_clusters": 2.0}, "n_clusters must be .* an integer of at least 2, not 2.0"),
-        ({"n_clusters": "4"}, "n_clusters must be .* an integer of at least 2, not '4'"),
+        ({"n_clusters": 0}, "n_clusters must be .* an integer of at least 1, not 0"),
+        ({"n_clusters": 2.0}, "n_clusters must be .* an integer of at least 1, not 2.0"),
+        ({"n_clusters": "4"}, "n_clusters must be .* an integer of at least 1, not '4'"),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
         ({"settings": {"epsilon": 0}}, "epsilon: "),
         ({"tune": "tail"}, "tune: "),

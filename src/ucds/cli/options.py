@@ -213,7 +213,7 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 def cluster_number(text: str) -> int | str:
     """Return --clusters as training takes it: a number, or the text that asks for a choice."""
-    number = read_clusters(text)
+    number = read_clusters(text, least=2)
     return number if isinstance(number, int) else text
 
 

@@ -55,7 +55,7 @@ def train_source(
     """
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
-    read_clusters(n_clusters)
+    read_clusters(n_clusters, least=2)
     check_run(out, place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.

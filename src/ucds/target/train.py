@@ -61,7 +61,7 @@ def train_target(
     if labels is None and n_clusters is None:
         raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
     if n_clusters is not None:
-        read_clusters(n_clusters)
+        read_clusters(n_clusters, least=2)
     out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)

@@ -152,9 +152,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         asked = self.n_clusters
         if isinstance(asked, str) and not asked.strip().isdecimal():
             read_clusters(asked)
-        elif not isinstance(asked, Integral) or int(asked) < 2:
+        elif not isinstance(asked, Integral) or int(asked) < 1:
             raise InputError(
-                f"n_clusters must be 'auto', a range, or an integer of at least 2, not {asked!r}"
+                f"n_clusters must be 'auto', a range, or an integer of at least 1, not {asked!r}"
             )
         return Session(self._runtime(_seed_of(self.random_state)), settings)
 
