@@ -38,7 +38,7 @@ VIOLATIONS = {
         {LAYERS, PROVIDER},
     ),
     "the client trains with the provider's code": ("target/fit.py", "ucds.source.fit", {LAYERS, CLIENT}),
-    "the client knows the service": ("target/ask.py", "ucds.serving.settings", {LAYERS, CLIENT}),
+    "the client knows the service": ("target/ask.py", "ucds.serving.limits", {LAYERS, CLIENT}),
     "training reads ground truth": ("training/prepare.py", "ucds.data.ground_truth", {GROUND_TRUTH}),
     "a baseline scores itself": ("baselines/plain.py", "ucds.math.metrics", {GROUND_TRUTH}),
     "a stage knows Fabric": ("training/stage.py", "lightning_fabric", {FABRIC}),

@@ -21,7 +21,7 @@ COMMANDS: Any = typer.main.get_command(app)
 UsageError: Any = typer.BadParameter.__mro__[1]
 NUMBERS = {"N": "5", "E": "1", "RATE": "2", "SAMPLES_A_SECOND": "2"}
 """Numbers in place of the words that stand for numbers on the pages."""
-WORDS = 27_200
+WORDS = 24_000
 """Words on all pages at most. What a page says more has to be said less elsewhere."""
 
 
