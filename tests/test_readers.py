@@ -43,8 +43,8 @@ from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
-from ucds.target.corrections import Corrections
 from ucds.target.names import ClusterNames
+from ucds.target.review import read_answers
 from ucds.training.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import CHECKPOINT_FILE, MODEL_FILE, RunFolder
@@ -181,8 +181,7 @@ def _read_run(folder: Path) -> None:
 
 
 NAMES = {"format": "ucds-names/1", "model": "m", "names": {"0": "dogs", "2": "cats"}}
-PAIR = {"one": ["a.png"], "other": ["b.png", "c.png"]}
-CORRECTIONS = {"format": "ucds-corrections/1", "model": "m", "together": [PAIR], "apart": []}
+ANSWERS = '{"format": "ucds-answers/1", "clusters": "c"}\n{"did": "joined", "group": ["a"], "to": ["b"]}\n'
 POINTS = {"samples": np.eye(2), "prototypes": np.eye(2), "classes": np.arange(2), "total": np.array(2)}
 LOG = '{"stage": "s", "step": 1, "kind": "train", "loss": 0.5}\n'
 RUN = dict.fromkeys((*IDENTITY, *ORIGIN), "a") | {"accuracy": 0.5}
@@ -202,7 +201,7 @@ READERS = {
     "curves": file("log.jsonl", LOG * 3, lambda path: read_record(path.parent)),
     "records": file("runs.jsonl", f"{json.dumps(RUN)}\n" * 2, read_records),
     "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
-    "corrections": file("corrections.json", json.dumps(CORRECTIONS), Corrections.load),
+    "answers": file("answers.jsonl", ANSWERS, lambda path: list(read_answers(path, "c"))),
     "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),
     "archive": file("x.npz", saved(np.savez, a=np.eye(4)), load_vectors),
     "packed arrays": file("x.npz", saved(np.savez_compressed, a=np.eye(9)), read_arrays),

@@ -46,7 +46,6 @@ class Shot:
 PICTURES = {
     "report": (Shot("large-clinic", "#map-section", pointed=True), Shot("large-clinic", "#clusters", "dark")),
     "gallery/summary": (Shot("small-clinic", "#summary", size=WHOLE),),
-    "gallery/questions": (Shot("small-clinic", "#questions", size=WHOLE),),
     "gallery/oddities": (Shot("large-clinic", "#oddities", "dark", WHOLE),),
 }
 """Pictures by the name of their file, as shots that stand side by side."""

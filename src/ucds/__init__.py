@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
     from ucds.math.metrics import clustering_accuracy as clustering_accuracy
     from ucds.reports.page.report import report as report
+    from ucds.reviewing.command import review as review
     from ucds.serving.limits import Limits as Limits
     from ucds.serving.serve import serve as serve
     from ucds.source.estimator import SourceClustering as SourceClustering
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from ucds.target.ask import query as query
     from ucds.target.estimator import TargetClustering as TargetClustering
     from ucds.target.predict import predict as predict
+    from ucds.target.review import Question as Question
+    from ucds.target.review import Review as Review
     from ucds.target.train import train_target as train_target
     from ucds.training.loaded import Model as Model
     from ucds.training.loaded import load as load
@@ -72,6 +75,7 @@ _NAMES = {
     "math.metrics": ["clustering_accuracy"],
     "reports.page.report": ["report"],
     "serving.limits": ["Limits"],
+    "reviewing.command": ["review"],
     "serving.serve": ["serve"],
     "source.estimator": ["SourceClustering"],
     "source.label": ["label"],
@@ -79,6 +83,7 @@ _NAMES = {
     "target.ask": ["query"],
     "target.estimator": ["TargetClustering"],
     "target.predict": ["predict"],
+    "target.review": ["Question", "Review"],
     "target.train": ["train_target"],
     "training.options": ["CacheOptions", "EncoderOptions", "RunOptions"],
     "training.loaded": ["Model", "load"],

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-EVERY = ["--accelerator", "cpu", "--set", "bottleneck_width=8", "--set", "batch_size=16"]
+EVERY = ["--accelerator", "cpu"]
+PCD = ["--method", "pcd", *EVERY, "--set", "bottleneck_width=8", "--set", "batch_size=16"]
 QUICK = {
-    "consensus": ["--method", "consensus", *EVERY, "--set", "starts=1"],
-    "pcd-source": ["--method", "pcd", *EVERY, "--set", "source_epochs=2"],
-    "pcd": ["--method", "pcd", *EVERY, "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"],
+    "consensus": ["--method", "consensus", *EVERY, "--set", "bottleneck_width=8", "--set", "starts=1"],
+    "pcd-source": [*PCD, "--set", "source_epochs=2"],
+    "pcd": [*PCD, "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"],
 }
 
 

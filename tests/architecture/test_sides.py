@@ -22,6 +22,11 @@ BOTH_SIDES = ("experiments", "baselines")
 CUT_OUT = (*SOURCE_SIDE, *BOTH_SIDES)
 """All that a client has no use for."""
 
+ANSWERS = (
+    '{"format": "ucds-answers/1", "clusters": "of another run"}\n'
+    '{"did": "joined", "group": ["0"], "to": ["1"]}\n'
+)
+
 
 @pytest.fixture(scope="module")
 def outcomes(
@@ -32,6 +37,7 @@ def outcomes(
 ) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("sides")
     write_embeddings(folder)
+    (folder / "answers.jsonl").write_text(ANSWERS)
     cpu = ["--accelerator", "cpu"]
     source = ["train-source", "source.npz", "--clusters", "4"]
     target = ["train-target", "target.npy", "--labels", "labels.json"]
@@ -42,6 +48,7 @@ def outcomes(
         "train-target": [*target, "--out", "own", *quick["consensus"]],
         "train-target by pcd": [*target, "--out", "another", *quick["pcd"]],
         "predict": ["predict", "own", "target.npy", "--out", "clusters.csv", *cpu],
+        "review": ["review", "own", "--answers", "answers.jsonl"],
         "predict with the provider's model": ["predict", "provider", "target.npy", "--out", "no.csv", *cpu],
         "label with the target's model": ["label", "own", "target.npy", "--out", "no.json", *cpu],
         # No service is there to answer: what counts is what asking loads.
@@ -51,7 +58,10 @@ def outcomes(
     return dict(zip(commands, run_commands(list(commands.values()), folder), strict=True))
 
 
-WORKING = ["train-source", "train-source by pcd", "label", "train-target", "train-target by pcd", "predict"]
+WORKING = [
+    *("train-source", "train-source by pcd", "label"),
+    *("train-target", "train-target by pcd", "predict", "review"),
+]
 
 
 @pytest.mark.parametrize("command", [*WORKING, "help"])
@@ -82,7 +92,8 @@ def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
         "ucds.training",
         "ucds.training.processes",
         "ucds.training.progress",
-    ]  # they show that a command began
+        "ucds.training.run_folder",
+    ]  # they show that a command began, and refuse a folder that is no run
 
 
 @pytest.mark.parametrize(

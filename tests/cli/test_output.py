@@ -108,7 +108,7 @@ def test_the_training_commands_have_the_same_options() -> None:
     shared |= {"--cache", "--quiet", "--json", "--clusters", "--out"}
     shared |= {"--help"}
     assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-group"}
-    assert options("train-target") == shared | {"--labels", "--constraints", "--no-report"}
+    assert options("train-target") == shared | {"--labels", "--no-report"}
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:

@@ -186,9 +186,6 @@ class Walk:
         if "names.json" in words:
             names = {"0": "mugs", "1": "bikes"}
             self._save("names", names=names)
-        if "corrections.json" in words:
-            ids = ucds.predict("mine", "office31/webcam").ids
-            self._save("corrections", together=[{"one": [ids[0]], "other": [ids[1]]}], apart=[])
 
     def _save(self, kind: str, **content: Any) -> None:
         model = ucds.load("mine").stored.fingerprint

@@ -19,10 +19,10 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.constraints import Constraints
 from ucds.math.metrics import score
 from ucds.models import ClusteringModel
 from ucds.target.fit import fit_target
+from ucds.target.remembered import read_features, read_remembered
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
@@ -165,21 +165,17 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
 
 def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:
     train(given(PROVIDERS), folder=tmp_path / "run", transfer="equal")
-    with np.load(tmp_path / "run" / "votes.npz") as stored:
-        known = dict(stored)
-    data = blob_data()
-    assert known["ids"].tolist() == list(data.samples.ids)
-    assert [bytes(key) for key in known["keys"]] == list(data.samples.keys)
-    assert known["votes"].shape[1] == N
-    assert len(known["votes"]) >= 4
-    assert known["own"].shape == known["partition"].shape == (N,)
-    assert known["labels"].shape == (N, PROVIDERS.max() + 1)
-    np.testing.assert_allclose(known["shares"].sum(1), 1, atol=1e-5)
-    np.testing.assert_array_equal(known["shares"].argmax(1), known["partition"])
+    known = read_remembered(tmp_path / "run")
+    assert known.ids == tuple(blob_data().samples.ids)
+    assert known.partitions.shape[1] == N
+    assert len(known.partitions) >= 4
+    assert known.own.shape == (N,)
+    assert known.labels is not None
+    assert known.labels.shape == (N, PROVIDERS.max() + 1)
+    assert len(read_features(tmp_path / "run")) == N
     assert (tmp_path / "run" / "votes.npz").stat().st_size < 2**20
     train(None, folder=tmp_path / "alone")
-    with np.load(tmp_path / "alone" / "votes.npz") as stored:
-        assert "labels" not in stored
+    assert read_remembered(tmp_path / "alone").labels is None
 
 
 @pytest.mark.parametrize(
@@ -236,20 +232,6 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
     ids = set(np.load(tmp_path / "run" / "evaluations.npz")["ids"].tolist())
     assert {str(i) for i in asked} < ids
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
-
-
-def test_what_a_person_corrected_is_among_the_samples_drawn() -> None:
-    data = blob_data(400)
-    pair = (np.array([0, 4, 8]), np.array([1, 5, 9]))  # two groups, which are to be one
-    runtime = Runtime(accelerator="cpu")
-    settings = ConsensusSettings(starts=1, most_samples=100, bottleneck_width=10)
-    session: Session[MethodSettings] = Session(runtime, settings)
-    constraints = Constraints(together=(pair,))
-    with pytest.warns(UcdsWarning, match="1 of 4 clusters is empty"):
-        model = fit_target(session, identity_backbone(WIDTH), data, K, None, corrections=constraints).model
-    found = predicted(model, data)
-    assert len(set(found[[0, 4, 8, 1, 5, 9]].tolist())) == 1
-    assert len(set(found.tolist())) == K - 1
 
 
 @pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups

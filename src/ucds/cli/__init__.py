@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ucds.cli import audit, bulk, exports, ledger, research, serving, source, target  # noqa: F401  (they add commands)
+from ucds.cli import audit, bulk, exports, ledger, research, review, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.app import app
 from ucds.cli.options import say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line

@@ -140,10 +140,6 @@ def train_target_command(
         Path | None,
         typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
-    constraints: Annotated[
-        Path | None,
-        typer.Option(help="Corrections, a file saved from an earlier run's report.", show_default=False),
-    ] = None,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -159,7 +155,6 @@ def train_target_command(
         out,
         labels=labels,
         n_clusters=number,
-        constraints=constraints,
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
@@ -239,7 +234,7 @@ def report_command(
         ),
     ] = None,
 ) -> None:
-    """Write a page to look at: every cluster, a map, doubts, and forms for names and corrections."""
+    """Write a page to look at: every cluster, a map, doubts, and a form for names."""
     done = _report(run, images, out, names, work, output.reporter(), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
-from ucds.errors import UcdsWarning
-from ucds.files import write_atomically, write_text_atomically
+from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray, Watch
 from ucds.math.consensus import (
@@ -37,9 +34,9 @@ from ucds.math.consensus import (
     mean_shares,
     refine,
 )
-from ucds.math.constraints import Constraints, carry_shares, constrain, unmet
 from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, weigh_labels
+from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.fitting import (
     FeatureClusters,
     draw_dataset,
@@ -47,8 +44,9 @@ from ucds.training.fitting import (
     start_from_clusters,
     tell_what_drawing_costs,
 )
+from ucds.training.prediction import encode
 from ucds.training.prepare import TrainedModel, conclude
-from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE, VOTES_FILE
+from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -75,19 +73,21 @@ class Agreed:
         partition: ``(n,)`` cluster of each sample.
         shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1: the partition, and single
             clusterings with a weight of :data:`SINGLE_WEIGHT`. A model is fitted to them.
-        own_agreement: adjusted mutual information of the target's clusterings in different spaces.
+        own: vote of the own clusterings, and their consensus.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
-        own: partitions that voted, and their consensus, without the labels.
-        labels: ``(n, K')`` shares of the provider's clusters among a sample and its neighbours, rows of
-            unit length; ``None`` if the labels did not vote.
+        averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
     """
 
     partition: Partition
     shares: FloatArray
-    own_agreement: float
-    evidence: Evidence | None
     own: Vote
-    labels: Memberships | None = None
+    evidence: Evidence | None
+    averaged: Memberships | None
+
+    @property
+    def own_agreement(self) -> float:
+        """Adjusted mutual information of the target's clusterings in different spaces."""
+        return self.own.agreement
 
     @property
     def doubtful(self) -> bool:
@@ -148,9 +148,9 @@ def agree(
         evidence = weigh_labels(
             own, spaces.graph, labels, rows, provider_clusters=provider_clusters, transfer=transfer
         )
+        averaged = average_labels(spaces.principal, spaces.graph, labels, rows)
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
-            averaged = average_labels(spaces.principal, spaces.graph, labels, rows)
             votes = blend(own.memberships, averaged, evidence.weight)
             partition = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
             evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
@@ -160,7 +160,7 @@ def agree(
     single = mean_shares(voters, weights, partition, n_clusters)
     certain = np.eye(n_clusters, dtype=np.float32)[partition]
     shares = (1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single
-    return Agreed(partition, shares, own.agreement, evidence, own, averaged)
+    return Agreed(partition, shares, own, evidence, averaged)
 
 
 def average_labels(
@@ -207,7 +207,6 @@ def fit_target_by_consensus(
     n_clusters: int,
     labels: ClusterLabels | None,
     cache: Path | None,
-    corrections: Constraints | None = None,
 ) -> TrainedModel:
     """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
@@ -215,10 +214,9 @@ def fit_target_by_consensus(
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    corrections = corrections or Constraints()
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     everything = len(data.samples)
-    data, drawn = draw_dataset(session, data, first=(corrections.samples, labelled))
+    data, drawn = draw_dataset(session, data, first=(labelled,))
     inside = np.isin(labelled, drawn)
     answers: dict[str, Any] = (
         {}
@@ -229,41 +227,48 @@ def fit_target_by_consensus(
             "provider_clusters": labels.n_clusters,
         }
     )
-    corrections = corrections.among(drawn)
     training, shares = start_from_clusters(
         session,
         STAGE,
         backbone,
         data,
         n_clusters,
-        lambda vectors: _cluster(session, vectors, data.samples, n_clusters, answers, corrections),
+        lambda vectors: _cluster(session, data.samples.ids, vectors, n_clusters, answers),
         cache,
     )
     fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)
+    if session.runtime.folder is not None and session.runtime.rank == 0:
+        features = encode(training.trained, training.data.samples, training.data.view, session.runtime)
+        write_features(session.runtime.folder.path, features.cpu().numpy())
     return conclude(session, training, data)
+
+
+def _remember(session: Session[ConsensusSettings], ids: Sequence[str], agreed: Agreed) -> None:
+    """Write down in the run folder, if there is one, what a review of the clusters starts from."""
+    if session.runtime.folder is None or session.runtime.rank != 0:
+        return
+    partitions = np.array([one for space in agreed.own.spaces for one in space])
+    labels = None if agreed.averaged is None else agreed.averaged.toarray()
+    own, n_clusters = agreed.own.partition, agreed.shares.shape[1]
+    write_remembered(session.runtime.folder.path, Remembered(tuple(ids), partitions, own, n_clusters, labels))
 
 
 def _cluster(
     session: Session[ConsensusSettings],
+    ids: Sequence[str],
     vectors: FloatArray,
-    samples: Samples,
     n_clusters: int,
     answers: Mapping[str, Any],
-    corrections: Constraints,
 ) -> FeatureClusters:
-    """Cluster features, correct the clusters, and describe the model that starts from them."""
+    """Cluster features, and describe the model that starts from the clusters."""
     started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
     agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
     _report(session, agreed)
-    _remember(session, agreed, samples)
-    shares = agreed.shares
-    if corrections.together or corrections.apart:
-        # Step 6: what a person corrected in the report of an earlier run.
-        shares = carry_shares(shares, agreed.partition, correct(agreed, vectors, corrections))
+    _remember(session, ids, agreed)
     width, seconds = session.settings.bottleneck_width, time.monotonic() - started
-    return describe_clusters(vectors, shares, width, seconds)
+    return describe_clusters(vectors, agreed.shares, width, seconds)
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
@@ -280,29 +285,6 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, secon
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
     prototypes = unit_rows(shares.T @ projected).T
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
-
-
-def correct(agreed: Agreed, vectors: FloatArray, corrections: Constraints) -> Partition:
-    """Correct the clusters of a vote, as far as the corrections can be met.
-
-    Args:
-        agreed: result of the vote.
-        vectors: ``(n, d)`` features of the same samples.
-        corrections: groups of samples that belong together or apart.
-
-    Returns:
-        ``(n,)`` cluster of each sample.
-
-    Warns:
-        UcdsWarning: some corrections cannot be met.
-    """
-    partition = constrain(agreed.partition, centre(vectors), corrections, agreed.shares.shape[1])
-    count, given = unmet(partition, corrections), len(corrections.together + corrections.apart)
-    if count:
-        reason = "they contradict others, or need more --clusters"
-        message = f"{count} of {given} corrections cannot be met: {reason}"
-        warnings.warn(message, UcdsWarning, stacklevel=2)
-    return partition
 
 
 def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
@@ -335,22 +317,3 @@ def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
         write_text_atomically(runtime.folder.path / name, json.dumps(values, indent=2) + "\n")
-
-
-def _remember(session: Session[ConsensusSettings], agreed: Agreed, samples: Samples) -> None:
-    """Write what the vote knew into the run folder, so that a later command can ask a person about it."""
-    folder = session.runtime.folder
-    if folder is None:
-        return
-    small = np.int16 if agreed.own.n_clusters < 2**13 else np.int32  # votes have up to twice as many clusters
-    arrays: dict[str, Any] = {
-        "ids": np.array(samples.ids),
-        "keys": np.frombuffer(b"".join(samples.keys), np.uint8).reshape(len(samples), -1),
-        "votes": np.stack([one for space in agreed.own.spaces for one in space]).astype(small),
-        "own": agreed.own.partition,
-        "partition": agreed.partition,
-        "shares": agreed.shares,
-    }
-    if agreed.labels is not None:
-        arrays["labels"] = agreed.labels.toarray().astype(np.float32)
-    write_atomically(folder.path / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))

@@ -12,7 +12,6 @@ from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.constraints import Constraints
 from ucds.target.consensus import fit_target_by_consensus
 from ucds.target.pcd import fit_target_by_pcd
 from ucds.training.cluster_choice import settle_clusters
@@ -28,7 +27,6 @@ def fit_target(
     labels: ClusterLabels | None,
     *,
     cache: Path | None = None,
-    corrections: Constraints | None = None,
 ) -> TrainedModel:
     """Learn a clustering model of the target's samples, by the method of the run's settings.
 
@@ -41,12 +39,10 @@ def fit_target(
         labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
             may have none. ``None`` clusters the samples alone.
         cache: folder of frozen features; ``None`` keeps them in memory.
-        corrections: groups of samples that belong together or apart, for the consensus method only; none if
-            ``None``.
 
     Raises:
-        InputError: there are too few samples, PCD is given labels of another number of clusters or labels
-            and no number, or PCD is given corrections.
+        InputError: there are too few samples, or PCD is given labels of another number of clusters, or
+            labels and no number.
 
     Warns:
         UcdsWarning: only some samples have a label.
@@ -55,8 +51,6 @@ def fit_target(
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=2)
     ours = isinstance(session.settings, ConsensusSettings)
-    if corrections is not None and not ours:
-        raise InputError("corrections are for the method consensus: leave out --constraints or --method pcd")
     if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
         raise InputError(
             "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
@@ -64,5 +58,5 @@ def fit_target(
     number = settle_clusters(session, backbone, data, n_clusters, cache)
     if ours:
         consensus = cast("Session[ConsensusSettings]", session)
-        return fit_target_by_consensus(consensus, backbone, data, number, labels, cache, corrections)
+        return fit_target_by_consensus(consensus, backbone, data, number, labels, cache)
     return fit_target_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, labels, cache)

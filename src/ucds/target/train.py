@@ -26,7 +26,6 @@ def train_target(
     *,
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
-    constraints: str | Path | None = None,
     encoder: EncoderOptions | None = None,
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
@@ -42,8 +41,6 @@ def train_target(
             alone.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
-        constraints: file of corrections that were saved in the report of an earlier run on these samples;
-            for the consensus method. None if ``None``.
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
             consensus method, whose defaults are used if ``None``.
@@ -52,11 +49,11 @@ def train_target(
         reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
-        InputError: inputs, labels, corrections, settings or the run folder cannot be used.
-        DamagedFileError: the label file or the file of corrections cannot be read.
+        InputError: inputs, labels, settings or the run folder cannot be used.
+        DamagedFileError: the label file cannot be read.
 
     Warns:
-        UcdsWarning: only some samples have a label, or some corrections cannot be met.
+        UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
         raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
@@ -66,11 +63,6 @@ def train_target(
     settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
     place = place_of(images)
     check_run(out, place, resume=options.resume)
-    corrected = None
-    if constraints is not None:
-        from ucds.target.corrections import Corrections
-
-        corrected = Corrections.load(constraints)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
@@ -83,20 +75,11 @@ def train_target(
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
-    known = None if corrected is None else corrected.among(samples.ids)
 
     def train(session: Session[MethodSettings]) -> TrainedModel:
         if aligned is not None and session.runtime.rank == 0:
             aligned.save(out / LABELS_FILE)
-        return fit_target(
-            session,
-            inputs.backbone,
-            inputs.data,
-            clusters,
-            aligned,
-            cache=cache.directory,
-            corrections=known,
-        )
+        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory)
 
     return train_run(
         out,
@@ -109,7 +92,6 @@ def train_target(
         train,
         identity={
             "labels": aligned and aligned.fingerprint,
-            "corrections": corrected and corrected.fingerprint,
             "images": None if place is None else str(place.resolve()),
         },
     )

@@ -7,7 +7,8 @@
 | `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
 | `transfer.json` | what became of the provider's labels there, and why |
-| `votes.npz` | what that vote knew: own partitions, averaged labels, consensus, shares, by id and content |
+| `votes.npz` | what a review starts from: ids, own partitions, averaged labels, own consensus |
+| `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.pt` | an unfinished run's state |
 | `checkpoint-before.pt` | the state before that, for the case of damage |
@@ -40,7 +41,7 @@ LABELS_FILE = "labels.json"
 CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
-VOTES_FILE = "votes.npz"
+VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.pt"
 EARLIER_FILE = "checkpoint-before.pt"
@@ -145,7 +146,7 @@ class RunFolder:
         """Remove everything of a run that failed before its first checkpoint."""
         if not self._fresh or self.has_checkpoint():
             return
-        results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE)
+        results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
         for name in ("run.json", *results, "log.jsonl", ".lock"):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):

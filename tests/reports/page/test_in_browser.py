@@ -1,4 +1,4 @@
-"""The report in a real browser: it loads whole, asks for nothing, and takes names and corrections."""
+"""The report in a real browser: it loads whole, asks for nothing, and takes names."""
 
 from __future__ import annotations
 
@@ -129,66 +129,20 @@ def test_names_are_typed_saved_and_opened_again(opened: Opened, page_file: Path,
     assert other.input_value("[data-name='1']") == "<b>crosses</b>"
 
 
-def test_corrections_are_made_with_the_mouse(opened: Opened, page_file: Path, tmp_path: Path) -> None:
-    page = opened(page_file)
-    moved = places(page, 0)[0]
-    page.click(f"#cluster-0 .thumb[data-sample='{moved}'] >> nth=0")
-    page.select_option("#belongs", "2")
-    page.click("#move")
-    page.select_option("[data-merge='1']", "0")
-    assert page.input_value("[data-merge='0']") == "1"
-    content = saved(page, "#save-corrections")
-    typical = [ids(page, page.evaluate("k => DATA.typical[k]", k)) for k in range(3)]
-    move, merge = {"one": ids(page, [moved]), "other": typical[2]}, {"one": typical[1], "other": typical[0]}
-    assert (content["together"], content["apart"]) == ([move, merge], [])
-    assert page.inner_text("#status") == "No names, 2 corrections."
-    page.click("#entered button >> nth=0")
-    page.click("#entered button >> nth=0")
-    assert page.inner_text("#status") == "No names, no corrections."
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    page.set_input_files("#open", tmp_path / "c.json")
-    page.locator("#status", has_text="2 corrections").wait_for()
-    assert saved(page, "#save-corrections") == content
-
-
-def test_corrections_are_made_with_the_keyboard_alone(opened: Opened, page_file: Path) -> None:
+def test_pictures_are_looked_at_with_the_keyboard_alone(opened: Opened, page_file: Path) -> None:
     page = opened(page_file)
     page.focus("#cluster-1 .thumb >> nth=0")
     page.keyboard.press("Enter")
-    sample = page.inner_text("#viewer-title")
-    page.focus("#belongs")
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
+    first = page.inner_text("#viewer-title")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#viewer-title") != first
+    page.keyboard.press("Escape")
     assert not page.locator("#viewer").is_visible()
     page.focus("#cluster-2 [data-show]")
     page.keyboard.press("Space")
     assert page.locator("#gallery .thumb").count() == len(places(page, 2))
     page.keyboard.press("Escape")
-    (entry,) = saved(page, "#save-corrections")["together"]
-    typical = ids(page, page.evaluate("DATA.typical[0]"))
-    assert entry == {"one": [sample], "other": typical}
-
-
-def test_questions_are_answered_changed_and_taken_back(
-    opened: Opened, page_file: Path, tmp_path: Path
-) -> None:
-    page = opened(page_file)
-    question = page.locator("[data-question='0']")
-    one, other = (ids(page, group) for group in page.evaluate("DATA.questions[0]"))
-    pair = {"one": one, "other": other}
-    yes, no = question.locator("[data-answer='same']"), question.locator("[data-answer='different']")
-    yes.click()
-    assert saved(page, "#save-corrections")["together"] == [pair]
-    no.click()
-    content = saved(page, "#save-corrections")
-    assert (content["together"], content["apart"]) == ([], [pair])
-    (tmp_path / "c.json").write_text(json.dumps(content))
-    page.set_input_files("#open", tmp_path / "c.json")
-    assert saved(page, "#save-corrections") == content
-    assert no.get_attribute("aria-pressed") == "true"
-    no.click()
-    assert page.is_disabled("#save-corrections")
+    assert not page.locator("#gallery").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -14,12 +14,10 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.constraints import Pair
 from ucds.math.exemplars import Exemplars, find_exemplars, find_nearest, find_outliers
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
-from ucds.math.questions import choose_questions
 from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
 from ucds.training.loaded import Outputs
 
@@ -46,7 +44,6 @@ class Findings:
         exemplars: samples that show what each cluster is.
         outliers: samples that are far from all others.
         duplicates: groups of samples that are nearly the same.
-        questions: pairs of groups of samples about which a person's answer would tell most.
         answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
         truth: classes of the samples, if they lie in class folders.
         pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
@@ -61,7 +58,6 @@ class Findings:
     exemplars: list[Exemplars]
     outliers: IntArray
     duplicates: list[IntArray]
-    questions: list[Pair]
     answers: IntArray | None
     truth: GroundTruth | None
     pictures: Pictures | None
@@ -143,7 +139,6 @@ def find_facts(
         exemplars=exemplars,
         outliers=find_outliers(nearest),
         duplicates=group_near_duplicates(nearest, small),
-        questions=choose_questions(features, probabilities, exemplars),
         answers=None if labels is None else _answers(ids, labels),
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,

@@ -21,8 +21,6 @@ from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
 from ucds.reports.page.words import SURE, finish, share
 
 _TEMPLATE = files("ucds.reports.page") / "template"
-_STANDING_FOR = 5
-"""Typical samples that stand for a cluster in a file of corrections."""
 
 
 def render(
@@ -46,7 +44,7 @@ def render(
         summary: sentences of the summary.
         warnings: sentences that a reader should know first.
         proportions: ``(K,)`` sizes of the clusters that the model estimated in training.
-        model: fingerprint of the model; names and corrections saved in the page carry it.
+        model: fingerprint of the model; names saved in the page carry it.
         names: names of clusters that are known already.
     """
     sheets = None if findings.pictures is None else lay_out(findings.pictures)
@@ -136,8 +134,6 @@ def _data(
         "answer": None if findings.answers is None else findings.answers.tolist(),
         "overruled": None if findings.overruled is None else findings.overruled.astype(int).tolist(),
         "classes": truth and {"names": truth.names, "of": truth.classes.tolist()},
-        "typical": [each.typical[:_STANDING_FOR].tolist() for each in findings.exemplars],
-        "questions": [[group.tolist() for group in pair] for pair in findings.questions],
         "outliers": findings.outliers.tolist(),
         "twins": np.concatenate(twins).tolist() if twins else [],
         "sheets": len(sheets.files) if sheets else 0,

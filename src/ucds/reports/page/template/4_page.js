@@ -25,7 +25,6 @@ function openViewer(sample, among) {
       return [term, entry];
     }),
   );
-  find("#belongs").value = String(moveOf(sample)?.to ?? DATA.cluster[sample]);
   const place = among.indexOf(sample);
   find("#previous").disabled = place <= 0;
   find("#next").disabled = place >= among.length - 1;
@@ -35,13 +34,6 @@ function openViewer(sample, among) {
 function step(by) {
   const next = looking.among[looking.among.indexOf(looking.sample) + by];
   if (next !== undefined) openViewer(next, looking.among);
-}
-
-function recordMove() {
-  const to = Number(find("#belongs").value);
-  if (to === DATA.cluster[looking.sample]) withdraw({ kind: "moved", sample: looking.sample });
-  else correct({ kind: "moved", sample: looking.sample, to });
-  viewer.close();
 }
 
 const membersOf = (k) => DATA.cluster.flatMap((cluster, i) => (cluster === k ? [i] : []));
@@ -60,22 +52,6 @@ function showMore() {
   find(".thumbs", gallery).append(...next.map(thumb));
   shown.count += next.length;
   find("#more").hidden = shown.count >= members.length;
-  markMoved();
-}
-
-function markMoved() {
-  for (const button of all(".thumb")) button.classList.toggle("moved", Boolean(moveOf(Number(button.dataset.sample))));
-}
-
-function fillChoices() {
-  for (const select of all("[data-merge], #belongs")) {
-    const own = select.dataset.merge;
-    const first = own === undefined ? [] : [new Option("no other cluster", "")];
-    const others = DATA.typical.map((_, k) => k).filter((k) => String(k) !== own);
-    const value = select.value;
-    select.replaceChildren(...first, ...others.map((k) => new Option(clusterName(k), String(k))));
-    select.value = value;
-  }
 }
 
 function showNames() {
@@ -92,19 +68,10 @@ function showEntered() {
     item.append(removal(`name of cluster ${k}`, () => setName(k, "")));
     return item;
   });
-  const corrections = state.corrections.map((c) => {
-    const item = document.createElement("li");
-    item.textContent = `${sentence(c)}. `;
-    item.append(removal(sentence(c), () => withdraw(c)));
-    return item;
-  });
-  find("#entered").replaceChildren(...names, ...corrections);
-  find("#nothing").hidden = names.length + corrections.length > 0;
+  find("#entered").replaceChildren(...names);
+  find("#nothing").hidden = names.length > 0;
   find("#save-names").disabled = !names.length;
-  find("#save-corrections").disabled = !corrections.length;
-  const count = (n, word) => `${n || "no"} ${word}${n === 1 ? "" : "s"}`;
-  const text = `${count(names.length, "name")}, ${count(corrections.length, "correction")}.`;
-  find("#status").textContent = text[0].toUpperCase() + text.slice(1);
+  find("#status").textContent = names.length === 1 ? "1 name." : `${names.length || "No"} names.`;
 }
 
 function removal(what, act) {
@@ -116,38 +83,10 @@ function removal(what, act) {
   return button;
 }
 
-function showAnswers() {
-  for (const question of all("[data-question]")) {
-    const number = Number(question.dataset.question);
-    const answer = state.corrections.find((c) => c.question === number);
-    for (const button of all("[data-answer]", question)) {
-      button.setAttribute("aria-pressed", String(answer?.kind === button.dataset.answer));
-    }
-  }
-  for (const select of all("[data-merge]")) {
-    const own = Number(select.dataset.merge);
-    const found = state.corrections.find((c) => c.kind === "merged" && (c.one === own || c.other === own));
-    select.value = found ? String(found.one === own ? found.other : found.one) : "";
-  }
-}
-
-function answerQuestion(question, button) {
-  const answer = { kind: button.dataset.answer, question: Number(question.dataset.question) };
-  if (button.getAttribute("aria-pressed") === "true") withdraw(answer);
-  else correct(answer);
-}
-
-function merge(one, value) {
-  const before = state.corrections.find((c) => c.kind === "merged" && (c.one === one || c.other === one));
-  if (before) withdraw(before);
-  if (value !== "") correct({ kind: "merged", one, other: Number(value) });
-}
-
 function click(event) {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.show) openGallery(Number(button.dataset.show));
-  else if (button.dataset.answer) answerQuestion(button.closest("[data-question]"), button);
   else if (button.classList.contains("close")) button.closest("dialog").close();
   else if (button.dataset.sample) {
     const row = all(".thumb", button.closest(".thumbs")).map((each) => Number(each.dataset.sample));

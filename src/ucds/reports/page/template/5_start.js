@@ -1,11 +1,8 @@
 // Connects everything and shows the first state.
 
 function showAll() {
-  fillChoices();
   showNames();
-  showAnswers();
   showEntered();
-  markMoved();
   drawMap();
 }
 
@@ -13,31 +10,25 @@ function connect() {
   document.addEventListener("click", click);
   document.addEventListener("entered", showAll);
   document.addEventListener("change", (event) => {
-    const { name, merge: merged } = event.target.dataset;
+    const { name } = event.target.dataset;
     if (name !== undefined) setName(name, event.target.value);
-    else if (merged !== undefined) merge(Number(merged), event.target.value);
   });
   find("#highlight").addEventListener("change", (event) => highlight(event.target.value));
   find("#zoom-in").addEventListener("click", () => zoom(1.6));
   find("#zoom-out").addEventListener("click", () => zoom(1 / 1.6));
   find("#zoom-reset").addEventListener("click", () => zoom(0));
-  find("#move").addEventListener("click", recordMove);
   find("#previous").addEventListener("click", () => step(-1));
   find("#next").addEventListener("click", () => step(1));
   find("#more").addEventListener("click", showMore);
   find("#open").addEventListener("change", openFile);
   viewer.addEventListener("keydown", (event) => {
-    if (event.target.tagName === "SELECT") return;
     if (event.key === "ArrowLeft") step(-1);
     if (event.key === "ArrowRight") step(1);
   });
-  const save = (button, name, content) =>
-    find(button).addEventListener("click", () => {
-      download(`${DATA.run}-${name}.json`, content());
-      unsaved = false;
-    });
-  save("#save-names", "names", namesFile);
-  save("#save-corrections", "corrections", correctionsFile);
+  find("#save-names").addEventListener("click", () => {
+    download(`${DATA.run}-names.json`, namesFile());
+    unsaved = false;
+  });
   addEventListener("beforeunload", (event) => unsaved && event.preventDefault());
   addEventListener("beforeprint", () => all("[data-picture]").forEach((each) => showPicture(each, Number(each.dataset.picture))));
   new ResizeObserver(drawMap).observe(canvas);

@@ -1,0 +1,1 @@
+"""The page on which a person answers questions about the clusters of a run."""

@@ -1,0 +1,155 @@
+"""Serves the page of a review on this machine alone, to those who know its address."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from ucds.errors import InputError, NoSpaceError
+from ucds.reviewing.session import Session, StaleError
+
+ADDRESS_FILE = ".review"
+_TEMPLATE = files("ucds.reviewing") / "template"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{}'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def make_app(session: Session, origin: str, token: str, finish: Callable[[], str]) -> Starlette:
+    """Make the application of a review.
+
+    Args:
+        session: review.
+        origin: address of the server, ``http://127.0.0.1:PORT``; requests by other names are refused.
+        token: secret first part of every path.
+        finish: writes the reviewed run, and returns a sentence about it.
+    """
+
+    async def page(request: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
+        script = (_TEMPLATE / "page.js").read_text(encoding="utf-8")
+        style = (_TEMPLATE / "page.css").read_text(encoding="utf-8")
+        fixed = json.dumps(session.fixed()).replace("<", "\\u003c")
+        for name, value in {"NONCE": nonce, "STYLE": style, "FIXED": fixed, "SCRIPT": script}.items():
+            text = text.replace("{{" + name + "}}", value)
+        return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY.format(nonce)})
+
+    async def state(request: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(session.state))
+
+    async def tell(request: Request) -> Response:
+        try:
+            values = json.loads(await request.body())
+            if values.get("action") == "finish":
+                return JSONResponse({"finished": await asyncio.to_thread(finish)})
+            action, number = str(values["action"]), int(values["number"])
+            return JSONResponse(await asyncio.to_thread(session.tell, number, action, values))
+        except StaleError as error:
+            return JSONResponse({"error": str(error)}, 409)
+        except NoSpaceError as error:
+            return JSONResponse({"error": str(error)}, 507)
+        except (InputError, ValueError, KeyError, TypeError, IndexError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    async def picture(request: Request) -> Response:
+        try:
+            content = await asyncio.to_thread(session.picture, request.path_params["row"])
+        except InputError as error:
+            return JSONResponse({"error": str(error)}, 404)
+        return Response(content, media_type="image/jpeg")
+
+    def own(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Refuse requests with another host or origin, which pages of strangers in the browser would make."""
+
+        async def handled(request: Request) -> Response:
+            host, sender = request.headers.get("host"), request.headers.get("origin", origin)
+            known = secrets.compare_digest(request.path_params["token"].encode(), token.encode())
+            if f"http://{host}" != origin or sender != origin or not known:
+                return Response("not found", 404)
+            response: Response = await handle(request)
+            response.headers.update(_HEADERS)
+            return response
+
+        return handled
+
+    app = Starlette(
+        routes=[
+            Route("/{token}/", own(page)),
+            Route("/{token}/state", own(state)),
+            Route("/{token}/tell", own(tell), methods=["POST"]),
+            Route("/{token}/picture/{row:int}", own(picture)),
+        ]
+    )
+    app.router.redirect_slashes = False  # a wrong token gets one answer, whatever follows it
+    return app
+
+
+def serve_review(
+    run: Path,
+    session: Session,
+    finish: Callable[[], str],
+    *,
+    open_browser: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Serve the page of a review until it is stopped.
+
+    Args:
+        run: folder of the run; one review is open there at a time.
+        session: review.
+        finish: writes the reviewed run, and returns a sentence about it.
+        open_browser: whether the page opens in the browser; its address is said in any case.
+        say: tells the person where the page is.
+
+    Raises:
+        InputError: a review of the run is open already; the message has its address.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    token, origin = secrets.token_urlsafe(24), f"http://127.0.0.1:{listener.getsockname()[1]}"
+    address = f"{origin}/{token}/"
+    with listener, _only_review_of(run, address):
+        say(f"review of {run}: {address}")
+        if open_browser:
+            webbrowser.open(address)
+        config = uvicorn.Config(make_app(session, origin, token, finish), log_level="error", access_log=False)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def _only_review_of(run: Path, address: str) -> Iterator[None]:
+    """Hold the review of a run; the address of the page is left where a second command finds it."""
+    handle = os.open(run / ADDRESS_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            known = os.read(handle, 1000).decode(errors="replace")
+            raise InputError(f"a review of {run} is open already: {known}") from None
+        os.ftruncate(handle, 0)
+        os.write(handle, address.encode())
+        yield
+    finally:
+        os.close(handle)

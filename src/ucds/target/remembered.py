@@ -1,0 +1,229 @@
+"""What a target run remembers of its clustering, so that a person can review it without the encoder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
+from ucds.math.doubts import Doubt, cut_into_parts
+from ucds.training.fitting import solve_prototypes
+from ucds.training.model_file import load_model, save_model
+from ucds.training.run_folder import (
+    CLUSTERS_FILE,
+    FEATURES_FILE,
+    LABELS_FILE,
+    STABILITY_FILE,
+    TRANSFER_FILE,
+    VOTES_FILE,
+)
+from ucds.training.seeds import numpy_generator
+
+LABELS_WEIGHT = 0.5
+"""Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """The clustering of a run.
+
+    Attributes:
+        ids: ids of the samples that were clustered.
+        partitions: ``(P, n)`` own clusterings that voted.
+        own: ``(n,)`` own consensus.
+        n_clusters: number of clusters of the run, K.
+        labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
+            unit length; ``None`` without labels.
+    """
+
+    ids: tuple[str, ...]
+    partitions: NDArray[np.int64]
+    own: Partition
+    n_clusters: int
+    labels: FloatArray | None = None
+
+    @cached_property
+    def own_votes(self) -> Memberships:
+        """Memberships of the own clusterings."""
+        return memberships(list(self.partitions))
+
+    @cached_property
+    def votes(self) -> Memberships:
+        """Memberships of the own clusterings and, as one more of equal weight, of the provider's labels."""
+        if self.labels is None:
+            return self.own_votes
+        labels = Memberships(self.labels.astype(np.float32))
+        return blend(self.own_votes, labels, LABELS_WEIGHT)
+
+    @cached_property
+    def parts(self) -> Partition:
+        """Parts of the clusters that the own clusterings keep together."""
+        return cut_into_parts(self.own_votes, self.own, numpy_generator(0, "review-parts"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the samples and of the clusters from which a review starts."""
+        ids = json.dumps(self.ids).encode()
+        return digest_of(ids, self.own.astype(np.int64).tobytes())
+
+    def speak_for_change(self, doubt: Doubt, other: IntArray) -> bool:
+        """Return whether the provider's labels say other than the clusters about a group and another one.
+
+        Args:
+            doubt: group in doubt.
+            other: ``(m,)`` positions of the rest of its cluster; where the group is a whole cluster, those of
+                the cluster with which it may be one.
+        """
+        if self.labels is None:
+            return False
+        one, two = (int(self.labels[rows].mean(0).argmax()) for rows in (doubt.samples, other))
+        return (one == two) == doubt.whole
+
+
+@dataclass(frozen=True)
+class ReviewedRun:
+    """A run that was written from reviewed clusters.
+
+    Attributes:
+        path: run folder.
+        n_clusters: number of clusters that have samples.
+        agreement: share of the reviewed samples that the model gives their cluster.
+    """
+
+    path: Path
+    n_clusters: int
+    agreement: float
+
+
+def write_remembered(folder: Path, remembered: Remembered) -> None:
+    """Write what a run remembers into its folder.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    ids = np.frombuffer(json.dumps(remembered.ids).encode(), np.uint8)
+    small = np.uint16 if remembered.partitions.max() < 1 << 16 else np.int64
+    arrays = {
+        "ids": ids,
+        "partitions": remembered.partitions.astype(small),
+        "own": remembered.own.astype(np.int64),
+        "n_clusters": np.array(remembered.n_clusters),
+    }
+    if remembered.labels is not None:
+        arrays["labels"] = remembered.labels.astype(np.float16)
+    write_atomically(
+        folder / VOTES_FILE, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays)
+    )
+
+
+def write_features(folder: Path, features: FloatArray) -> None:
+    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
+
+
+def read_features(folder: Path) -> FloatArray:
+    """Read the features that :func:`write_features` wrote.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+    """
+    path = folder / FEATURES_FILE
+    try:
+        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
+    except (OSError, ValueError, EOFError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def read_remembered(folder: Path) -> Remembered:
+    """Read what a run remembers.
+
+    Raises:
+        InputError: there is no such run, or it remembers nothing.
+        DamagedFileError: the file cannot be read.
+    """
+    path = folder / VOTES_FILE
+    if not path.exists():
+        load_model(folder, role="target")
+        raise InputError(f"{folder} does not remember its clustering: train with the method 'consensus'")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        return Remembered(
+            tuple(parse_json(found["ids"].tobytes())),
+            found["partitions"].astype(np.int64),
+            found["own"],
+            int(found["n_clusters"]),
+            found["labels"].astype(np.float32) if "labels" in found else None,
+        )
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def write_reviewed_run(run: Path, out: Path, start: Remembered, clusters: Partition) -> ReviewedRun:
+    """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
+
+    A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+
+    Args:
+        run: folder of the reviewed run.
+        out: run folder to make.
+        start: clustering of the reviewed run.
+        clusters: ``(n,)`` reviewed clusters.
+
+    Raises:
+        InputError: the folder is in use.
+        NoSpaceError: the folder cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not empty: choose another --out")
+    stored, n_clusters = load_model(run, role="target"), int(clusters.max()) + 1
+    voters = [one for one in start.partitions if one.max() < start.n_clusters]
+    weights = np.full(len(voters), 1 / len(voters))
+    single = _carry(mean_shares(voters, weights, start.own, start.n_clusters), start.own, clusters)
+    shares = torch.from_numpy(((np.eye(n_clusters)[clusters] + single) / 2).astype(np.float32))
+    given_features = read_features(run)
+    features = torch.from_numpy(given_features)
+    start_at = torch.zeros(features.shape[1], n_clusters)
+    prototypes = solve_prototypes(features, shares, start_at)
+    stored.model.prototypes = torch.nn.Parameter(prototypes)
+    card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
+    temporary = out.with_name(f".{out.name}.making")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE):
+        if (run / name).exists():
+            shutil.copyfile(run / name, temporary / name)
+    described = parse_json((run / "run.json").read_bytes()) | {"clusters": n_clusters, "reviewed": run.name}
+    write_text_atomically(temporary / "run.json", json.dumps(described, indent=2) + "\n")
+    write_features(temporary, given_features)
+    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters))
+    save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
+    temporary.replace(out)
+    given = (features @ prototypes).argmax(1).numpy()
+    return ReviewedRun(out, len(np.unique(clusters)), float((given == clusters).mean()))
+
+
+def _carry(shares: FloatArray, before: Partition, after: Partition) -> FloatArray:
+    """Carry shares over: that of a sample's own cluster to its new one, others where these clusters went."""
+    counts = np.zeros((shares.shape[1], int(after.max()) + 1))
+    np.add.at(counts, (before, after), 1)
+    went, everyone = counts / np.maximum(counts.sum(1, keepdims=True), 1), np.arange(len(shares))
+    others = shares.astype(np.float64)
+    others[everyone, before] = 0
+    carried = others @ went
+    carried[everyone, after] += shares[everyone, before]
+    return np.asarray(carried / carried.sum(1, keepdims=True), dtype=np.float32)

@@ -1,0 +1,54 @@
+"""A finished run on drawn pictures, and a browser to review it in."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ucds
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # for `cli_kit`
+
+from cli_kit import draw_domain
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on pictures of three shapes, which it sorts into four clusters; its cache lies beside it."""
+    root = tmp_path_factory.mktemp("review")
+    draw_domain(root / "pictures", ("green", "white"), 3, count=20)
+    ucds.train_target(
+        root / "pictures",
+        root / "run",
+        n_clusters=4,
+        encoder=ucds.EncoderOptions("ucds/oriented_edges", "none"),
+        cache=ucds.CacheOptions(root / "cache"),
+    )
+    return root / "run"
+
+
+@pytest.fixture
+def run(trained: Path) -> Path:
+    """The run, without answers."""
+    (trained / "answers.jsonl").unlink(missing_ok=True)
+    return trained
+
+
+@pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread
+def browser() -> Iterator[Any]:
+    """A headless Chromium; without one on the machine the test is skipped."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
