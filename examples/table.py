@@ -38,7 +38,7 @@ def main() -> None:
         train_source(folder / "provider.csv", folder / "source", n_clusters=3)
         label(folder / "source", folder / "client.csv", folder / "labels.json")
         train_target(folder / "client.csv", folder / "target", labels=folder / "labels.json")
-        found = predict(folder / "target", folder / "client.csv", folder / "clusters.json")
+        found = predict(folder / "target", folder / "client.csv", folder / "clusters.csv")
     print(f"{found.ids[0]} is in cluster {found.clusters[0]}, with confidence {found.confidence[0]:.2f}")
     accuracy = clustering_accuracy(found.clusters, wine.target[theirs])
     print(f"the client's clusters agree with the grapes: {100 * accuracy:.1f} %")

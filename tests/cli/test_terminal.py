@@ -101,6 +101,7 @@ def on_a_terminal(*command: str | Path) -> Iterator[Terminal]:
         ("query", "images", "--url", "https://nowhere", "--key", "k", "--out", "labels.json"),
         ("train-target", "images", "--clusters", "3", "--out", "run"),
         ("predict", "run", "images", "--out", "clusters.csv"),
+        ("review", "run"),
         ("report", "run"),
         ("export", "run"),
         ("evaluate", "run", "data"),
@@ -110,11 +111,16 @@ def on_a_terminal(*command: str | Path) -> Iterator[Terminal]:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_command_shows_something_before_it_loads_libraries(arguments: tuple[str, ...]) -> None:
+def test_a_command_shows_something_before_it_loads_libraries(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    if arguments[0] in ("report", "export", "evaluate"):  # they look for the model's file before all else
+        (tmp_path / "model.safetensors").touch()
+        arguments = (arguments[0], str(tmp_path), *arguments[2:])
     with on_a_terminal("-c", ENDS_WITH_THE_FIRST_LIBRARY, *arguments) as terminal:
         terminal.read()
         assert terminal.process.wait() == 99
-    assert re.search(rb"starting|loading the model of run", terminal.drawn)
+    assert re.search(rb"starting|loading the model of ", terminal.drawn)
 
 
 def test_an_interrupt_before_any_work_is_told() -> None:
@@ -125,7 +131,7 @@ def test_an_interrupt_before_any_work_is_told() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", [b"k-means", b"find the consensus", b"repeat the vote in parts"])
+@pytest.mark.parametrize("work", [b"k-means", b"find the consensus"])
 def test_an_interrupt_is_heard_within_two_seconds_of_work(work: bytes, tmp_path: Path) -> None:
     """Seconds of the processor count, which other programs on the machine do not prolong."""
     vectors = np.random.default_rng(0).normal(size=(12_000, 64)).astype(np.float32)

@@ -77,7 +77,7 @@ def test_domains_that_do_not_exist_are_refused_before_any_work(domains: Path, tm
 def test_more_domains_than_a_batch_holds_are_no_fault_where_there_are_no_batches(
     domains: Path, tmp_path: Path
 ) -> None:
-    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8, batch_size=2)
+    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
     assert ucds.train_source(domains, tmp_path / "run", 4, settings=settings, options=CPU).n_clusters == 4
 
 
