@@ -63,6 +63,8 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
     async def tell(request: Request) -> Response:
         try:
             values = json.loads(await request.body())
+            if not isinstance(values, dict):
+                raise InputError("a request is an object with an action and a number")
             if values.get("action") == "finish":
                 return JSONResponse({"finished": await asyncio.to_thread(finish)})
             action, number = str(values["action"]), int(values["number"])
