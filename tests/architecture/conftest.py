@@ -65,6 +65,7 @@ def run_commands() -> Iterator[RunCommands]:
             return [Outcome(**outcome) for outcome in json.loads(answering.readline())]
 
         yield run
+        running.kill()  # it ends with its input, which other processes of the tests may hold open
 
 
 @pytest.fixture(scope="session")
