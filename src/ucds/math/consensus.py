@@ -137,7 +137,7 @@ def memberships(partitions: Sequence[Partition]) -> Memberships:
 
 
 def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
-    """Join memberships of the same samples so that co-associations are averaged; ``weight`` is the others'."""
+    """Join memberships of the same samples: co-associations are averaged, the others' with ``weight``."""
     parts = [votes * np.float32(np.sqrt(1 - weight)), others * np.float32(np.sqrt(weight))]
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 

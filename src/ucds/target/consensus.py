@@ -229,7 +229,7 @@ def _say(session: Session[ConsensusSettings], agreed: Agreed) -> None:
 
 
 def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
-    """Write into the run folder what a report tells of the vote, and what a review of the clusters starts from."""
+    """Write what a report tells of the vote, and what a review of the clusters starts from."""
     agreement = agreed.own.agreement
     files: dict[str, dict[str, Any]] = {
         STABILITY_FILE: {

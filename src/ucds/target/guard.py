@@ -192,9 +192,9 @@ def weigh_labels(
 
 
 def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:
-    """Compute the share of the neighbours of the samples ``rows`` that have their label; 0 without neighbours.
+    """Compute the share of the neighbours of labelled samples that have the same label; 0 without neighbours.
 
-    The weight of a sample itself does not count, and samples without a label are no neighbours here.
+    A sample itself does not count, and samples outside ``rows`` are no neighbours here.
     """
     among = graph[rows][:, rows].tocoo()
     weights = np.where(among.row == among.col, 0, among.data)
