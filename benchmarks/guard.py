@@ -40,7 +40,7 @@ from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
-from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels
+from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, Use, weigh_labels
 from ucds.training.options import EncoderOptions
 
 DIGITS_ENCODER = "ucds/oriented_edges"
@@ -198,15 +198,9 @@ class Bench:
         if task.shuffled:
             labels = rng.permutation(labels)
         own = self.clustered(task.target, task.client, task.part, n_clusters)
-        everything = np.arange(len(rows))
-        evidence = weigh_labels(
-            own.vote,
-            own.spaces.graph,
-            labels,
-            everything,
-            provider_clusters=provider_clusters,
-        )
-        others = average_labels(own.spaces.principal, own.spaces.graph, labels, everything)
+        known = KnownLabels(labels, np.arange(len(rows)), provider_clusters)
+        evidence = weigh_labels(own.vote, own.spaces.graph, known)
+        others = average_labels(own.spaces, known)
         found: dict[str, Partition] = {"own": own.vote.partition}
         for use, weight in WEIGHTS.items():
             if weight > 0:

@@ -35,7 +35,7 @@ from ucds import Review
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.consensus import average_labels
+from ucds.target.consensus import KnownLabels, average_labels
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.target.review import Answer, Question
 from ucds.training.options import EncoderOptions
@@ -126,7 +126,8 @@ def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Rem
     everything = np.arange(partitions.shape[1])
     averaged = None
     if labels is not None:
-        averaged = average_labels(found.spaces.principal, found.spaces.graph, labels, everything).toarray()
+        known = KnownLabels(labels, everything, n_clusters)
+        averaged = average_labels(found.spaces, known).toarray()
     own = found.vote.partition.astype(np.int64)
     return Remembered(tuple(map(str, everything)), partitions, own, n_clusters, averaged)
 
