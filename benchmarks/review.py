@@ -35,7 +35,8 @@ from ucds import Review
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.consensus import KnownLabels, average_labels
+from ucds.target.consensus import average_labels
+from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.target.review import Answer, Question
 from ucds.training.options import EncoderOptions
