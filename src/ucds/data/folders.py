@@ -9,7 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -91,9 +91,8 @@ class Scan:
         """Choose images by position, in the order given; the domains keep their numbers."""
         chosen = np.asarray(positions, dtype=np.int64)
         spans = None if self.spans is None else self.spans[chosen]
-        return Scan(
-            self.root, texts_of(self.paths).take(chosen), self.domain[chosen], self.domain_names, spans
-        )
+        paths = texts_of(self.paths).take(chosen)
+        return replace(self, paths=paths, domain=self.domain[chosen], spans=spans)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
