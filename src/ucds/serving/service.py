@@ -18,13 +18,14 @@ from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
 from ucds.labels.calibration import digest_of_contents
+from ucds.math.arrays import FloatArray
 from ucds.serving import events
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.keys import Key, KeyRefused
 from ucds.serving.labeller import ModelLabeller, Rows
-from ucds.serving.ledger import Answers, KeyMean, Ledger, MeanChanged, NotCalibrated, OverBudget
+from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import Metrics
 from ucds.serving.problems import Refusal
@@ -101,7 +102,7 @@ class Service:
     async def info(self, request: Request, shown: Shown) -> wire.ServiceInfo:
         """Return what a client must know to ask, and the budget and the calibration of its key."""
         key = await self._authenticate(request, shown)
-        labeller, limits, mean = self.labeller, self.limits, await self._find_mean(key)
+        labeller, limits = self.labeller, self.limits
         return wire.ServiceInfo(
             model=labeller.name,
             model_digest=labeller.digest,
@@ -116,7 +117,7 @@ class Service:
             budget=key.budget,
             privacy=labeller.privacy,
             fewest_to_calibrate=FEWEST_TO_CENTRE if self.calibrates else None,
-            calibration=None if mean is None else mean.told,
+            calibration=key.use(labeller.digest).calibration,
         )
 
     async def answer(self, request: Request, shown: Shown) -> wire.LabelAnswer:
@@ -160,18 +161,19 @@ class Service:
                     finally:
                         if not fresh:
                             self._waste.charge(key.number, time.monotonic() - begun)
-        return wire.CalibrationAnswer(calibration=found.told, unusable=_name(upload, unusable))
+        return wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
 
     async def _label(
         self, upload: _Upload, new: dict[bytes, Any], found: Answers, request: str
     ) -> tuple[Answers, dict[bytes, str]]:
         """Compute the labels of new samples and charge for them; also return why some cannot be used."""
-        key, mean, labeller = upload.key, await self._find_mean(upload.key), self.labeller
+        key, labeller = upload.key, self.labeller
+        use = key.use(labeller.digest)
         with self.queue.taking(key.number, len(new)):
             rows, unusable = await self._make_rows(key, new)
             if not rows:
                 return found, unusable
-            computed = await self._compute(key, rows, mean)
+            computed = await self._compute(key, rows, use.vector)
             charged = await self._write(
                 lambda: self.ledger.charge(
                     key,
@@ -179,24 +181,25 @@ class Service:
                     [content for content in upload.contents if content not in unusable],
                     computed,
                     request=request,
-                    calibration=None if mean is None else mean.told.digest,
+                    calibration=None if use.calibration is None else use.calibration.digest,
                     privacy=labeller.privacy,
                 )
             )
         return charged, unusable
 
-    async def _calibrate(self, key: Key, rows: dict[bytes, Rows]) -> tuple[KeyMean, bool]:
+    async def _calibrate(self, key: Key, rows: dict[bytes, Rows]) -> tuple[wire.Calibration, bool]:
         """Return the mean of some samples as it is kept for a key, and whether that is new."""
         if len(rows) < FEWEST_TO_CENTRE:
             detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(rows)}."
             raise Refusal("not-calibrated", detail)
         model, digest = self.labeller.digest, digest_of_contents(rows)
-        found = await self._read(self.ledger.check_calibration, key, model, digest)
+        use = (await self._read(self.ledger.state)).keys[key.number].use(model)  # as it is now
+        found = await self._read(use.find_calibration, digest)
         if found is not None:
             return found, False
         mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
-        made = KeyMean(wire.Calibration(samples=len(rows), digest=digest), mean)
-        return await self._write(lambda: self.ledger.calibrate(key, model, made)), True
+        told = wire.Calibration(samples=len(rows), digest=digest)
+        return await self._write(lambda: self.ledger.calibrate(key, model, told, mean)), True
 
     @asynccontextmanager
     async def _admit(self, request: Request, shown: Shown) -> AsyncIterator[_Upload]:
@@ -277,19 +280,14 @@ class Service:
         self.metrics.unusable.inc(len(unusable))
         return {content: row for content, row in pairs if not isinstance(row, str)}, unusable
 
-    async def _compute(self, key: Key, rows: dict[bytes, Rows], mean: KeyMean | None) -> dict[bytes, int]:
-        stacked, seen_from = np.stack(list(rows.values())), None if mean is None else mean.mean
+    async def _compute(self, key: Key, rows: dict[bytes, Rows], mean: FloatArray | None) -> dict[bytes, int]:
+        stacked = np.stack(list(rows.values()))
         try:
-            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, seen_from))
+            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(rows))
         return dict(zip(rows, labels.tolist(), strict=True))
-
-    async def _find_mean(self, key: Key) -> KeyMean | None:
-        if self.labeller.mean_width is None:
-            return None
-        return await self._read(self.ledger.find_mean, key, self.labeller.digest)
 
     async def _read(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await _ask(self._readers, lambda: function(*arguments))
@@ -303,13 +301,8 @@ async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
     except KeyRefused as error:
-        raise Refusal(error.kind, error.detail, key=error.name) from None
-    except OverBudget as error:
-        raise Refusal("over-budget", str(error)) from None
-    except MeanChanged:
-        raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1) from None
-    except NotCalibrated as error:
-        raise Refusal("not-calibrated", str(error)) from None
+        wait = 1 if error.kind == "busy" else None
+        raise Refusal(error.kind, error.detail, retry_after=wait, key=error.name) from None
     except UserError as error:
         raise _ledger_away(error) from None
 
