@@ -38,7 +38,8 @@ Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
 MULTIPART = "multipart/form-data"
-_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "not-calibrated")  # refusals of work that was begun
+_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "not-calibrated")
+"""Refusals of work that was begun."""
 
 
 @dataclass(frozen=True)
