@@ -26,7 +26,7 @@ from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
 from ucds.data.array_files import read_arrays
 from ucds.data.decode import COMMON_FORMATS, decode_image
-from ucds.data.known_files import KnownFiles
+from ucds.data.images import KnownFiles
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
@@ -139,8 +139,8 @@ def _read_rows(folder: Path) -> None:
     store = _open_rows(folder)
     rows = store.rows_of(KEYS)
     found = rows[rows >= 0]
-    sound = np.setdiff1d(found, found[store.find_damaged(found)])
-    assert all(row in VALUES.tolist() for row in store.read(sound).tolist())
+    read, sound = store.read(found)
+    assert all(row in VALUES.tolist() for row in read[sound].tolist())
 
 
 def _write_known_files(folder: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.columns import Chosen, domains_of
+from ucds.data.columns import Column, keys_of, texts_of
 from ucds.data.content import fingerprint
 from ucds.data.folders import Scan
 from ucds.errors import InputError
@@ -23,43 +23,19 @@ from ucds.math.arrays import IntArray
 
 
 class Listing(Protocol):
-    """Ids and domains of samples without their contents; a scan of folders is one.
-
-    Attributes:
-        ids: stable id of each sample: the path below the root, or "0", "1", .. for arrays.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domains; each has at least one sample.
-    """
+    """Ids and domains of samples without their contents; a scan of folders is one."""
 
     @property
-    def ids(self) -> Sequence[str]:  # noqa: D102  (described above, here and below)
-        ...
+    def ids(self) -> Sequence[str]:
+        """Stable id of each sample: the path below the root, or "0", "1", .. for arrays."""
 
     @property
-    def domain(self) -> IntArray:  # noqa: D102
-        ...
+    def domain(self) -> IntArray:
+        """Positions ``(n,)`` of the samples' domains in ``domain_names``."""
 
     @property
-    def domain_names(self) -> tuple[str, ...]:  # noqa: D102
-        ...
-
-
-class Inventory(Listing, Protocol):
-    """Ids, domains and content keys of samples, which suffice to find what was computed from them.
-
-    Attributes:
-        keys: 16-byte content key of each sample, equal for equal contents; whatever is computed
-            from a sample (its features, say) can be stored under it.
-        fingerprint: hexadecimal hash of keys, ids and domains.
-    """
-
-    @property
-    def keys(self) -> Sequence[bytes]:  # noqa: D102
-        ...
-
-    @property
-    def fingerprint(self) -> str:  # noqa: D102
-        ...
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the domains; each has at least one sample."""
 
 
 Kind = Literal["images", "embeddings", "features"]
@@ -67,21 +43,24 @@ Kind = Literal["images", "embeddings", "features"]
 
 
 @runtime_checkable
-class Samples(Inventory, Protocol):
-    """Unlabelled samples of one or several domains.
-
-    Attributes:
-        kind: pixels, embeddings or features.
-        files: image files that the samples were read from; ``None`` if there are none at hand.
-    """
+class Samples(Listing, Protocol):
+    """Unlabelled samples of one or several domains."""
 
     @property
-    def kind(self) -> Kind:  # noqa: D102
-        ...
+    def kind(self) -> Kind:
+        """Pixels, embeddings or features."""
 
     @property
-    def files(self) -> Scan | None:  # noqa: D102
-        ...
+    def keys(self) -> Sequence[bytes]:
+        """16-byte content key of each sample; what is computed from the sample can be stored under it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hexadecimal hash of keys, ids and domains."""
+
+    @property
+    def files(self) -> Scan | None:
+        """Image files that the samples were read from; ``None`` if there are none at hand."""
 
     def __len__(self) -> int: ...
 
@@ -91,7 +70,6 @@ class Samples(Inventory, Protocol):
         Returns:
             ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,15 +91,15 @@ class SubsetSamples:
         """Image files of the chosen samples, if the parent has files."""
         return None if self.parent.files is None else self.parent.files.take(self.index)
 
-    @property
-    def ids(self) -> Sequence[str]:
+    @cached_property
+    def ids(self) -> Column[str]:
         """Ids of the chosen samples, as the parent has them."""
-        return Chosen(self.parent.ids, self.index)
+        return texts_of(self.parent.ids).take(self.index)
 
-    @property
-    def keys(self) -> Sequence[bytes]:
+    @cached_property
+    def keys(self) -> Column[bytes]:
         """Content keys of the chosen samples."""
-        return Chosen(self.parent.keys, self.index)
+        return keys_of(self.parent.keys).take(self.index)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -155,8 +133,6 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
         raise ValueError("a subset needs a list of at least one position")
     if chosen.min() < 0 or chosen.max() >= len(samples):
         raise ValueError(f"positions must lie between 0 and {len(samples) - 1}")
-    if len(samples.domain_names) == 1:
-        return SubsetSamples(samples, chosen, domains_of([len(chosen)]), samples.domain_names)
     domain = samples.domain[chosen]
     if keep_domains:
         return SubsetSamples(samples, chosen, domain, samples.domain_names)
