@@ -162,7 +162,7 @@ def on_target(
         def train(settings: ModelSettings) -> Clustering:
             backbone = _backbone(pipeline, task.backbone, from_scratch)
             session = options.session(settings)
-            return cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+            return cluster(session, backbone, task.target, task.n_clusters)
 
         settings = _settings(pipeline, kind, from_scratch)
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
@@ -183,10 +183,10 @@ def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
             _backbone(pipeline, task.make_source_backbone, from_scratch),
             options.session(settings),
         )
-        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        source = learn_acids(session, backbone, task.source, task.n_clusters)
         # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
         trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
-        return adapt_acids(options.session(settings), source, target, cache=options.cache)
+        return adapt_acids(options.session(settings), source, target)
 
     found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
     return _outcome(found, trained, task.target)
@@ -218,9 +218,7 @@ def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
     """Run PO with the source's encoder, which the paper prints beside the target's where the two differ."""
     task, options = pipeline.task, pipeline.options
     session, backbone = options.session(options.settings_of(PCDSettings)), task.make_source_backbone()
-    training = prepare(
-        session, backbone, task.seen_by_source, task.n_clusters, side="target", cache=options.cache
-    )
+    training = prepare(session, backbone, task.seen_by_source, task.n_clusters, side="target")
     return pipeline.outcome(pipeline.extended(None, training, session))
 
 
@@ -268,7 +266,7 @@ def _cluster_target(method: str, pipeline: Pipeline, source: LearnedSource | Non
     if source is not None:
         n_clusters = task.source_clusters or task.n_clusters
         labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
-    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
+    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     before = None if source is None else source.learned
     return pipeline.outcome(pipeline.extended(before, found, session))
 

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,7 +205,6 @@ def fit_target_by_consensus(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-    cache: Path | None,
 ) -> TrainedModel:
     """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
@@ -234,7 +232,6 @@ def fit_target_by_consensus(
         data,
         n_clusters,
         lambda vectors: _cluster(session, data.samples.ids, vectors, n_clusters, answers),
-        cache,
     )
     fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
