@@ -40,7 +40,7 @@ from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
-from ucds.target.guard import WEIGHTS, Evidence, Use, weigh_labels
+from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, Use, weigh_labels
 from ucds.training.options import EncoderOptions
 
 DIGITS_ENCODER = "ucds/oriented_edges"
@@ -194,19 +194,13 @@ class Bench:
         n_clusters, rows = int(classes.max()) + 1, choose_part(domains[task.target], task.part, self._seed)
         rng = np.random.default_rng(self._seed)
         provider_clusters = round(task.share * n_clusters)
-        labels = self._labels(task, rows, provider_clusters)
+        labels = self.labels(task, rows, provider_clusters)
         if task.shuffled:
             labels = rng.permutation(labels)
-        own = self._clustered(task.target, task.client, task.part, n_clusters)
-        everything = np.arange(len(rows))
-        evidence = weigh_labels(
-            own.vote,
-            own.spaces.graph,
-            labels,
-            everything,
-            provider_clusters=provider_clusters,
-        )
-        others = average_labels(own.spaces.principal, own.spaces.graph, labels, everything)
+        own = self.clustered(task.target, task.client, task.part, n_clusters)
+        known = KnownLabels(labels, np.arange(len(rows)), provider_clusters)
+        evidence = weigh_labels(own.vote, own.spaces.graph, known)
+        others = average_labels(own.spaces, known)
         found: dict[str, Partition] = {"own": own.vote.partition}
         for use, weight in WEIGHTS.items():
             if weight > 0:
@@ -224,7 +218,8 @@ class Bench:
             round(evidence.provider_consistency, 6),
         )
 
-    def _clustered(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
+    def clustered(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
+        """Return the clustering of one part of a domain without labels."""
         key = (target, encoder, part, n_clusters)
         if key not in self._found:
             domain = next(one for one in self._domains[encoder] if one.name == target)
@@ -232,12 +227,12 @@ class Bench:
             self._found[key] = self._cluster(domain.vectors[rows], n_clusters, self._seed)
         return self._found[key]
 
-    def _labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
+    def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
         """Return the provider's label of each image, seen from the mean of these images."""
         domains = self._domains[task.provider]
         sources = [one for one in domains if one.name != task.target]
         partitions = [
-            self._clustered(one.name, task.provider, "whole", n_clusters).vote.partition for one in sources
+            self.clustered(one.name, task.provider, "whole", n_clusters).vote.partition for one in sources
         ]
         joined = join_domains([one.vectors for one in sources], partitions, n_clusters)
         images = next(one for one in domains if one.name == task.target).vectors[rows]

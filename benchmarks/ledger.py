@@ -63,7 +63,14 @@ def grow(connection: Connection, state: State, signer: Signer, entries: int) -> 
             body = Answered(key=key, model=MODEL, charged=1, digest=digest, request="f" * 32)
             number = state.number + 1
             given.append({"key": key, "model": MODEL, "content": content, "label": 1, "entry": number})
-        entry = Entry.after(state.head, state.time, "benchmark", type(body).__name__, body.model_dump_json())
+        entry = Entry.after(
+            state.hash,
+            state.number + 1,
+            state.time,
+            "benchmark",
+            type(body).__name__,
+            body.model_dump_json(),
+        )
         state = state.after(entry)
         rows.append(vars(entry))
         if len(rows) == 10_000 or state.number == entries:

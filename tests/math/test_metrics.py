@@ -148,18 +148,3 @@ def test_proportions_of_the_labels_themselves_are_the_clusters_sizes() -> None:
     sizes = np.bincount(labels, minlength=4) / 200
     ordered = proportions_by_class(sizes, match_clusters(labels, classes), 4)
     np.testing.assert_allclose(np.sort(ordered[ordered > 0]), np.sort(sizes))
-
-
-@pytest.mark.parametrize("bad", [[0.5, 0.6], [1.5, -0.5], [], [[0.5, 0.5]], [float("nan"), 1.0]])
-def test_vectors_that_are_no_proportions_are_refused(bad: list[float]) -> None:
-    with pytest.raises(ValueError, match="proportions must be"):
-        proportions_l1(bad, [0.5, 0.5])
-
-
-def test_proportions_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 estimated proportions cannot be compared with 2"):
-        proportions_l1([1.0], [0.5, 0.5])
-    with pytest.raises(ValueError, match="one class to several clusters"):
-        proportions_by_class([0.5, 0.5], {0: 1, 1: 1}, 2)
-    with pytest.raises(ValueError, match="beyond 2 clusters and 2 classes"):
-        proportions_by_class([0.5, 0.5], {0: 2}, 2)

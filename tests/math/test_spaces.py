@@ -12,7 +12,6 @@ from ucds.math.spaces import (
     diffuse,
     make_spaces,
     mutual_neighbours,
-    neighbours_within,
     principal_axes,
     project,
     unit_rows,
@@ -126,14 +125,11 @@ def test_no_round_changes_nothing() -> None:
     np.testing.assert_array_equal(diffuse(vectors, mutual_neighbours(vectors, 3), 0), vectors)
 
 
-@pytest.mark.parametrize(
-    ("samples", "clusters", "most", "expected"),
-    [(100, 10, 50, 5), (119, 10, 50, 5), (100, 10, 3, 3), (10, 10, 9, 1), (5, 10, 9, 1)],
-)
-def test_a_neighbourhood_is_half_a_cluster_within_bounds(
-    samples: int, clusters: int, most: int, expected: int
-) -> None:
-    assert neighbours_within(samples, clusters, most) == expected
+@pytest.mark.parametrize(("samples", "clusters", "expected"), [(90, 9, 5), (90, 80, 1), (90, 2, 10)])
+def test_a_neighbourhood_is_half_a_cluster_within_bounds(samples: int, clusters: int, expected: int) -> None:
+    found = make_spaces(normal(samples, 6), clusters)
+    graph = mutual_neighbours(found.principal, expected)
+    np.testing.assert_array_equal(found.graph.toarray(), graph.toarray())
 
 
 def test_spaces_are_what_their_names_say() -> None:

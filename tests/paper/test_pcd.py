@@ -53,8 +53,6 @@ def test_gradients_flow_back_to_the_rows() -> None:
 def test_bad_layouts_are_refused() -> None:
     with pytest.raises(ValueError, match="add up"):
         stack_domains(torch.zeros(3, 1), (1, 1))
-    with pytest.raises(ValueError, match="at least one"):
-        sample_weights((2, 0))
 
 
 def test_transport_loss_is_the_mean_cost_of_the_domains() -> None:
@@ -140,11 +138,6 @@ def test_momentum_schedule() -> None:
     assert cosine_momentum(0.99, 1.0) == pytest.approx(1.0)
 
 
-def test_a_momentum_of_proportions_beyond_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="momentum"):
-        update_proportions(uniform_proportions(1, 2), torch.zeros(1, 1, 2), sample_weights((1,)), 1.5)
-
-
 def test_mutual_information_of_certain_and_balanced_predictions_is_log_k() -> None:
     logits = 200.0 * torch.eye(3, dtype=torch.float64).repeat(2, 1)
     assert mutual_information_loss(logits).item() == pytest.approx(-LOG3)
@@ -192,12 +185,6 @@ def test_no_smoothing_gives_one_hot_rows() -> None:
     torch.testing.assert_close(smooth_labels(torch.tensor([1]), 2, 0.0), torch.tensor([[0.0, 1.0]]))
 
 
-@pytest.mark.parametrize("labels", [[3], [-1]])
-def test_labels_out_of_range_are_refused(labels: list[int]) -> None:
-    with pytest.raises(ValueError, match="range|lie in"):
-        smooth_labels(torch.tensor(labels), 3, 0.1)
-
-
 def test_the_ensemble_by_hand() -> None:
     targets = torch.tensor([[0.9, 0.1]])
     predictions = torch.tensor([[0.2, 0.8]])
@@ -214,15 +201,6 @@ def test_the_ensemble_forgets_geometrically() -> None:
 def test_momentum_one_keeps_the_providers_labels() -> None:
     targets = smooth_labels(torch.tensor([0, 1]), 3, 0.1)
     torch.testing.assert_close(temporal_ensemble(targets, torch.rand(2, 3), 1.0), targets)
-
-
-def test_targets_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="differ"):
-        temporal_ensemble(torch.ones(2, 3), torch.ones(3, 3), 0.6)
-    with pytest.raises(ValueError, match="momentum"):
-        temporal_ensemble(torch.ones(2, 3), torch.ones(2, 3), -0.1)
-    with pytest.raises(ValueError, match="smoothing"):
-        smooth_labels(torch.tensor([0]), 3, 2.0)
 
 
 def test_distillation_loss_by_hand() -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, create_engine, select
 
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Calibration, ServiceInfo
-from ucds.serving import database, log
+from ucds.serving import log
+from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
-from ucds.serving.ledger import Answers, KeyMean, Ledger
-from ucds.serving.log import Entry, Head
+from ucds.serving.ledger import Answers, Ledger
+from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
 
 MODELS = ("a" * 32, "b" * 32)
@@ -48,7 +49,7 @@ def fill(ledger: Ledger, signer: Signer) -> None:
             labels = {content(number): number + len(name + model) % 7 for number in numbers}
             ledger.charge(key, model, list(labels), labels, request="r")
         told = Calibration(samples=40, digest=name[:4].encode().hex() * 4)
-        ledger.calibrate(key, "c" * 32, KeyMean(told, np.full(3, key.number, np.float32)))
+        ledger.calibrate(key, "c" * 32, told, np.full(3, key.number, np.float32))
     ledger.take_snapshot(signer)
     charge(ledger, key, 1, 5, label=3)
     ledger.renew_key("anna")
@@ -59,9 +60,9 @@ def fill(ledger: Ledger, signer: Signer) -> None:
 @contextmanager
 def behind(place: str | Path) -> Iterator[Connection]:
     """The database without the ledger's care."""
-    engine = database.connect(database.ledger_url(place), create=False)
+    engine = create_engine(ledger_url(place))
     try:
-        with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+        with engine.begin() as connection:
             yield connection
     finally:
         engine.dispose()
@@ -71,8 +72,8 @@ def forge(connection: Connection, kind: str, body: dict[str, Any] | str, time: s
     """Append an entry that is hashed as it should be, whatever it says."""
     last = list(log.read_entries(connection))[-1]
     words = body if isinstance(body, str) else json.dumps(body)
-    entry = Entry.after(Head(last.number, last.hash), time or last.time, "mallory", kind, words)
-    log.append(connection, entry)
+    entry = Entry.after(last.hash, last.number + 1, time or last.time, "mallory", kind, words)
+    connection.execute(log.log.insert().values(vars(entry)))
     return entry
 
 
@@ -84,17 +85,17 @@ def forge_charge(
     digest = answers_digest(labels.items())
     body = {"key": key, "model": MODELS[0], "charged": len(labels), "digest": digest, "request": "r"}
     entry = forge(connection, "Answered", body | other, time)
-    log.add_answers(connection, key, MODELS[0], entry.number, labels)
+    shared = {"key": key, "model": MODELS[0], "entry": entry.number, "label": 1}
+    connection.execute(log.answers.insert(), [{"content": content} | shared for content in labels])
     return entry
 
 
 def rewrite(connection: Connection) -> None:
     """Compute the chain anew, as somebody would who knows this package."""
-    head = Head(0, log.GENESIS)
+    last = log.GENESIS
     for entry in list(log.read_entries(connection)):
-        made = Entry.after(head, entry.time, entry.operator, entry.kind, entry.body)
-        connection.execute(log.log.update().filter_by(number=entry.number).values(hash=made.hash))
-        head = Head(made.number, made.hash)
+        last = Entry.after(last, entry.number, entry.time, entry.operator, entry.kind, entry.body).hash
+        connection.execute(log.log.update().filter_by(number=entry.number).values(hash=last))
 
 
 def set_back(connection: Connection, number: int) -> None:

@@ -221,7 +221,7 @@ def test_a_failing_model_charges_nothing_and_the_service_goes_on(ledger: Ledger)
 
 @pytest.mark.parametrize("what", ["deleted", "replaced", "emptied"])
 def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, what: str) -> None:
-    path = Path(str(vectors.ledger.url.database))
+    path = Path(vectors.ledger.place, "ledger.sqlite")
     assert post(vectors, [vector(1)]).status_code == 200
     if what == "deleted":
         path.unlink()

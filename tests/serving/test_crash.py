@@ -36,5 +36,5 @@ def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
     assert len(clients.labels) > MOMENTS
     assert book.list_keys()[0].used == len(clients.labels)
     assert verify(run).faults == ()
-    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {verify(run).head.number} entries")
+    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {verify(run).number} entries")
     book.close()

@@ -27,7 +27,7 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnava
 from ucds.labels.receipts import check_receipt
 from ucds.labels.wire import Calibration
 from ucds.serving.keys import KeyRefused
-from ucds.serving.ledger import KeyMean, Ledger, MeanChanged, NotCalibrated, OverBudget
+from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 
@@ -69,18 +69,17 @@ def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(
 def test_a_repeat_writes_nothing(ledger: Ledger) -> None:
     key = make_key(ledger)
     first = charge(ledger, key, 1, 2)
-    with ledger.reading() as (_, before):
-        assert charge(ledger, key, 1, 2) == first
-    with ledger.reading() as (_, after):
-        assert after.head == before.head
+    before = ledger.state()
+    assert charge(ledger, key, 1, 2) == first
+    assert ledger.state() == before
 
 
 def test_a_request_over_the_budget_charges_nothing(ledger: Ledger, tmp_path: Path) -> None:
     key = make_key(ledger, 3)
     charge(ledger, key, 1, 2)
-    with pytest.raises(OverBudget, match="holds 2 samples not asked before, but the key's budget has 1 left"):
+    with pytest.raises(KeyRefused, match="holds 2 samples not asked before, but the key's budget has 1 left"):
         charge(ledger, key, 3, 4)
-    with pytest.raises(OverBudget):
+    with pytest.raises(KeyRefused, match="budget"):
         ledger.find_answers(key, MODELS[0], [content(3), content(4)])
     assert used(ledger) == 2
     charge(ledger, key, 3, 1)
@@ -105,23 +104,23 @@ def test_a_key_that_ends_meanwhile_gets_no_answer(ledger: Ledger) -> None:
 
 def test_a_calibration_is_for_good_and_before_all_answers(ledger: Ledger, tmp_path: Path) -> None:
     key, other = make_key(ledger), make_key(ledger, name="bert")
-    mean = KeyMean(Calibration(samples=40, digest="1" * 32), np.arange(3, dtype=np.float32))
-    assert ledger.check_calibration(key, MODELS[0], "1" * 32) is None
+    told, mean = Calibration(samples=40, digest="1" * 32), np.arange(3, dtype=np.float32)
+    assert key.use(MODELS[0]).find_calibration("1" * 32) is None
     for _ in range(2):
-        ledger.calibrate(key, MODELS[0], mean)
-    found = ledger.find_mean(key, MODELS[0])
-    assert found is not None
-    assert (found.told, found.mean.tolist()) == (mean.told, [0, 1, 2])
-    with pytest.raises(NotCalibrated, match="with 40 other samples"):
-        ledger.check_calibration(key, MODELS[0], "2" * 32)
-    with pytest.raises(MeanChanged):
+        assert ledger.calibrate(key, MODELS[0], told, mean) == told
+    use = ledger.list_keys()[0].use(MODELS[0])
+    assert use.vector is not None
+    assert (use.find_calibration("1" * 32), use.vector.tolist()) == (told, [0, 1, 2])
+    with pytest.raises(KeyRefused, match="with 40 other samples"):
+        use.find_calibration("2" * 32)
+    with pytest.raises(KeyRefused, match="was calibrated meanwhile"):
         charge(ledger, key, 1)
     contents = [content(1)]
     ledger.charge(key, MODELS[0], contents, {content(1): 1}, request="r", calibration="1" * 32)
     charge(ledger, other, 1)
-    with pytest.raises(NotCalibrated, match="has labels of this model"):
-        ledger.calibrate(other, MODELS[0], mean)
-    assert ledger.find_mean(other, MODELS[0]) is None
+    with pytest.raises(KeyRefused, match="has labels of this model"):
+        ledger.calibrate(other, MODELS[0], told, mean)
+    assert ledger.list_keys()[1].use(MODELS[0]).vector is None
     assert verify(tmp_path).faults == ()
 
 
@@ -148,7 +147,7 @@ def test_threads_never_exceed_the_budget(ledger: Ledger, tmp_path: Path) -> None
     def ask(number: int) -> int:
         try:
             return len(charge(ledger, key, number).labels)
-        except OverBudget:
+        except KeyRefused:
             return 0
 
     with ThreadPoolExecutor(12) as pool:
@@ -162,14 +161,15 @@ def test_processes_never_exceed_the_budget(ledger: Ledger, tmp_path: Path) -> No
     secret = ledger.add_key("anna", 40)
     script = """
 import sys
-from ucds.serving.ledger import Ledger, OverBudget
+from ucds.serving.keys import KeyRefused
+from ucds.serving.ledger import Ledger
 book, given = Ledger(sys.argv[1]), 0
 key = book.authenticate(sys.argv[2])
 for i in range(25):
     content = (int(sys.argv[3]) * 1000 + i).to_bytes(16, "big")
     try:
         given += len(book.charge(key, "a" * 32, [content], {content: 1}, request="r").labels)
-    except OverBudget:
+    except KeyRefused:
         pass
 print(given)
 """
@@ -196,7 +196,7 @@ def test_replicas_whose_clocks_differ_share_a_budget(
     def ask(number: int) -> tuple[int, bool]:
         try:
             charge(books[number % 2], key, number)
-        except OverBudget:
+        except KeyRefused:
             return number % 2, False
         return number % 2, True
 
@@ -251,7 +251,7 @@ def test_a_clock_that_is_behind_the_log(tmp_path: Path) -> None:
     ("place", "kind", "words"),
     [
         ("mysql://host/name", InputError, "SQLite file or in PostgreSQL"),
-        ("postgresql://127.0.0.1:1/none", ServiceUnavailableError, "cannot be opened"),
+        ("postgresql://127.0.0.1:1/none", ServiceUnavailableError, "cannot be used"),
         ("sqlite://", InputError, "SQLite file"),
         ("no/such/folder/ledger.sqlite", InputError, "no folder"),
         ("sqlite:///no/such/folder/ledger.sqlite", InputError, "no folder"),
@@ -275,11 +275,11 @@ def test_the_password_of_a_database_is_not_shown() -> None:
 def test_files_that_are_no_ledger_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_text("no database, but long enough to be read as one" * 50)
-    with pytest.raises(DamagedFileError, match="cannot be opened"):
+    with pytest.raises(DamagedFileError, match="cannot be used"):
         Ledger(tmp_path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(InputError, match="cannot be opened"):
+    with pytest.raises(InputError, match="cannot be used"):
         Ledger(tmp_path)
 
 
@@ -287,7 +287,7 @@ def test_a_ledger_with_a_damaged_name_of_a_table_is_refused(ledger: Ledger, tmp_
     ledger.close()
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE log", b"CREATE TABLE\x80log"))
-    with pytest.raises(DamagedFileError, match="cannot be opened"):
+    with pytest.raises(DamagedFileError, match="not UTF-8|cannot be used"):
         Ledger(tmp_path)
 
 
@@ -367,7 +367,7 @@ def test_a_request_of_more_samples_than_a_statement_has_values(ledger: Ledger) -
 @pytest.mark.parametrize("end", ["", "-wal", "-shm"])
 def test_a_file_that_was_deleted_or_replaced_is_noticed(ledger: Ledger, end: str) -> None:
     key = make_key(ledger)
-    path = Path(f"{ledger.url.database}{end}")
+    path = Path(f"{ledger.place}/ledger.sqlite{end}")
     whole = path.read_bytes()
     path.unlink()
     with pytest.raises(ServiceUnavailableError, match="was deleted or replaced"):

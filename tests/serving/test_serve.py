@@ -92,7 +92,7 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         (InputError, "no ledger", {"run": run, "host": "0.0.0.0", "behind_proxy": "10.0.0.0/8"}),
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
-        (DamagedFileError, "cannot be opened", {"run": run, "ledger": run / "model.safetensors"}),
+        (DamagedFileError, "cannot be used", {"run": run, "ledger": run / "model.safetensors"}),
     ]
     for kind, words, arguments in refusals:
         with pytest.raises(kind, match=words):

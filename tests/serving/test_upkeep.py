@@ -15,7 +15,7 @@ from ucds.labels.wire import Calibration
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.keys import Key
-from ucds.serving.ledger import KeyMean, Ledger
+from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.upkeep import accept_loss, archive, forget
 from ucds.serving.verify import verify
@@ -82,8 +82,8 @@ def test_a_lost_signing_key_is_replaced_by_a_decision(ledger: Ledger, signer: Si
 
 def test_the_answers_of_a_revoked_key_are_forgotten(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
     key, other, receipts = make_key(ledger), make_key(ledger, name="bert"), tmp_path / "receipts"
-    mean = KeyMean(Calibration(samples=40, digest="0" * 32), np.ones(3, np.float32))
-    ledger.calibrate(key, MODELS[1], mean)
+    told = Calibration(samples=40, digest="0" * 32)
+    ledger.calibrate(key, MODELS[1], told, np.ones(3, np.float32))
     keep(receipts, ledger, signer, key, 1, 2)
     charge(ledger, other, 1)
     with pytest.raises(InputError, match="revoke it first"):
@@ -96,7 +96,7 @@ def test_the_answers_of_a_revoked_key_are_forgotten(ledger: Ledger, signer: Sign
     assert verify(tmp_path, receipts=[receipts]).faults == ()
     with behind(tmp_path) as connection:
         assert len(list(log.answers_of(connection, range(20)))) == 1
-    assert ledger.find_mean(ledger.list_keys()[0], MODELS[1]) is None
+    assert ledger.list_keys()[0].use(MODELS[1]).vector is None
     assert ledger.find_answers(other, MODELS[0], [content(1)]).labels == {content(1): 1}
 
 

@@ -10,7 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import ConsensusSettings
 from ucds.math.consensus import Partition
-from ucds.target.consensus import Agreed, agree, share_unmatched
+from ucds.target.consensus import GROUPLESS, SETTLED, Agreed, agree, share_unmatched
+from ucds.target.guard import KnownLabels
 
 N, K = 72, 4
 TRUTH = np.arange(N) % K
@@ -29,9 +30,10 @@ def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
     chosen = ConsensusSettings.from_mapping({"starts": 1} | settings)
-    clusters = None if labels is None else len(np.unique(labels))
-    rng = np.random.default_rng(0)
-    return agree(vectors, K, chosen, rng, labels=labels, rows=rows, provider_clusters=clusters)
+    known = None
+    if labels is not None:
+        known = KnownLabels(labels, np.arange(N) if rows is None else rows, len(np.unique(labels)))
+    return agree(vectors, K, chosen, np.random.default_rng(0), known)
 
 
 def rand_index(agreed: Agreed) -> float:
@@ -43,16 +45,14 @@ def test_clear_groups_are_found_alone() -> None:
     assert found.evidence is None
     assert rand_index(found) == 1
     assert found.partition.dtype == np.int64
-    assert found.own_agreement == pytest.approx(1)
+    assert found.own.agreement == pytest.approx(1)
     np.testing.assert_allclose(found.shares, np.eye(K)[found.partition], atol=1e-6)
 
 
-def test_noise_without_groups_is_doubtful_and_clear_groups_are_not() -> None:
+def test_noise_without_groups_agrees_less_than_the_limit_of_doubt() -> None:
     noise = np.random.default_rng(0).normal(size=(150, 40)).astype(np.float32)
     found = agree(noise, K, ConsensusSettings(starts=4), np.random.default_rng(0))
-    assert found.doubtful
-    assert found.own_agreement < 0.3
-    assert not run(CLEAR, starts=2).doubtful
+    assert found.own.agreement < GROUPLESS < SETTLED < run(CLEAR, starts=2).own.agreement
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
@@ -102,12 +102,10 @@ def test_the_providers_number_of_clusters_is_not_that_of_the_clusters_that_occur
     three = np.flatnonzero(TRUTH < 3)
     settings, rng = ConsensusSettings(starts=1), np.random.default_rng(0)
     for said in (3, K):
-        found = agree(BLURRED, K, settings, rng, labels=TRUTH[three], rows=three, provider_clusters=said)
+        found = agree(BLURRED, K, settings, rng, KnownLabels(TRUTH[three], three, said))
         assert found.evidence is not None
         assert found.evidence.provider_clusters == said
         assert (found.evidence.use == "own") == (said < K)
-    with pytest.raises(ValueError, match="need the number"):
-        agree(BLURRED, K, settings, rng, labels=TRUTH[three], rows=three)
 
 
 def test_a_sample_without_a_label_has_that_of_the_nearest_that_has_one() -> None:

@@ -20,6 +20,7 @@ from ucds.target.guard import (
     UNDIVIDED,
     WEIGHTS,
     Evidence,
+    KnownLabels,
     consistency,
     weigh_labels,
 )
@@ -68,7 +69,7 @@ def weigh(
     transfer: Transfer = "guarded",
 ) -> Evidence:
     vote = Vote(own, memberships([one for space in own for one in space]), own[0][0], K)
-    return weigh_labels(vote, GRAPH, labels, rows, provider_clusters=provider_clusters, transfer=transfer)
+    return weigh_labels(vote, GRAPH, KnownLabels(labels, rows, provider_clusters), transfer)
 
 
 def evidence(

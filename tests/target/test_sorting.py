@@ -10,7 +10,6 @@ import pytest
 
 from ucds.choices import Sorting
 from ucds.data.folders import Scan, scan_folder
-from ucds.data.shards import Span, Spans
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions
 from ucds.target.sorting import sort_into_folders
@@ -122,8 +121,8 @@ def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, 
 
 def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"..first.second")
-    spans = {"x.tar/a/1.png": Span("x.tar", 2, 5), "x.tar/../2.png": Span("x.tar", 8, 6)}
-    files = Scan(tmp_path, tuple(spans), np.zeros(2, np.int64), ("x",), Spans.of(list(spans.values())))
+    names, places = ("x.tar/a/1.png", "x.tar/../2.png"), np.array([(5, 2, 5), (5, 8, 6)])
+    files = Scan(tmp_path, names, np.zeros(2, np.int64), ("x",), places)
     found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, files)
     with pytest.raises(InputError, match="can be copied only: leave out --sort-how link"):
         sort_into_folders(tmp_path / "sorted", found, "link")

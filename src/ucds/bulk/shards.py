@@ -19,9 +19,9 @@ import pyarrow.parquet
 from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
 from ucds.data.folders import IMAGE_SUFFIXES, Scan, scan_folder
 from ucds.data.known_files import stamp
-from ucds.data.shards import Span
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
 from ucds.data.table_columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
+from ucds.data.tar_files import Span
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
 
@@ -136,7 +136,7 @@ def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
     root, named = scan.root.absolute(), len(scan.domain_names) > 1
     for first in range(0, len(scan), size):
         places = range(first, min(first + size, len(scan)))
-        spans = tuple(None if scan.spans is None else scan.spans.at(i) for i in places)
+        spans = tuple(map(scan.span, places))
         paths = [
             scan.paths[i] if span is None else span.archive for i, span in zip(places, spans, strict=True)
         ]

@@ -61,9 +61,10 @@ def add_key(
 
     samples, allowed = _read_rate(rate), _read_networks(networks)
     check_name(name)
-    make_terms(budget, samples, expires, allowed)  # before a ledger is made for a key that cannot be
+    terms: dict[str, Any] = {"rate": samples, "expires": expires, "networks": allowed}
+    make_terms(budget=budget, **terms)  # before a ledger is made for a key that cannot be
     with _open_ledger(ledger, create=True) as book:
-        print(book.add_key(name, budget, samples, expires=expires, networks=allowed), flush=True)
+        print(book.add_key(name, budget, **terms), flush=True)
     options.say(f"this is the key of {name!r}; it cannot be shown again")
 
 
@@ -92,7 +93,7 @@ def set_key(
             rate_shown = "none" if terms.rate is None else f"{terms.rate:g}"
             options.say(
                 f"key {name!r}: budget {terms.budget:,}, rate {rate_shown}, ends {terms.expires or 'never'}, "
-                f"from {' '.join(terms.networks) or 'any'}"
+                f"from {' '.join(map(str, terms.networks)) or 'any'}"
             )
         if new_secret:
             print(book.renew_key(name), flush=True)
@@ -164,7 +165,7 @@ def verify_ledger(
         options.say(f"fault: {fault}")
     if verdict.faults:
         raise typer.Exit(2)
-    options.say(f"entries {verdict.first:,} to {verdict.head.number:,} keep all rules")
+    options.say(f"entries {verdict.first:,} to {verdict.number:,} keep all rules")
     if verdict.first > 1:
         options.say(f"entries before {verdict.first:,} are archived and were not read; --archive reads them")
     if receipts or checkpoints:
@@ -172,7 +173,7 @@ def verify_ledger(
         options.say(f"{verdict.agreed:,} receipts and checkpoints agree{lost}")
     if verdict.unnamed:
         options.say(f"nothing kept elsewhere names the last {verdict.unnamed:,} entries")
-    print(verdict.head)
+    print(f"{verdict.number}:{verdict.hash}")
 
 
 @ledger.command("accept-loss")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ucds.data.extra_formats import EXTRA_FORMATS, open_image
-from ucds.data.shards import Span, read_span
+from ucds.data.tar_files import Span
 from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
@@ -66,12 +66,13 @@ def read_image_bytes(path: str | Path, span: Span | None = None) -> bytes:
                 raise UnusableImageError(path, "empty file")
             if length > MAX_FILE_BYTES:
                 raise UnusableImageError(path, f"too large a file (over {MAX_FILE_BYTES // 2**20} MiB)")
-            if span is not None:
-                if len(data := read_span(descriptor, span)) < length:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                if span is None:
+                    return file.read()
+                file.seek(span.offset)
+                if len(data := file.read(length)) < length:
                     raise UnusableImageError(path, "the archive is cut off")
                 return data
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read()
         finally:
             os.close(descriptor)
     except OSError as error:

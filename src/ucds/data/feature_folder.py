@@ -15,10 +15,11 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from ucds.data.columns import Chosen, Keys, Texts
+from ucds.data.columns import Column, texts_of
 from ucds.data.content import fingerprint
 from ucds.data.decode import UnusableImageError, decode_image, read_image_bytes
-from ucds.data.parts import DESCRIPTION, Described, Part, PartRows, read_description
+from ucds.data.folders import require_domains
+from ucds.data.parts import DESCRIPTION, Described, Part, Rows, read_description
 from ucds.data.samples import Kind
 from ucds.data.sources import FEATURES_FILE
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
@@ -113,12 +114,11 @@ class FeatureFolder:
         self, folder: Path, manifest: Manifest, parts: Sequence[tuple[Part, FeaturePart]], domains: _Domains
     ) -> None:
         self.folder, self.manifest = folder, manifest
-        self.rows = PartRows([part for part, _ in parts])
-        ids = Texts.joined([Texts(described.ids) for _, described in parts])
-        keys = Keys(np.concatenate([part.keys for part, _ in parts]))
+        self.rows = Rows([part for part, _ in parts], np.float32)
         self._places, self.domain, self.domain_names = domains
-        self.ids: Sequence[str] = Chosen(ids, self._places)
-        self.keys = Keys(keys.rows[self._places])
+        self.ids = texts_of([name for _, described in parts for name in described.ids]).take(self._places)
+        keys = np.concatenate([part.keys.array for part, _ in parts])
+        self.keys: Column[bytes] = Column(keys[self._places])
 
     @classmethod
     def open(cls, folder: Path, *, by_domain: bool, domains: Sequence[str] | None = None) -> FeatureFolder:
@@ -239,16 +239,12 @@ def _by_domain(folder: Path, of_each: Sequence[str | None], wanted: Sequence[str
     known = sorted({name for name in of_each if name is not None})
     if not known:
         raise InputError(f"{folder} holds features of images that lay in no domain folders")
-    unknown = sorted(set(wanted or ()) - set(known))
-    if unknown or (wanted is not None and not wanted):
-        named = ", ".join(map(repr, unknown)) or "of that name"
-        raise InputError(f"{folder} has no domain {named}; it has {', '.join(map(repr, known))}")
+    names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
         message = f"{loose} images lay in no domain folder, and are left out."
         warnings.warn(message, UcdsWarning, stacklevel=5)
-    names = tuple(sorted(set(wanted))) if wanted is not None else tuple(known)
     number = {name: place for place, name in enumerate(names)}
-    domain = np.array([number.get(name, -1) if name is not None else -1 for name in of_each], np.int64)
+    domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)
     places = places[domain[places] >= 0]
     return places, domain[places], names

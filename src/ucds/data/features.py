@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ucds.data.part_store import PartStore
 from ucds.data.samples import Kind, Samples
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError
 from ucds.math.arrays import IntArray
 
 
@@ -41,5 +41,13 @@ class FeatureSamples:
         return len(self._rows)
 
     def read(self, index: IntArray) -> Tensor:
-        """Read the features ``(b, width)`` float32 of the samples at positions ``index``."""
-        return torch.from_numpy(self._store.read(self._rows[np.asarray(index, np.int64)]))
+        """Read the features ``(b, width)`` float32 of the samples at positions ``index``.
+
+        Raises:
+            DamagedFileError: features in the cache are damaged or gone.
+        """
+        features, good = self._store.read(self._rows[np.asarray(index, np.int64)])
+        if not good.all():
+            damaged = f"{(~good).sum():,} rows of the cache {self._store.path} are damaged"
+            raise DamagedFileError(f"{damaged}; run again to make them anew")
+        return torch.from_numpy(features)

@@ -10,15 +10,16 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ucds.data.columns import Chosen, Column, Texts, domains_of
+from ucds.data.columns import Column, first_repeated, texts_of
 from ucds.data.decode import UnusableImageError, read_image_bytes
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
 from ucds.data.known_files import Stamp, stamp
-from ucds.data.shards import SHARD_SUFFIX, Span, Spans, list_shard
+from ucds.data.tar_files import TAR_SUFFIX, Span, list_tar
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
@@ -26,24 +27,6 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
 IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER)) | readable_suffixes()
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
-
-
-class PathIds(Column[str]):
-    """Ids of image files.
-
-    Args:
-        paths: paths of the files.
-    """
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = paths
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def entry(self, position: int) -> str:
-        """Return a path with forward slashes; bytes that are not UTF-8 are written as escapes."""
-        return _readable(self._paths[position].replace(os.sep, "/"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +38,35 @@ class Scan:
         paths: file paths relative to the root; those inside a tar file begin with its path.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
-        spans: places of the images inside tar files; ``None`` if all are files of their own.
+        spans: place of each image inside a tar file, ``(n, 3)``: letters of the tar file's path in the
+            image's, first byte and number of bytes; zeros for a file of its own. ``None`` if all are such.
     """
 
     root: Path
     paths: Sequence[str]
     domain: IntArray
     domain_names: tuple[str, ...]
-    spans: Spans | None = None
+    spans: IntArray | None = None
 
-    @property
-    def ids(self) -> Sequence[str]:
+    @cached_property
+    def ids(self) -> Column[str]:
         """Paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
-        return PathIds(self.paths)
+        paths = texts_of(self.paths)
+        return texts_of(list(map(_readable, paths))) if paths.array.dtype == object else paths
 
     def __len__(self) -> int:
         return len(self.paths)
 
+    def span(self, position: int) -> Span | None:
+        """Return the place of an image inside a tar file; ``None`` for a file of its own."""
+        if self.spans is None or not self.spans[position, 0]:
+            return None
+        letters, offset, length = self.spans[position].tolist()
+        return Span(self.paths[position][:letters], offset, length)
+
     def file(self, position: int) -> Path | None:
         """Return the path of an image's own file; ``None`` for an image inside a tar file."""
-        return None if self._span(position) else self.root / self.paths[position]
+        return None if self.span(position) else self.root / self.paths[position]
 
     def read(self, position: int) -> bytes:
         """Read the bytes of an image.
@@ -82,27 +74,25 @@ class Scan:
         Raises:
             UnusableImageError: they cannot be read.
         """
-        path, span = self.paths[position], self._span(position)
+        path, span = self.root / self.paths[position], self.span(position)
         if span is None:
-            return read_image_bytes(self.root / path)
+            return read_image_bytes(path)
         try:
             return read_image_bytes(self.root / span.archive, span)
         except UnusableImageError as error:
-            raise UnusableImageError(self.root / path, error.reason) from None
+            raise UnusableImageError(path, error.reason) from None
 
     def stamp(self, position: int) -> Stamp | None:
         """Return the length and the times of the file that an image lies in, ``None`` if it is gone."""
-        span = self._span(position)
+        span = self.span(position)
         return stamp(self.root / (self.paths[position] if span is None else span.archive))
 
     def take(self, positions: Sequence[int] | IntArray) -> Scan:
         """Choose images by position, in the order given; the domains keep their numbers."""
         chosen = np.asarray(positions, dtype=np.int64)
-        spans = None if self.spans is None else self.spans.take(chosen)
-        return replace(self, paths=Chosen(self.paths, chosen), domain=self.domain[chosen], spans=spans)
-
-    def _span(self, position: int) -> Span | None:
-        return None if self.spans is None else self.spans.at(position)
+        spans = None if self.spans is None else self.spans[chosen]
+        paths = texts_of(self.paths).take(chosen)
+        return replace(self, paths=paths, domain=self.domain[chosen], spans=spans)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
@@ -127,7 +117,8 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if loose:
         message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    found, spans = _images(root, {name: base / name for name in _selected(root, folders, domains)})
+    chosen = folders if domains is None else require_domains(root, folders, domains)
+    found, spans = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
         raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
@@ -151,14 +142,14 @@ def scan_folder(root: str | Path) -> Scan:
     return _scan(root, found, spans)
 
 
-def scan_shard(path: str | Path) -> Scan:
+def scan_tar(path: str | Path) -> Scan:
     """Find the images inside a tar file as one domain, named after the file.
 
     Raises:
         InputError: the file cannot be read, or there is no image in it.
     """
     path = Path(path)
-    spans = _images_in_shard(path.parent, path.name)
+    spans = _images_in_tar(path.parent, path.name)
     if not spans:
         raise InputError(f"No images in {path} {_ACCEPTED}.")
     return _scan(path.parent, {path.stem: sorted(spans)}, spans)
@@ -177,25 +168,23 @@ def scan_files(
     Raises:
         InputError: there is no path, or one is given twice.
     """
-    listed = tuple(str(path) for path in paths)
+    listed = [str(path) for path in paths]
     if not listed:
         raise InputError("there are no image files")
-    if len(set(listed)) < len(listed):
-        raise InputError(f"the image file {_first_repeated(listed)} is given twice")
+    if (twice := first_repeated(listed)) is not None:
+        raise InputError(f"the image file {twice} is given twice")
     names, domain = np.unique(domains or ["images"] * len(listed), return_inverse=True)
-    return Scan(root, Texts(listed), domain.astype(np.int64), tuple(map(str, names)))
-
-
-def _first_repeated(names: Sequence[str]) -> str:
-    return next(name for name, count in Counter(names).items() if count > 1)
+    return Scan(root, texts_of(listed), domain.astype(np.int64), tuple(map(str, names)))
 
 
 def _scan(root: Path, found: dict[str, list[str]], spans: Mapping[str, Span]) -> Scan:
     names = tuple(sorted(found))
     paths = [path for name in names for path in found[name]]
-    domain = domains_of([len(found[name]) for name in names])
-    places = Spans.of([spans.get(path) for path in paths]) if spans else None
-    return Scan(root, Texts(paths), domain, tuple(_readable(name) for name in names), places)
+    domain = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
+    inside = [spans.get(path) for path in paths] if spans else []
+    rows = [(0, 0, 0) if span is None else (len(span.archive), *span[1:]) for span in inside]
+    places = np.array(rows, np.int64) if spans else None
+    return Scan(root, texts_of(paths), domain, tuple(map(_readable, names)), places)
 
 
 def _folder(root: str | Path) -> Path:
@@ -207,13 +196,16 @@ def _folder(root: str | Path) -> Path:
     return root
 
 
-def _selected(root: Path, folders: list[str], domains: Sequence[str] | None) -> list[str]:
-    if domains is None:
-        return folders
-    unknown = sorted(set(domains) - set(folders))
-    if unknown or not domains:
-        raise InputError(f"{root} has no domain {_quoted(unknown)}; it has {_quoted(folders)}.")
-    return sorted(set(domains))
+def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the wanted domains, sorted.
+
+    Raises:
+        InputError: some of them are not known, or none is wanted.
+    """
+    unknown = sorted(set(wanted) - set(known))
+    if unknown or not wanted:
+        raise InputError(f"{what} has no domain {_quoted(unknown)}; it has {_quoted(known)}.")
+    return sorted(set(wanted))
 
 
 def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
@@ -237,7 +229,7 @@ def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
 def _images(root: Path, folders: Mapping[str, Path]) -> tuple[dict[str, list[str]], dict[str, Span]]:
     """Return the sorted paths of all images below each folder, and the places of those inside tar files.
 
-    A folder with tar files and without images holds shards of a data set; other tar files are passed over.
+    A folder with tar files and without images holds pieces of a data set; other tar files are passed over.
     """
     unread: Counter[str] = Counter()
     found, spans = {}, {}
@@ -246,15 +238,15 @@ def _images(root: Path, folders: Mapping[str, Path]) -> tuple[dict[str, list[str
         found[name] = [path for path in files if _is_image(path)]
         unread.update(_suffix(path) for path in files if not _is_image(path))
         if not found[name]:
-            inside = [_images_in_shard(root, path) for path in files if _suffix(path) == SHARD_SUFFIX]
-            found[name] = sorted(path for shard in inside for path in shard)
-            spans.update({path: span for shard in inside for path, span in shard.items()})
+            inside = [_images_in_tar(root, path) for path in files if _suffix(path) == TAR_SUFFIX]
+            found[name] = sorted(path for one in inside for path in one)
+            spans.update({path: span for one in inside for path, span in one.items()})
     _warn_of_unread(unread)
     return found, spans
 
 
-def _images_in_shard(root: Path, archive: str) -> dict[str, Span]:
-    return {path: span for path, span in list_shard(root, archive).items() if _is_image(path)}
+def _images_in_tar(root: Path, archive: str) -> dict[str, Span]:
+    return {path: span for path, span in list_tar(root, archive).items() if _is_image(path)}
 
 
 def _files(root: Path, folder: Path) -> list[str]:
@@ -304,8 +296,7 @@ def _warn_of_unreadable(error: OSError) -> None:
 
 
 def _readable(text: str) -> str:
-    if text.isascii():
-        return text
+    """Write bytes that are not UTF-8 as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

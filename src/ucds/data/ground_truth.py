@@ -9,9 +9,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from ucds.data.columns import RowIds
 from ucds.data.samples import Listing
-from ucds.data.shards import SHARD_SUFFIX
+from ucds.data.tar_files import TAR_SUFFIX
 from ucds.errors import UcdsWarning
 from ucds.math.arrays import IntArray
 
@@ -51,7 +50,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         (then with a warning, if other files lie inside).
     """
     ids = samples.ids
-    if isinstance(ids, RowIds):  # rows of an array lie in no folder
+    if not any("/" in name for name in ids):  # rows of an array lie in no folder
         return None
     folders: list[str | None] = [None] * len(ids)
     for d, name in enumerate(samples.domain_names):
@@ -73,7 +72,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
 
 
 def _classes_of_domain(ids: Sequence[str], domain_name: str) -> list[str | None]:
-    folders = [[part for part in sample.split("/")[:-1] if not part.endswith(SHARD_SUFFIX)] for sample in ids]
+    folders = [[part for part in sample.split("/")[:-1] if not part.endswith(TAR_SUFFIX)] for sample in ids]
     pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
     shared = [folder for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?

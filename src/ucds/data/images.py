@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ucds.data.ahead import processors
-from ucds.data.columns import Keys, first_of_each
+from ucds.data.columns import Column, first_of_each
 from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
 from ucds.data.known_files import KnownFiles
-from ucds.data.part_store import DamagedRowsError, PartStore, default_cache_dir
+from ucds.data.part_store import PartStore, default_cache_dir
 from ucds.data.samples import Kind
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
@@ -41,17 +41,15 @@ class ImageSamples:
 
     kind: Kind = "images"
 
-    def __init__(self, scan: Scan, filling: Filling, workers: int) -> None:
-        good = np.setdiff1d(np.arange(len(scan)), list(filling.problems))
-        _check_domains(scan, good, filling.problems)
-        self.files = scan.take(good)
-        self.ids = self.files.ids
-        self.domain = self.files.domain
-        self.domain_names = scan.domain_names
-        self.keys = Keys(filling.keys[good])
-        self.size = filling.size
-        self.skipped = tuple(filling.problems[i] for i in sorted(filling.problems))
-        self._store, self._rows, self._workers = filling.store, filling.store.rows_of(self.keys), workers
+    def __init__(self, filling: Filling, workers: int) -> None:
+        scan, problems = filling.scan, filling.problems
+        good = np.setdiff1d(np.arange(len(scan)), list(problems))
+        _check_domains(scan, good, problems)
+        self.files, self.size, self._workers = scan.take(good), filling.size, workers
+        self.ids, self.domain, self.domain_names = self.files.ids, self.files.domain, scan.domain_names
+        self.keys: Column[bytes] = Column(filling.keys[good])
+        self.skipped = tuple(problems[i] for i in sorted(problems))
+        self._store, self._rows = filling.store, filling.store.rows_of(self.keys)
 
     @classmethod
     def open(
@@ -89,14 +87,13 @@ class ImageSamples:
         """
         folder = Path(cache_dir or default_cache_dir()) / "images"
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
-        capacity = limit // (3 * size * size)
         store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
-        workers = workers or processors()
         known = KnownFiles(folder, scan.root, str(DECODER_VERSION))
-        filling = Filling(scan, store, capacity, known, size)
+        filling = Filling(scan, store, limit // store.row_bytes, known, size)
+        workers = workers or processors()
         filling.run(workers, progress or (lambda done, total: None))
-        _warn_of_skipped(list(filling.problems.values()), len(scan))
-        samples = cls(scan, filling, workers)
+        _warn_of_skipped([filling.problems[i] for i in sorted(filling.problems)], len(scan))
+        samples = cls(filling, workers)
         _warn_of_copies(samples)
         return samples
 
@@ -114,34 +111,15 @@ class ImageSamples:
 
         Raises:
             InputError: a file that is not in the cache has vanished, changed or become unreadable.
-            DamagedFileError: the cache cannot be read.
         """
         index = np.asarray(index, dtype=np.int64)
-        out = np.empty((len(index), 3, self.size, self.size), dtype=np.uint8)
-        rows = self._rows[index]
-        cached, missing = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
-        if not len(missing):
-            self._read_cached(index, rows, out)
-            return torch.from_numpy(out)
-        out[cached] = self._read_cached(index[cached], rows[cached], np.empty_like(out[cached]))
-        out[missing] = self._decode_all(index[missing])
-        return torch.from_numpy(out)
-
-    def _read_cached(self, index: IntArray, rows: IntArray, out: ByteArray) -> ByteArray:
-        """Read images from the cache; those that are damaged there are decoded, now and at later readings."""
-        try:
-            self._store.read_into(out, rows)
-        except DamagedRowsError as error:
-            damaged = index[error.positions]
-            out[error.positions] = self._decode_all(damaged)
-            self._rows[damaged] = -1
-        return out
-
-    def _decode_all(self, index: IntArray) -> ByteArray:
-        if not len(index):
-            return np.empty((0, 3, self.size, self.size), np.uint8)
-        with ThreadPoolExecutor(self._workers) as pool, warnings.catch_warnings(action="ignore"):
-            return np.stack(list(pool.map(self._decode, index.tolist())))
+        pixels, cached = self._store.read(self._rows[index])
+        missing = index[~cached]
+        if len(missing):
+            self._rows[missing] = -1  # those that are damaged there are decoded at later readings too
+            with ThreadPoolExecutor(self._workers) as pool, warnings.catch_warnings(action="ignore"):
+                pixels[~cached] = list(pool.map(self._decode, missing.tolist()))
+        return torch.from_numpy(pixels)
 
     def _decode(self, position: int) -> ByteArray:
         path = self.files.root / self.files.paths[position]

@@ -14,48 +14,35 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import platformdirs
 
-from ucds.data.columns import ByteRows, Keys
-from ucds.data.content import KEY_BYTES
+from ucds.data.columns import KEY_TYPE, Column, first_positions, keys_of
 from ucds.data.parts import (
     DESCRIPTION,
     Described,
     Part,
-    PartRows,
+    Rows,
     describe_rows,
     read_description,
+    remove_part,
     write_part,
 )
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
 from ucds.math.arrays import IntArray
 
+BoolArray = npt.NDArray[np.bool_]
+
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PART_BYTES = 2**25
 _PART_SECONDS = 30.0  # of work, at most, that a kill can lose
 _ABANDONED_SECONDS = 86400.0
-
-
-class DamagedRowsError(DamagedFileError):
-    """Rows of a store that are not as they were written, or whose part is gone.
-
-    Attributes:
-        positions: ``(m,)`` positions of these rows in the call that read them; the others were read.
-    """
-
-    def __init__(self, path: Path, positions: IntArray) -> None:
-        super().__init__(
-            f"{len(positions):,} rows of the cache {path} are damaged; run again to make them anew"
-        )
-        self.positions = positions
 
 
 def default_cache_dir() -> Path:
@@ -67,7 +54,7 @@ class PartStore:
     """Rows of one shape and type, found by the key of the content they were made from.
 
     A part is checked as a whole when a process first reads from it; a damaged one is removed, and its rows
-    are made again. Where the folder may only be read, further rows stay in memory.
+    are made again.
 
     Args:
         folder: folder that holds all stores.
@@ -96,9 +83,9 @@ class PartStore:
                 raise NoSpaceError(f"{reason}; free space or choose another folder.") from None
         self.writable = os.access(self.path, os.W_OK)
         self._lock = threading.RLock()
-        self._parts: list[Part] = []
-        self._seen, self._sound, self._lost = set[str](), set[int](), set[int]()
-        self._codes, self._rows = np.empty(0, f"S{KEY_BYTES}"), np.empty(0, np.int64)
+        self._parts, self._seen = list[Part](), set[str]()
+        self._sound, self._lost = set[int](), set[int]()  # numbers of parts that were checked, and are gone
+        self._keys, self._rows = np.empty(0, KEY_TYPE), np.empty(0, np.int64)
         self._told = self._stale = False
         self._sweep()
         self.refresh()
@@ -111,97 +98,122 @@ class PartStore:
         """Take note of parts that other processes have added."""
         with self._lock:
             names = {path.stem for path in self.path.glob(f"*{DESCRIPTION}")} - self._seen
+            self._seen |= names
             for name in sorted(names):  # the oldest first
-                self._seen.add(name)
-                path = self.path / name
                 with suppress(InputError):  # removed meanwhile
-                    try:
-                        self._parts.append(self._opened(path))
-                    except DamagedFileError:
-                        self._tell_of_damage()
-                        self._remove(path)
+                    self._open(self.path / name)
             self._stale |= bool(names)
 
-    def _opened(self, path: Path) -> Part:
-        part = Part(path, read_description(path, Described))
-        if (part.shape[1:], part.dtype) != (self.row_shape, self.dtype):
-            raise DamagedFileError(f"{path} holds other rows than the cache does")
-        return part
+    def _open(self, path: Path) -> None:
+        try:
+            part = Part(path, read_description(path, Described))
+            if (part.shape[1:], part.dtype) != (self.row_shape, self.dtype):
+                raise DamagedFileError(f"{path} holds other rows than the cache does")
+            self._parts.append(part)
+        except DamagedFileError:
+            self._give_up(path)
 
     def rows_of(self, keys: Sequence[bytes]) -> IntArray:
         """Return the row of each content key, -1 where none has been seen."""
         with self._lock:
             if self._stale:
                 self._index()
-            if not len(self._codes):
+            if not len(self._keys):
                 return np.full(len(keys), -1)
-            wanted = _codes_of(Keys.of(keys).rows)
-            places = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
-            return np.where(self._codes[places] == wanted, self._rows[places], -1)
+            wanted = keys_of(keys).array
+            places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+            return np.where(self._keys[places] == wanted, self._rows[places], -1)
 
     def add(self, keys: Sequence[bytes], values: npt.NDArray[Any]) -> None:
         """Write rows ``(b, *row_shape)`` of different contents as one part.
 
         Raises:
-            NoSpaceError: the disk is full.
+            NoSpaceError: the disk is full, or the folder is not writable.
         """
         values = np.ascontiguousarray(values, self.dtype)
         assert values.shape == (len(keys), *self.row_shape)
-        if self.writable:
-            described = Described(**describe_rows(keys, values))
-            path = self.path / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-            write_part(path, values, described)
-            part = Part(path, described)
-        else:
-            part = _HeldPart(Keys.of(keys).rows, values)
+        described = Described(**describe_rows(keys, values))
+        path = self.path / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        write_part(path, values, described)
         with self._lock:
-            if self.writable:
-                self._seen.add(part.path.name)
-            self._parts.append(part)
+            self._seen.add(path.name)
+            self._parts.append(Part(path, described))
             self._stale = True
 
-    def writer(self) -> PartWriter:
-        """Return a writer that gathers rows into parts of some megabytes."""
-        return PartWriter(self)
+    def gather(self, batches: Iterable[tuple[Sequence[bytes], npt.NDArray[Any]]]) -> None:
+        """Gather rows into parts of some megabytes, or of half a minute's work, which a kill may lose.
 
-    def read(self, rows: IntArray) -> npt.NDArray[Any]:
-        """Read rows ``(b, *row_shape)``, in the order of ``rows``.
+        What was gathered is written after an interruption too; not after an error of the disk.
+
+        Args:
+            batches: content keys of some rows, and the rows ``(b, *row_shape)``.
 
         Raises:
-            DamagedRowsError: some rows are damaged or gone; a store that can be written has forgotten them.
+            NoSpaceError: the disk is full, or the folder is not writable.
+        """
+        keys, values, since = list[bytes](), list[npt.NDArray[Any]](), time.monotonic()
+        try:
+            for some, rows in batches:
+                keys += some
+                values.append(rows)
+                late = time.monotonic() - since > _PART_SECONDS
+                if late or len(keys) * self.row_bytes >= _PART_BYTES:
+                    ready, keys, values, since = (keys, values), [], [], time.monotonic()
+                    self._add_new(*ready)
+        finally:
+            self._add_new(keys, values)
+
+    def _add_new(self, keys: Sequence[bytes], values: Sequence[npt.NDArray[Any]]) -> None:
+        """Write rows, each content once, without those that other processes have added."""
+        if not keys:
+            return
+        self.refresh()
+        first = first_positions(keys)
+        new = first[self.rows_of(keys)[first] < 0]
+        if len(new):
+            self.add([keys[i] for i in new], np.concatenate(values)[new])
+
+    def read(self, rows: IntArray) -> tuple[npt.NDArray[Any], BoolArray]:
+        """Read rows, in the order of ``rows``.
+
+        Args:
+            rows: ``(b,)`` rows; -1 for one that is not there.
+
+        Returns:
+            ``(b, *row_shape)`` values, and which of them were read: parts that are damaged or gone have none.
 
         Warns:
             UcdsWarning: a part is damaged or gone, the first time in a process.
         """
-        out = np.empty((len(rows), *self.row_shape), self.dtype)
-        self.read_into(out, rows)
-        return out
-
-    def read_into(self, out: npt.NDArray[Any], rows: IntArray) -> None:
-        """Read rows into ``(b, *row_shape)`` values; see :meth:`read`."""
-        damaged = []
-        for number, here, places in PartRows(self._parts).places(rows) if len(rows) else ():
+        values, good = np.empty((len(rows), *self.row_shape), self.dtype), self.usable(rows)
+        for number, here, places in self._places(rows, good):
             try:
-                self._check(number)
-                out[here] = self._parts[number][places]
+                values[here] = self._parts[number][places]
             except DamagedFileError:
                 self._lose(number)
-                damaged.append(here)
-        if damaged:
-            raise DamagedRowsError(self.path, np.concatenate(damaged))
+                good[here] = False
+        return values, good
 
-    def find_damaged(self, rows: IntArray) -> IntArray:
-        """Check the parts of rows that no call has read yet, and return the positions of damaged ones."""
-        damaged = [np.empty(0, np.int64)]
-        for number, here, _ in PartRows(self._parts).places(rows) if len(rows) else ():
-            try:
-                self._check(number)
-            except DamagedFileError:
-                self._lose(number)
-                damaged.append(here)
-        return np.concatenate(damaged)
+    def usable(self, rows: IntArray) -> BoolArray:
+        """Return ``(b,)`` whether rows are there, as they were written; see :meth:`read`."""
+        good = rows >= 0
+        for number, here, _ in self._places(rows, good):
+            with self._lock:
+                if number not in self._sound and number not in self._lost:
+                    if self._parts[number].is_sound():
+                        self._sound.add(number)
+                    else:
+                        self._lose(number)
+                good[here] = number not in self._lost
+        return good
 
-    def make_room(self, rows: int, capacity: int, keep: Sequence[bytes]) -> None:
+    def _places(self, rows: IntArray, wanted: BoolArray) -> list[tuple[int, IntArray, IntArray]]:
+        """Return each part that wanted rows lie in, with their positions in ``rows`` and in the part."""
+        chosen = np.flatnonzero(wanted)
+        found = Rows(self._parts, self.dtype).places(rows[chosen]) if len(chosen) else []
+        return [(number, chosen[here], places) for number, here, places in found]
+
+    def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
         """Remove parts without any of the keys to keep, the oldest first, until there is room for more rows.
 
         Args:
@@ -209,42 +221,28 @@ class PartStore:
             capacity: largest number of rows of the store.
             keep: content keys of rows that stay.
         """
-        if not self.writable:
-            return
         with self._lock:
-            kept = set(np.unique(_codes_of(Keys.of(keep).rows)).tolist())
             for number, part in enumerate(self._parts):
-                if len(self) + rows <= capacity:
+                if not self.writable or len(self) + rows <= capacity:
                     break
-                if number not in self._lost and kept.isdisjoint(_codes_of(part.keys).tolist()):
-                    part.remove()
+                if number not in self._lost and not np.isin(part.keys.array, keep.array).any():
+                    remove_part(part.path)
                     self._lost.add(number)
-            self._stale = True
-
-    def _check(self, number: int) -> None:
-        with self._lock:
-            if number in self._lost:
-                raise DamagedFileError(f"a part of {self.path} is gone")
-            if number not in self._sound and not self._parts[number].is_sound():
-                raise DamagedFileError(f"a part of {self.path} is damaged")
-            self._sound.add(number)
+                    self._stale = True
 
     def _lose(self, number: int) -> None:
         """Forget a part that cannot be read."""
         with self._lock:
             if number not in self._lost:
                 self._lost.add(number)
-                self._tell_of_damage()
-                self._remove(self._parts[number].path)
                 self._stale = True
+                self._give_up(self._parts[number].path)
 
-    def _remove(self, path: Path) -> None:
+    def _give_up(self, path: Path) -> None:
+        """Remove a part that cannot be read, and tell of the first one."""
         if self.writable:
             with suppress(OSError):
-                for file in (path.with_suffix(DESCRIPTION), path.with_suffix(".npy")):
-                    file.unlink(missing_ok=True)
-
-    def _tell_of_damage(self) -> None:
+                remove_part(path)
         if not self._told:
             self._told = True
             message = f"rows of the cache {self.path} are damaged or gone, and are made again"
@@ -254,10 +252,10 @@ class PartStore:
         """Sort the keys of all parts; of equal ones the first counts."""
         if not self._parts:
             return
-        keys = np.concatenate([_codes_of(part.keys) for part in self._parts])
+        keys = np.concatenate([part.keys.array for part in self._parts])
         alive = [np.full(len(part), number not in self._lost) for number, part in enumerate(self._parts)]
         rows = np.flatnonzero(np.concatenate(alive))
-        self._codes, first = np.unique(keys[rows], return_index=True)
+        self._keys, first = np.unique(keys[rows], return_index=True)
         self._rows, self._stale = rows[first], False
 
     def _sweep(self) -> None:
@@ -269,71 +267,3 @@ class PartStore:
                 old = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
                 if old and not path.with_suffix(DESCRIPTION).exists():
                     path.unlink()
-
-
-class PartWriter:
-    """Gathers rows into parts, which a kill can make it lose no more than half a minute's work of.
-
-    Args:
-        store: store that the parts are added to.
-    """
-
-    def __init__(self, store: PartStore) -> None:
-        self._store, self._since = store, time.monotonic()
-        self._keys, self._values = list[bytes](), list[npt.NDArray[Any]]()
-
-    def add(self, keys: Sequence[bytes], values: npt.NDArray[Any]) -> None:
-        """Take rows ``(b, *row_shape)``, and write a part if there are enough.
-
-        Raises:
-            NoSpaceError: the disk is full.
-        """
-        self._keys += keys
-        self._values.append(values)
-        full = len(self._keys) * self._store.row_bytes >= _PART_BYTES
-        if full or time.monotonic() - self._since > _PART_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the rows that have been gathered, each content once, without those that others have added."""
-        keys, values = self._keys, self._values
-        self._keys, self._values, self._since = [], [], time.monotonic()
-        if not keys:
-            return
-        self._store.refresh()
-        missing = np.flatnonzero(self._store.rows_of(keys) < 0).tolist()
-        places = sorted({keys[i]: i for i in reversed(missing)}.values())
-        if places:
-            self._store.add([keys[i] for i in places], np.concatenate(values)[places])
-
-    def __enter__(self) -> PartWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Write the rest, also after an interruption; not after an error of the disk."""
-        if not isinstance(error, NoSpaceError):
-            self.flush()
-
-
-class _HeldPart(Part):
-    """Rows in memory, where a store may only be read."""
-
-    def __init__(self, keys: ByteRows, values: npt.NDArray[Any]) -> None:
-        self.path, self.keys, self._values = Path(), keys, values
-        self.shape, self.dtype = values.shape, values.dtype
-
-    def __getitem__(self, index: IntArray | slice) -> npt.NDArray[Any]:
-        return np.array(self._values[index])
-
-    def is_sound(self) -> bool:
-        """Return that the rows are as they were made."""
-        return True
-
-    def remove(self) -> None:
-        """Keep the rows: nothing else holds them."""
-
-
-def _codes_of(keys: ByteRows) -> npt.NDArray[np.bytes_]:
-    return np.ascontiguousarray(keys).view(f"S{KEY_BYTES}").reshape(-1)  # equal lengths: compared exactly

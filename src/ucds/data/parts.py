@@ -9,16 +9,15 @@ and no file is locked.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from ucds.data.columns import ByteRows
-from ucds.data.content import KEY_BYTES
+from ucds.data.columns import KEY_TYPE, Column, keys_of
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
@@ -42,10 +41,6 @@ class Described(BaseModel):
     keys: str
     digest: str
 
-    def key_rows(self) -> ByteRows:
-        """Return the content keys, ``(n, 16)`` bytes."""
-        return np.frombuffer(bytes.fromhex(self.keys), np.uint8).reshape(-1, KEY_BYTES)
-
 
 class Part:
     """Rows of one part, mapped into memory for each reading by itself: they do not count as memory in use.
@@ -56,7 +51,7 @@ class Part:
 
     Attributes:
         path: this path.
-        keys: ``(n, 16)`` content keys of the rows.
+        keys: ``(n,)`` content keys of the rows.
         shape: shape of all rows, ``(n, ...)``.
 
     Raises:
@@ -66,7 +61,7 @@ class Part:
     def __init__(self, path: Path, described: Described) -> None:
         self.path, self._digest = path, described.digest
         try:
-            self.keys = described.key_rows()
+            self.keys: Column[bytes] = Column(np.frombuffer(bytes.fromhex(described.keys), KEY_TYPE))
             mapped = np.load(rows_file(path), mmap_mode="r")
             self.shape, self.dtype, self._offset = mapped.shape, mapped.dtype, mapped.offset
         except Exception as error:  # damaged bytes raise nearly anything
@@ -77,7 +72,7 @@ class Part:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, index: IntArray | slice) -> npt.NDArray[Any]:
+    def __getitem__(self, index: IntArray) -> npt.NDArray[Any]:
         """Return a copy of some rows.
 
         Raises:
@@ -94,15 +89,9 @@ class Part:
         try:
             with rows_file(self.path).open("rb") as file:
                 file.seek(self._offset)
-                pieces = iter(lambda: file.read(_READ_AT_A_TIME), b"")
-                return _digest(pieces) == self._digest
+                return _digest(iter(lambda: file.read(_READ_AT_A_TIME), b"")) == self._digest
         except OSError:
             return False
-
-    def remove(self) -> None:
-        """Remove the part; a process that reads it meanwhile finds it damaged."""
-        self.path.with_suffix(DESCRIPTION).unlink(missing_ok=True)
-        rows_file(self.path).unlink(missing_ok=True)
 
 
 def rows_file(path: Path) -> Path:
@@ -110,10 +99,15 @@ def rows_file(path: Path) -> Path:
     return path.with_suffix(_ROWS)
 
 
-def describe_rows(keys: Sequence[bytes] | ByteRows, rows: npt.NDArray[Any]) -> dict[str, str]:
+def remove_part(path: Path) -> None:
+    """Remove a part; a process that reads it meanwhile finds it damaged."""
+    path.with_suffix(DESCRIPTION).unlink(missing_ok=True)
+    rows_file(path).unlink(missing_ok=True)
+
+
+def describe_rows(keys: Sequence[bytes], rows: npt.NDArray[Any]) -> dict[str, str]:
     """Return the entries of the description of rows ``(n, ...)`` with their content keys."""
-    joined = keys.tobytes() if isinstance(keys, np.ndarray) else b"".join(keys)
-    return {"keys": joined.hex(), "digest": _digest([_bytes_of(rows)])}
+    return {"keys": keys_of(keys).array.tobytes().hex(), "digest": _digest([_bytes_of(rows)])}
 
 
 def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None:
@@ -129,7 +123,7 @@ def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None
     """
     data = np.ascontiguousarray(rows)
 
-    def write(file: Any) -> None:
+    def write(file: Any) -> None:  # numpy.save says nothing of the reason where the disk is full
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(data))
         file.write(_bytes_of(data))
 
@@ -157,26 +151,39 @@ def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
 
 
-def _digest(pieces: Any) -> str:
+def _digest(pieces: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
 
 
-class PartRows:
-    """Rows of several parts, one part after the other.
+class RowsOfOne(Protocol):
+    """Rows that are read by position: a part, or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of all rows, ``(n, ...)``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> npt.NDArray[Any]: ...
+
+
+class Rows:
+    """Rows of several parts or arrays, one after the other; a type is brought about when they are read.
 
     Args:
-        parts: parts whose rows have one shape.
+        parts: parts or arrays whose rows have one shape; at least one.
+        dtype: type of the rows that are read.
 
     Attributes:
         parts: these parts.
         shape: number of all rows, and the shape of one.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = list(parts)
+    def __init__(self, parts: Sequence[RowsOfOne], dtype: npt.DTypeLike) -> None:
+        self.parts, self._dtype = list(parts), np.dtype(dtype)
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
         self.shape = (int(self._ends[-1]), *self.parts[0].shape[1:])
 
@@ -189,9 +196,10 @@ class PartRows:
         Raises:
             DamagedFileError: a part is gone.
         """
-        out = np.empty((len(index), *self.shape[1:]), self.parts[0].dtype)
-        for number, here, rows in self.places(index):
-            out[here] = self.parts[number][rows]
+        out = np.empty((len(index), *self.shape[1:]), self._dtype)
+        with np.errstate(over="ignore"):  # what is too large for the type becomes infinity
+            for number, here, rows in self.places(index):
+                out[here] = self.parts[number][rows]
         return out
 
     def places(self, index: IntArray) -> list[tuple[int, IntArray, IntArray]]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.columns import Chosen, domains_of
+from ucds.data.columns import Column, keys_of, texts_of
 from ucds.data.content import fingerprint
 from ucds.data.folders import Scan
 from ucds.errors import InputError
@@ -44,14 +44,25 @@ class Listing(Protocol):
         ...
 
 
-class Inventory(Listing, Protocol):
-    """Ids, domains and content keys of samples, which suffice to find what was computed from them.
+Kind = Literal["images", "embeddings", "features"]
+"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+
+
+@runtime_checkable
+class Samples(Listing, Protocol):
+    """Unlabelled samples of one or several domains.
 
     Attributes:
+        kind: pixels, embeddings or features.
         keys: 16-byte content key of each sample, equal for equal contents; whatever is computed
             from a sample (its features, say) can be stored under it.
         fingerprint: hexadecimal hash of keys, ids and domains.
+        files: image files that the samples were read from; ``None`` if there are none at hand.
     """
+
+    @property
+    def kind(self) -> Kind:  # noqa: D102
+        ...
 
     @property
     def keys(self) -> Sequence[bytes]:  # noqa: D102
@@ -59,24 +70,6 @@ class Inventory(Listing, Protocol):
 
     @property
     def fingerprint(self) -> str:  # noqa: D102
-        ...
-
-
-Kind = Literal["images", "embeddings", "features"]
-"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
-
-
-@runtime_checkable
-class Samples(Inventory, Protocol):
-    """Unlabelled samples of one or several domains.
-
-    Attributes:
-        kind: pixels, embeddings or features.
-        files: image files that the samples were read from; ``None`` if there are none at hand.
-    """
-
-    @property
-    def kind(self) -> Kind:  # noqa: D102
         ...
 
     @property
@@ -113,15 +106,15 @@ class SubsetSamples:
         """Image files of the chosen samples, if the parent has files."""
         return None if self.parent.files is None else self.parent.files.take(self.index)
 
-    @property
-    def ids(self) -> Sequence[str]:
+    @cached_property
+    def ids(self) -> Column[str]:
         """Ids of the chosen samples, as the parent has them."""
-        return Chosen(self.parent.ids, self.index)
+        return texts_of(self.parent.ids).take(self.index)
 
-    @property
-    def keys(self) -> Sequence[bytes]:
+    @cached_property
+    def keys(self) -> Column[bytes]:
         """Content keys of the chosen samples."""
-        return Chosen(self.parent.keys, self.index)
+        return keys_of(self.parent.keys).take(self.index)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -155,8 +148,6 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
         raise ValueError("a subset needs a list of at least one position")
     if chosen.min() < 0 or chosen.max() >= len(samples):
         raise ValueError(f"positions must lie between 0 and {len(samples) - 1}")
-    if len(samples.domain_names) == 1:
-        return SubsetSamples(samples, chosen, domains_of([len(chosen)]), samples.domain_names)
     domain = samples.domain[chosen]
     if keep_domains:
         return SubsetSamples(samples, chosen, domain, samples.domain_names)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from PIL import Image
 
-from ucds.data.folders import Scan, scan_domains, scan_files, scan_folder, scan_shard
-from ucds.data.shards import SHARD_SUFFIX
+from ucds.data.columns import texts_of
+from ucds.data.folders import Scan, require_domains, scan_domains, scan_files, scan_folder, scan_tar
 from ucds.data.table_columns import PICTURE_NAMES, WORD_NAMES, Pictures, first_present, samples_in_columns
 from ucds.data.tables import READ_SUFFIXES, read_table
+from ucds.data.tar_files import TAR_SUFFIX
 from ucds.errors import InputError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _table(path: Path) -> Scan | Samples | Pictures:
 
 _READERS: dict[str, Callable[[Path], Scan | Samples | Pictures]] = {
     _LIST_SUFFIX: _listed_files,
-    SHARD_SUFFIX: scan_shard,
+    TAR_SUFFIX: scan_tar,
     **dict.fromkeys(READ_SUFFIXES, _table),
     **dict.fromkeys(_VECTOR_SUFFIXES, _vectors),
 }
@@ -229,21 +230,16 @@ def _vectors_of(items: Any) -> Samples:
 def _of_domains(
     found: Scan | Samples | Pictures, domains: Sequence[str], what: str
 ) -> Scan | Samples | Pictures:
-    unknown = sorted(set(domains) - set(found.domain_names))
-    if unknown or not domains:
-        known = ", ".join(map(repr, found.domain_names))
-        raise InputError(
-            f"{what} has no domain {', '.join(map(repr, unknown)) or 'of that name'}; it has {known}"
-        )
-    kept = np.isin(found.domain, [found.domain_names.index(name) for name in domains])
+    numbers = [found.domain_names.index(name) for name in require_domains(what, found.domain_names, domains)]
+    kept = np.isin(found.domain, numbers)
     index = np.flatnonzero(kept)
+    if not isinstance(found, Scan | Pictures):
+        from ucds.data.samples import subset
+
+        return subset(found, index)
     present, domain = np.unique(found.domain[index], return_inverse=True)
     names = tuple(found.domain_names[d] for d in present)
     if isinstance(found, Scan):
-        return replace(found.take(index), domain=domain.astype(np.int64), domain_names=names)
-    if isinstance(found, Pictures):
-        pictures = (picture for picture, wanted in zip(found.pictures, kept, strict=True) if wanted)
-        return Pictures(pictures, tuple(found.ids[i] for i in index), domain.astype(np.int64), names)
-    from ucds.data.samples import subset
-
-    return subset(found, index)
+        return replace(found.take(index), domain=domain, domain_names=names)
+    pictures = (picture for picture, wanted in zip(found.pictures, kept, strict=True) if wanted)
+    return Pictures(pictures, texts_of(found.ids).take(index), domain, names)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ucds.data.columns import number_rows
 from ucds.data.folders import Scan, scan_files
 from ucds.data.tables import Column, Columns, plain_column
 from ucds.errors import InputError, UcdsWarning, UserError
@@ -43,14 +44,14 @@ class Pictures:
     """
 
     pictures: Iterable[object]
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     domain: IntArray
     domain_names: tuple[str, ...]
 
     @classmethod
     def of_one_domain(cls, pictures: Iterable[object], n: int) -> Pictures:
         """Number ``n`` pictures as samples of one domain."""
-        return cls(pictures, tuple(map(str, range(n))), np.zeros(n, np.int64), ("images",))
+        return cls(pictures, number_rows(n), np.zeros(n, np.int64), ("images",))
 
 
 def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
@@ -149,9 +150,9 @@ def _numbers(columns: Columns) -> np.ndarray[Any, Any]:
     return np.column_stack([column.astype(np.float32) for column in chosen.values()])
 
 
-def _ids(columns: Columns, n: int) -> tuple[str, ...]:
+def _ids(columns: Columns, n: int) -> Sequence[str]:
     name = first_present(ID_NAMES, columns)
-    return tuple(map(str, range(n))) if name is None else tuple(_texts(columns[name]))
+    return number_rows(n) if name is None else _texts(columns[name])
 
 
 def _texts(column: Column | Sequence[object]) -> list[str]:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from ucds.data.array_files import read_arrays
-from ucds.data.columns import Keys, RowIds, domains_of, first_repeated, pack
-from ucds.data.content import KEY_BYTES, content_key, fingerprint
+from ucds.data.columns import KEY_TYPE, Column, first_repeated, number_rows, texts_of
+from ucds.data.content import content_key, fingerprint
+from ucds.data.parts import Rows
 from ucds.data.samples import Kind
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.math.arrays import FloatArray, IntArray
@@ -28,48 +29,12 @@ _LARGEST = 1e15
 """The squares of larger numbers, summed over a row, do not fit single precision."""
 
 
-class Rows:
-    """Rows of one or several arrays, one array after the other; they are converted to float32 when read.
-
-    Args:
-        parts: ``(n_i, d)`` arrays of real numbers with one ``d``, possibly memory-mapped.
-
-    Attributes:
-        parts: these arrays.
-        shape: number of all rows, and their width.
-    """
-
-    def __init__(self, parts: Sequence[npt.NDArray[Any]]) -> None:
-        self.parts = list(parts)
-        self._ends = np.cumsum([len(part) for part in self.parts])
-        self.shape = int(self._ends[-1]), int(self.parts[0].shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def take(self, index: IntArray) -> FloatArray:
-        """Return a copy of the rows at positions ``index``: ``(b, d)`` float32."""
-        index = np.asarray(index, np.int64)
-        if len(self.parts) == 1:
-            return _single(self.parts[0][index])
-        out = np.empty((len(index), self.shape[1]), np.float32)
-        of_part = np.searchsorted(self._ends, index, side="right")
-        for number in np.unique(of_part):
-            here, part = of_part == number, self.parts[number]
-            out[here] = _single(part[index[here] - self._ends[number] + len(part)])
-        return out
-
-    def blocks(self) -> Iterator[FloatArray]:
-        """Return an iterator over all rows, some megabytes at a time."""
-        for part in self.parts:
-            yield from _blocks(part)
-
-
 class VectorSamples:
     """Vectors (embeddings, tabular rows) as samples, kept without a copy.
 
     Args:
-        array: ``(n, d)`` real numbers, possibly memory-mapped, or :class:`Rows` of such numbers.
+        array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
+            finite.
         domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
         domain_names: one name per domain.
         ids: one id per row; "0", "1", .. when omitted.
@@ -89,16 +54,16 @@ class VectorSamples:
         domain_names: Sequence[str] = ("data",),
         ids: Sequence[str] | None = None,
     ) -> None:
-        self.rows = array if isinstance(array, Rows) else Rows([_checked(array)])
+        self.rows = array if isinstance(array, Rows) else Rows([_checked(array)], np.float32)
         n = len(self.rows)
-        self.domain = domains_of([n]) if domain is None else np.asarray(domain, np.int64)
+        self.domain = np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64)
         self.domain_names = tuple(domain_names)
-        self.ids = RowIds(n) if ids is None else pack(ids)
+        self.ids = number_rows(n) if ids is None else texts_of(ids)
         if self.domain.shape != (n,) or len(self.ids) != n:
             raise InputError(
                 f"{n} vectors need {n} domains and {n} ids, not {self.domain.shape} and {len(self.ids)}."
             )
-        if first_repeated(self.ids) is not None:
+        if ids is not None and first_repeated(self.ids) is not None:
             raise InputError("The ids of vectors must all be different.")
         if isinstance(domain_names, str) or len(set(domain_names)) != len(self.domain_names):
             raise InputError(f"Domain names must be a list of different names, not {domain_names!r}.")
@@ -117,18 +82,16 @@ class VectorSamples:
         if len(widths) > 1:
             found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))
             raise InputError(f"The vectors of all domains must have the same length; found {found}.")
-        return cls(Rows(parts), domains_of([len(part) for part in parts]), names)
+        domain = np.repeat(np.arange(len(names)), [len(part) for part in parts])
+        return cls(Rows(parts, np.float32), domain, names)
 
     @cached_property
-    def keys(self) -> Sequence[bytes]:
+    def keys(self) -> Column[bytes]:
         """Content key of each row."""
-        keys, width, first = np.empty((len(self), KEY_BYTES), np.uint8), 4 * self.rows.shape[1], 0
-        for block in self.rows.blocks():
-            data = np.ascontiguousarray(block).data.cast("B")
-            joined = b"".join(content_key(data[at : at + width]) for at in range(0, len(data), width))
-            keys[first : first + len(block)] = np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)
-            first += len(block)
-        return Keys(keys)
+        keys = np.empty(len(self), KEY_TYPE)
+        for start, block in _blocks(self.rows):
+            keys[start : start + len(block)] = [content_key(row.tobytes()) for row in block]
+        return Column(keys)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -176,28 +139,19 @@ def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]
         raise InputError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise InputError(f"{what} must hold real numbers, not {array.dtype}.")
-    start = 0
-    for block in _blocks(array):
+    for start, block in _blocks(Rows([array], np.float32)):
         bad = ~(np.abs(block) < _LARGEST).all(axis=1)
         if bad.any():
-            row = start + int(bad.argmax())
-            if np.isfinite(block[bad.argmax()]).all():
-                raise InputError(
-                    f"{what} holds numbers beyond {_LARGEST:g} (first in row {row}); make all smaller."
-                )
-            raise InputError(f"{what} holds NaN or infinity (first in row {row}); remove such rows.")
-        start += len(block)
+            row = int(bad.argmax())
+            finite, where = np.isfinite(block[row]).all(), f"(first in row {start + row})"
+            if finite:
+                raise InputError(f"{what} holds numbers beyond {_LARGEST:g} {where}; make all smaller.")
+            raise InputError(f"{what} holds NaN or infinity {where}; remove such rows.")
     return array
 
 
-def _blocks(array: npt.NDArray[Any]) -> Iterator[FloatArray]:
-    """Return an iterator over the rows of an array, in pieces: the array may be larger than the memory."""
-    step = max(1, _BLOCK_BYTES // (array.shape[1] * 4))
-    for start in range(0, len(array), step):
-        yield _single(array[start : start + step])
-
-
-def _single(rows: npt.NDArray[Any]) -> FloatArray:
-    """Convert rows to float32; what is too large for it becomes infinity."""
-    with np.errstate(over="ignore"):
-        return np.asarray(rows, dtype=np.float32)
+def _blocks(rows: Rows) -> Iterator[tuple[int, FloatArray]]:
+    """Yield first row and rows of each piece of some megabytes: all may be larger than the memory."""
+    step = max(1, _BLOCK_BYTES // (rows.shape[1] * 4))
+    for start in range(0, len(rows), step):
+        yield start, rows.take(np.arange(start, min(start + step, len(rows))))

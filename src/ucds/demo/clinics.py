@@ -169,7 +169,7 @@ def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
         ServiceUnavailableError: the service did not start; its last line of output is part of the message.
     """
     book = Ledger(str(run), create=True)
-    key = book.add_key(LARGE, budget, None)
+    key = book.add_key(LARGE, budget)
     book.close()
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

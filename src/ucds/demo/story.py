@@ -171,5 +171,5 @@ def describe_ledger(run: Path) -> str:
     state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
     return (
         f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.terms.budget} samples; "
-        f"{verdict.head.number} entries, all {state}."
+        f"{verdict.number} entries, all {state}."
     )

@@ -22,9 +22,8 @@ from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
-    from ucds.data.parts import PartRows
+    from ucds.data.parts import Rows
     from ucds.data.samples import Listing
-    from ucds.data.vectors import Rows
 
 MOST_OVERHEAD = 256
 """Bytes that a request, and each sample in it, may need beyond the samples' contents."""
@@ -111,7 +110,7 @@ class VectorQuestions:
         ids: ids of the rows.
     """
 
-    rows: Rows | PartRows
+    rows: Rows
     ids: Sequence[str]
 
     def read(self, position: int) -> bytes:

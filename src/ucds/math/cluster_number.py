@@ -15,18 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
 from ucds.math.spaces import make_spaces
-
-Scores = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 FEWEST_SAMPLES = 30
 """Samples of a domain from which on a number of clusters can be chosen."""
@@ -81,10 +78,7 @@ class ClusterNumber:
 def most_clusters(n_samples: int, wanted: int | None = None) -> int:
     """Return the largest number of clusters that so many samples of one domain allow to try.
 
-    Args:
-        n_samples: number of samples.
-        wanted: largest number that a user asks for; ``None`` if there is no such wish, so that numbers with
-            fewer than ten samples a cluster are left out.
+    Where no user asks for a largest number, those with fewer than ten samples a cluster are left out.
     """
     if wanted is None:
         return min(MOST_CLUSTERS, n_samples // _SAMPLES_EACH)
@@ -96,7 +90,7 @@ def choose_cluster_number(
     low: int,
     high: int,
     rng: np.random.Generator,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ClusterNumber:
     """Choose a number of clusters for the samples of one or several domains, which share it.
 
@@ -116,7 +110,7 @@ def choose_cluster_number(
     """
     count = max(-(-_PARTS // len(domains)), min(_PARTS, _FEWEST_PARTS))
     parts = [_draw_parts(vectors, high, count, rng) for vectors in domains]
-    found: dict[int, tuple[Scores, Scores]] = {}
+    found: dict[int, tuple[DoubleArray, DoubleArray]] = {}
 
     def judge(k: int) -> None:
         measured = [_measure(of_domain, k, rng) for of_domain in parts]
@@ -143,40 +137,33 @@ def coarse_numbers(low: int, high: int) -> list[int]:
     return numbers
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some samples of a domain.
+class _Part(NamedTuple):
+    """Some samples of a domain."""
 
-    Attributes:
-        rows: positions of the samples among the representatives, ascending.
-        distances: ``(m, m)`` cosine distances in the diffused spaces.
-        trees: hierarchical clustering of the samples in each space.
-    """
-
-    rows: NDArray[np.int64]
-    distances: FloatArray
-    trees: list[Scores]
+    rows: IntArray  # positions among the representatives, ascending
+    distances: FloatArray  # (m, m) cosine distances in the diffused spaces
+    trees: list[DoubleArray]  # hierarchical clustering of the samples in each space
 
 
 def _draw_parts(vectors: FloatArray, high: int, count: int, rng: np.random.Generator) -> list[_Part]:
+    """Draw representatives of a domain, and parts of these."""
     wanted = int(np.clip(_SAMPLES_EACH * high, _REPRESENTATIVES, _MOST_REPRESENTATIVES))
     if len(vectors) > wanted:
         vectors = vectors[rng.choice(len(vectors), wanted, replace=False)]
     # Once and for all, because principal axes of a thousand dimensions take a second.
     reduced = make_spaces(vectors, _LARGE, names=("features",)).vectors["features"]
-    return [_draw(reduced, rng) for _ in range(count)]
+    parts = []
+    for _ in range(count):
+        rows = np.sort(rng.choice(len(reduced), round(_SHARE * len(reduced)), replace=False))
+        spaces = make_spaces(reduced[rows], _LARGE).vectors
+        diffused = [space for name, space in spaces.items() if name.startswith("diffused-")]
+        distances = np.maximum(np.mean([1 - space @ space.T for space in diffused], axis=0), 0)
+        np.fill_diagonal(distances, 0)
+        parts.append(_Part(rows, distances, [ward(space) for space in spaces.values()]))
+    return parts
 
 
-def _draw(vectors: FloatArray, rng: np.random.Generator) -> _Part:
-    rows = np.sort(rng.choice(len(vectors), round(_SHARE * len(vectors)), replace=False))
-    spaces = make_spaces(vectors[rows], _LARGE).vectors
-    diffused = [space for name, space in spaces.items() if name.startswith("diffused-")]
-    distances = np.maximum(np.mean([1 - space @ space.T for space in diffused], axis=0), 0)
-    np.fill_diagonal(distances, 0)
-    return _Part(rows, distances, [ward(space) for space in spaces.values()])
-
-
-def _measure(parts: Sequence[_Part], k: int, rng: np.random.Generator) -> tuple[Scores, Scores]:
+def _measure(parts: Sequence[_Part], k: int, rng: np.random.Generator) -> tuple[DoubleArray, DoubleArray]:
     """Cluster parts of one domain into ``k`` clusters; return stability and separation of each part."""
     partitions = [_cluster(part, k, rng) for part in parts]
     agreement = np.zeros((len(parts), len(parts)))
@@ -204,13 +191,13 @@ def _silhouette(part: _Part, partition: Partition) -> float:
     return max(float(silhouette_score(part.distances, partition, metric="precomputed")), 0.0)
 
 
-def _smallest_good(found: dict[int, tuple[Scores, Scores]]) -> int:
+def _smallest_good(found: dict[int, tuple[DoubleArray, DoubleArray]]) -> int:
     """Return the smallest number whose mean score is nearly the best: fewer clusters explain as much."""
     scores = {k: float((stability * separation).mean()) for k, (stability, separation) in found.items()}
     return min(k for k, score in scores.items() if score >= _NEARLY_BEST * max(scores.values()))
 
 
-def _conclude(found: dict[int, tuple[Scores, Scores]]) -> ClusterNumber:
+def _conclude(found: dict[int, tuple[DoubleArray, DoubleArray]]) -> ClusterNumber:
     candidates = np.array(list(found))
     scores = np.array([stability * separation for stability, separation in found.values()])
     mean = scores.mean(1)

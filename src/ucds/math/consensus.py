@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
-from ucds.math.kmeans import REPRESENTATIVES, KMeansRun, draw_representatives, run_kmeans
+from ucds.math.kmeans import REPRESENTATIVES, draw_representatives, run_kmeans
 from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
@@ -94,19 +94,25 @@ def cluster_by_vote(
             of samples.
         watch: told after each clustering and each candidate.
     """
-    # a. Every k-means partition is a vote; there are several for each space and number of clusters.
     vectors = list(spaces.vectors.values())
-    runs = _run_kmeans(vectors, n_clusters, rng, starts, watch)
+    n = len(vectors[0])
+    # a. Every k-means partition is a vote; there are several for each space and number of clusters.
+    most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
+    sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
+    starts = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
+    runs = run_kmeans(vectors, sizes, starts, rng, watch)
     votes = [run.partition for same in runs for run in same]
     every = memberships(votes)
     # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of
     # all votes, of the tightest quarter, and of random halves, each with samples moved by all votes.
     candidates = [refine(every, average_linkage(every, n_clusters, rng), n_clusters)]
-    subsets = [_tightest(runs), *(_draw_half(votes, rng) for _ in range(_HALVES))]
-    fewer = min(_OF_SUBSET, 2 * every.shape[0] // 3)
-    for subset in counted(watch, "find the consensus", subsets):
+    ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
+    tightest = [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
+    half = ceil(len(votes) / 2)
+    halves = [[votes[i] for i in rng.choice(len(votes), half, replace=False)] for _ in range(_HALVES)]
+    for subset in counted(watch, "find the consensus", [tightest, *halves]):
         some = memberships(subset)
-        start = average_linkage(some, n_clusters, rng, representatives=fewer)
+        start = average_linkage(some, n_clusters, rng, representatives=min(_OF_SUBSET, 2 * n // 3))
         candidates.append(refine(every, refine(some, start, n_clusters, rounds=2), n_clusters))
     # c. The candidate with the largest ratio of co-association to a power of its inertia is the consensus.
     agreement = [mean_coassociation(every, one, n_clusters) for one in candidates]
@@ -116,32 +122,6 @@ def cluster_by_vote(
     of_space = len(votes) // len(vectors)
     by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
     return Vote(by_space, every, candidates[best], n_clusters)
-
-
-def _run_kmeans(
-    vectors: Sequence[FloatArray],
-    n_clusters: int,
-    rng: np.random.Generator,
-    starts: int | None,
-    watch: Watch | None,
-) -> list[list[KMeansRun]]:
-    """Run k-means several times in each space, into K clusters and into more."""
-    n = len(vectors[0])
-    most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
-    sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
-    count = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
-    return run_kmeans(vectors, sizes, count, rng, watch)
-
-
-def _tightest(runs: Sequence[Sequence[KMeansRun]]) -> list[Partition]:
-    """Select the quarter of the partitions of each space and number of clusters with the least inertia."""
-    ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
-    return [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
-
-
-def _draw_half(votes: Sequence[Partition], rng: np.random.Generator) -> list[Partition]:
-    """Draw half of the partitions."""
-    return [votes[i] for i in rng.choice(len(votes), ceil(len(votes) / 2), replace=False)]
 
 
 def memberships(partitions: Sequence[Partition]) -> Memberships:
@@ -157,13 +137,7 @@ def memberships(partitions: Sequence[Partition]) -> Memberships:
 
 
 def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
-    """Join memberships of the same samples so that co-associations are averaged.
-
-    Args:
-        votes: ``(n, m)`` memberships.
-        others: ``(n, l)`` memberships.
-        weight: share of ``others`` in the average, 0 to 1.
-    """
+    """Join memberships of the same samples: co-associations are averaged, the others' with ``weight``."""
     parts = [votes * np.float32(np.sqrt(1 - weight)), others * np.float32(np.sqrt(weight))]
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
@@ -178,7 +152,7 @@ def average_linkage(
 
     Args:
         votes: ``(n, m)`` memberships.
-        n_clusters: the paper's ``K``.
+        n_clusters: number of groups, K.
         rng: generator of the choice of representatives; not used if all samples are representatives.
         representatives: number of samples at most that are joined; K if that is more.
 
@@ -203,13 +177,8 @@ def average_linkage(
 def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:
     """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
 
-    From the second round on, only those clusters are compared anew that samples have left or joined.
-
-    Args:
-        votes: ``(n, m)`` memberships.
-        partition: ``(n,)`` partition to start from.
-        n_clusters: the paper's ``K``.
-        rounds: number of rounds at most; usually three to ten are enough.
+    From the second round on, only those clusters are compared anew that samples have left or joined. Three to
+    ten rounds are usually enough.
     """
     found = np.empty((len(partition), n_clusters), np.float32)
     changed = np.arange(n_clusters)

@@ -61,9 +61,7 @@ def cluster_domains(
     starts: int | None = None,
     watch: Watch | None = None,
 ) -> DomainClusters:
-    """Find prototypes for samples of several domains.
-
-    Every domain has the same weight.
+    """Find prototypes for samples of several domains, all of which have the same weight.
 
     Args:
         domains: features ``(n_d, d)`` of each domain.
@@ -92,16 +90,7 @@ def join_domains(
     whitening: float = 0.5,
     watch: Watch | None = None,
 ) -> DomainClusters:
-    """Find prototypes that domains share, from a clustering of each domain.
-
-    Args:
-        domains: features ``(n_d, d)`` of each domain.
-        partitions: ``(n_d,)`` clusters of each domain's samples.
-        n_clusters: number of clusters, K.
-        width: number of principal axes to project on.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        watch: told after each round of plans.
-    """
+    """Find prototypes that domains share, from a clustering of each; see :func:`cluster_domains`."""
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
     directions = [centre(vectors, own) for vectors, own in zip(domains, means, strict=True)]
@@ -110,8 +99,25 @@ def join_domains(
     samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
     # Step 2: the same clusters in all domains.
     prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
-    # Step 3: transport.
-    prototypes, plans = _alternate(samples, prototypes, watch)
+    # Step 3: plans and prototypes in turn.
+    uniform = torch.full((n_clusters,), 1 / n_clusters)
+    potentials: list[Tensor | None] = [None] * len(samples)
+    plans: list[Tensor] = []
+    for _ in counted(watch, "transport", range(_ROUNDS)):
+        plans = []
+        for d, vectors in enumerate(samples):
+            solution = semi_relaxed_transport(
+                1 - vectors @ prototypes.T,
+                uniform,
+                epsilon=EPSILON,
+                relaxation=_RELAXATION,
+                initial_potential=potentials[d],
+                max_iterations=50,
+            )
+            potentials[d] = solution.potential
+            plans.append(solution.plan)
+        moved = torch.stack([plan.T.float() @ rows for plan, rows in zip(plans, samples, strict=True)])
+        prototypes = normalize(moved.sum(0), dim=1)
     return DomainClusters(
         axes=axes,
         mean=mean,
@@ -126,13 +132,7 @@ def match_domains(means: Sequence[Tensor]) -> Tensor:
 
     The clusters of every domain are matched with shared prototypes (the Hungarian method on cosines), which
     are then moved to the mean of their clusters, in turn until nothing changes. Each domain in turn gives
-    the start; the result with the largest mean cosine is kept.
-
-    Args:
-        means: ``(K, w)`` unit vectors of the clusters of each domain.
-
-    Returns:
-        ``(K, w)`` shared prototypes, unit vectors.
+    the start; the result with the largest mean cosine is kept. Means and prototypes are ``(K, w)`` unit rows.
 
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
@@ -157,31 +157,3 @@ def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
     """Directions ``(K, w)`` of the means of the clusters; that of a cluster without members is 0."""
     members = one_hot(torch.from_numpy(partition), n_clusters).to(vectors.dtype)
     return normalize(members.T @ vectors, dim=1)
-
-
-def _alternate(samples: list[Tensor], prototypes: Tensor, watch: Watch | None) -> tuple[Tensor, list[Tensor]]:
-    """Compute plans and prototypes in turn."""
-    uniform = torch.full((len(prototypes),), 1 / len(prototypes))
-    potentials: list[Tensor | None] = [None] * len(samples)
-    plans: list[Tensor] = []
-    for _ in counted(watch, "transport", range(_ROUNDS)):
-        plans = []
-        for d, vectors in enumerate(samples):
-            solution = semi_relaxed_transport(
-                1 - vectors @ prototypes.T,
-                uniform,
-                epsilon=EPSILON,
-                relaxation=_RELAXATION,
-                initial_potential=potentials[d],
-                max_iterations=50,
-            )
-            potentials[d] = solution.potential
-            plans.append(solution.plan)
-        prototypes = _move(samples, plans)
-    return prototypes, plans
-
-
-def _move(samples: list[Tensor], plans: list[Tensor]) -> Tensor:
-    """Prototypes ``(K, w)`` at the means of what the plans ``(n_d, K)`` bring to them."""
-    moved = torch.stack([plan.T.float() @ rows for plan, rows in zip(plans, samples, strict=True)])
-    return normalize(moved.sum(0), dim=1)

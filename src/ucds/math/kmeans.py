@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -17,14 +17,8 @@ REPRESENTATIVES = 3000
 memory of the latter grow with the square."""
 
 
-@dataclass(frozen=True, eq=False)
-class KMeansRun:
-    """A single run of k-means.
-
-    Attributes:
-        partition: ``(n,)`` cluster of each sample.
-        inertia: sum of squared distances of the samples that the run saw from their centres.
-    """
+class KMeansRun(NamedTuple):
+    """Clusters ``(n,)`` of all samples, and the sum of squared distances of those seen from their centres."""
 
     partition: IntArray
     inertia: float
@@ -92,18 +86,10 @@ def squared_distances(vectors: FloatArray) -> FloatArray:
 
 
 def spread_samples(distances: FloatArray, count: int, draws: np.random.RandomState) -> IntArray:
-    """Choose samples far apart, at whose places k-means starts: greedy k-means++.
+    """Choose positions of samples far apart, at whose places k-means starts: greedy k-means++.
 
-    scikit-learn chooses the same samples, but for rounding. It computes the distances anew for every centre
-    of every start, which takes several times as long as the k-means that follows.
-
-    Args:
-        distances: ``(n, n)`` squared distances between the samples.
-        count: number of samples to choose.
-        draws: generator of the candidates.
-
-    Returns:
-        ``(count,)`` positions of the samples.
+    scikit-learn chooses the same samples, but for rounding. It computes the ``(n, n)`` distances anew for
+    every centre of every start, which takes several times as long as the k-means that follows.
 
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.

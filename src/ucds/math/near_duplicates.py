@@ -57,6 +57,7 @@ def _correlation(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np
 
 
 def _standardised(pictures: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Bring the pixels of each picture to mean 0 and length 1."""
     rows = pictures.reshape(len(pictures), int(np.prod(pictures.shape[1:]))).astype(np.float64)
     rows -= rows.mean(1, keepdims=True)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

@@ -21,17 +21,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
-    """Stack the rows of a batch by domain.
+    """Stack the ``(n, ...)`` rows of a batch, grouped by domain, as ``(D, m, ...)`` with ``m = max(counts)``.
 
-    Args:
-        values: ``(n, ...)`` rows, grouped by domain in order.
-        counts: number of rows of each of the ``D`` domains; they add up to ``n``.
-
-    Returns:
-        ``(D, m, ...)`` with ``m = max(counts)``, zero where a domain has fewer rows.
+    Rows are zero where a domain has fewer.
 
     Raises:
-        ValueError: ``counts`` does not add up to ``n``.
+        ValueError: ``counts``, the number of rows of each domain, do not add up to n.
     """
     if sum(counts) != len(values):
         raise ValueError(f"counts add up to {sum(counts)} rows, but the batch has {len(values)}")
@@ -43,19 +38,9 @@ def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
 def sample_weights(counts: Sequence[int], device: torch.device | str | None = None) -> Tensor:
     """Weight every sample of a domain alike: the paper's marginal ``u``.
 
-    Args:
-        counts: number of samples of each of the ``D`` domains.
-        device: device of the result.
-
-    Returns:
-        ``(D, m)`` fp32; row ``d`` holds ``1 / counts[d]`` in its first ``counts[d]`` places and zero
-        in the padding.
-
-    Raises:
-        ValueError: a domain has no sample.
+    Row ``d`` of the ``(D, m)`` result holds ``1 / counts[d]`` in its first ``counts[d]`` places, and zero in
+    the padding.
     """
-    if not counts or min(counts) < 1:
-        raise ValueError("every domain needs at least one sample in a batch")
     return pad_sequence([torch.full((count,), 1.0 / count) for count in counts], batch_first=True).to(device)
 
 
@@ -77,16 +62,10 @@ def uniform_proportions(n_domains: int, n_clusters: int, device: torch.device | 
 
 
 def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
-    """Compute the probability of each cluster given a sample, under its domain's proportions.
+    """Compute the probability ``(D, m, K)`` of each cluster given a sample, under its domain's proportions.
 
-    This is the E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``.
-
-    Args:
-        logits: ``(D, m, K)`` products of features and prototypes.
-        proportions: ``(D, K)`` current proportions; an entry of zero excludes that cluster.
-
-    Returns:
-        ``(D, m, K)`` probabilities, rows sum to one.
+    This is the E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``, with the products ``mu_k . f``
+    as ``(D, m, K)`` logits and B as ``(D, K)``; an entry of zero excludes that cluster.
     """
     return (at_least_single(logits) + proportions.log().unsqueeze(-2)).softmax(-1)
 
@@ -102,15 +81,7 @@ def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, mom
         logits: ``(D, m, K)`` logits, padded as by :func:`stack_domains`.
         weights: ``(D, m)`` weights from :func:`sample_weights`; padding rows weigh nothing.
         momentum: the paper's ``beta`` at this step, in ``[0, 1]``.
-
-    Returns:
-        ``(D, K)`` new proportions, rows sum to one.
-
-    Raises:
-        ValueError: ``momentum`` is outside ``[0, 1]``.
     """
-    if not 0.0 <= momentum <= 1.0:
-        raise ValueError(f"the momentum of the proportions must lie in [0, 1], not {momentum}")
     estimate = torch.einsum("dm,dmk->dk", weights, cluster_posterior(logits, proportions))
     return torch.lerp(estimate, proportions, momentum)
 
@@ -120,10 +91,7 @@ def cosine_momentum(initial: float, progress: float) -> float:
 
     The paper says only that beta "follows a cosine learning rate schedule". It is ``1 - beta`` that
     acts as a learning rate; letting beta itself fall to zero would end on the estimate of a single batch.
-
-    Args:
-        initial: the paper's ``beta_0``.
-        progress: share of the stage that is done, in ``[0, 1]``.
+    ``initial`` is the paper's ``beta_0``, and ``progress`` the share of the stage that is done.
     """
     return 1.0 - (1.0 - initial) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
@@ -133,9 +101,6 @@ def mutual_information_loss(logits: Tensor) -> Tensor:
 
     ``-(H(mean_j p_j) - mean_j H(p_j))``: lowest, at ``-log K``, when every sample is certain of its
     cluster and all clusters are equally large; zero when labels tell nothing about samples.
-
-    Args:
-        logits: ``(n, K)`` logits of the predictions.
     """
     log_p = at_least_single(logits).log_softmax(-1)
     p = log_p.exp()
@@ -147,35 +112,18 @@ def mutual_information_loss(logits: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the cross-entropy against soft targets, the CutMix term ``L(G(x~), y~)``.
-
-    Args:
-        logits: ``(n, K)`` logits of the mixed samples.
-        targets: ``(n, K)`` mixed predictions; no gradient flows into them.
-    """
+    """Compute the cross-entropy against soft targets, into which no gradient flows: ``L(G(x~), y~)``."""
     return -(targets.detach() * at_least_single(logits).log_softmax(-1)).sum(-1).mean()
 
 
 def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
-    """Interpolate hard labels with the uniform distribution.
-
-    ``y_k = (1 - gamma) [k = label] + gamma / K``.
+    """Interpolate hard labels with the uniform distribution: ``y_k = (1 - gamma) [k = label] + gamma / K``.
 
     Args:
         labels: ``(n,)`` labels, integers in ``[0, K)``.
-        n_clusters: the paper's ``K``.
+        n_clusters: number of clusters, K.
         smoothing: the paper's ``gamma``, in ``[0, 1]``.
-
-    Returns:
-        ``(n, K)`` fp32 targets, rows sum to one.
-
-    Raises:
-        ValueError: a label is out of range, or ``smoothing`` is not in ``[0, 1]``.
     """
-    if not 0.0 <= smoothing <= 1.0:
-        raise ValueError(f"label smoothing must lie in [0, 1], not {smoothing}")
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_clusters:
-        raise ValueError(f"labels must lie in [0, {n_clusters})")
     one_hot = torch.nn.functional.one_hot(labels.long(), n_clusters).float()
     return (1.0 - smoothing) * one_hot + smoothing / n_clusters
 
@@ -185,14 +133,6 @@ def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
 
     A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is
     zero and so is its gradient, whatever the model predicts, and no distribution looks like it.
-
-    Args:
-        targets: ``(m, K)`` targets, rows sum to one.
-        rows: ``(m,)`` positions of these samples, each once.
-        n_samples: the paper's ``N``.
-
-    Returns:
-        ``(N, K)`` targets, rows sum to one or to zero.
     """
     placed = targets.new_zeros(n_samples, targets.shape[-1])
     placed[rows] = targets
@@ -209,14 +149,7 @@ def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> 
         targets: ``(n, K)`` current targets.
         predictions: ``(n, K)`` probabilities of the same samples, from the model in evaluation mode.
         momentum: the paper's ``tau`` in ``[0, 1]``; 1 keeps the provider's labels for ever.
-
-    Raises:
-        ValueError: shapes differ, or ``momentum`` is outside ``[0, 1]``.
     """
-    if targets.shape != predictions.shape:
-        raise ValueError(f"targets {tuple(targets.shape)} and predictions {tuple(predictions.shape)} differ")
-    if not 0.0 <= momentum <= 1.0:
-        raise ValueError(f"the momentum of the temporal ensemble must lie in [0, 1], not {momentum}")
     if momentum == 1.0:
         return targets.clone()
     predictions = predictions.to(targets)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -123,31 +123,17 @@ def learn_private_prototypes(
     return PrivateClusters(*(np.ascontiguousarray(part, dtype=np.float32) for part in parts))
 
 
-@dataclass(frozen=True)
-class PrivateSpace:
-    """Samples as a private clustering sees them.
-
-    Attributes:
-        axes: ``(d, w)`` axes, each divided by a power of its scale.
-        mean: ``(d,)`` mean of the domains' noisy means, within the space of the projection.
-        samples: ``(n, w)`` directions of the samples along the axes, from the means of their domains; no
-            longer than 1. They are not released.
-        weights: ``(n,)`` weight of each sample; 0 if it was taken out. They are not released.
-    """
+class PrivateSpace(NamedTuple):
+    """Samples as a private clustering sees them; axes and mean are those of :class:`PrivateClusters`."""
 
     axes: Array
     mean: Array
-    samples: Array
-    weights: Array
+    samples: Array  # (n, w) directions along the axes, from the means of their domains; not released
+    weights: Array  # (n,) weight of each sample, 0 if it was taken out; not released
 
 
 def releases(rho: float, add_noise: AddNoise) -> Release:
-    """Return a function that releases sums of sensitivity 1, each for a part of one budget.
-
-    Args:
-        rho: whole budget in zCDP; infinity adds noise of scale 0.
-        add_noise: source of noise; its randomness must be secret.
-    """
+    """Return a function that releases sums of sensitivity 1, each for a part of the budget ``rho``."""
 
     def release(total: Array, part: float) -> Array:
         return np.asarray(add_noise(total.ravel(), noise_scale(rho * part)).reshape(total.shape))
@@ -168,16 +154,7 @@ def find_private_space(
 ) -> PrivateSpace:
     """Find principal axes from noisy sums, for :data:`MEANS` and :data:`AXES` of the budget.
 
-    Args:
-        vectors: ``(n, d)`` features; a row of zeros stands for a sample that was taken out.
-        domain: ``(n,)`` domain of each sample, from 0 without gaps.
-        weights: ``(n,)`` weight of each sample: 1, or one over the number of samples of its person.
-        release: adds the noise.
-        rng: generator of the random directions, which need not be secret.
-        directions: ``(d, p)`` orthonormal public directions in which to look for the axes;
-            :data:`DIRECTIONS` random ones, or d, if ``None``.
-        width: number of principal axes.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
+    Arguments are those of :func:`learn_private_prototypes`; ``release`` adds the noise.
     """
     base = random_directions(vectors.shape[1], rng) if directions is None else directions
     projected = bounded(bounded(vectors) @ base)
@@ -221,15 +198,9 @@ def from_triangle(values: Array) -> Array:
 
 
 def leading_axes(second: Array, width: int, whitening: float) -> Array:
-    """Find the principal axes of a noisy matrix of second moments, weighted as a principal space has them.
+    """Find the principal axes, widest first, of a ``(p, p)`` noisy matrix of second moments.
 
-    Args:
-        second: ``(p, p)`` symmetric matrix; noise may have made eigenvalues negative.
-        width: number of axes.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-
-    Returns:
-        ``(p, width)`` axes as columns, widest first.
+    They are weighted as a principal space has them. Noise may have made eigenvalues negative.
     """
     values, axes = np.linalg.eigh(second)
     # One image's worth of variance at least: smaller eigenvalues are noise.
@@ -242,31 +213,17 @@ def choose_groups(
 ) -> NDArray[np.int64]:
     """Decide by public figures alone whether every domain is clustered by itself, or all are as one.
 
-    Args:
-        domain: ``(n,)`` domain of each sample.
-        counts: ``(D,)`` public sizes of the domains.
-        n_prototypes: number of prototypes of a group.
-        noise: expected length of the noise on the sum of a prototype's samples.
-
-    Returns:
-        ``(n,)`` group of each sample: its domain, if the sums of the smallest domain are expected to be
-        longer than their noise, and otherwise 0.
+    The group of a sample is its domain, if the sums of the samples of a prototype in the smallest domain are
+    expected to be longer than their noise; otherwise it is 0.
     """
     apart = COHERENCE * counts.min() / n_prototypes >= noise
     return domain if apart else np.zeros_like(domain)
 
 
 def sum_clusters(samples: Array, weights: Array, groups: NDArray[np.int64], prototypes: Array) -> Array:
-    """Sum the samples that are nearest to each prototype of their group.
+    """Sum the samples that are nearest to each of the ``(G, m, w)`` prototypes of their group.
 
-    Args:
-        samples: ``(n, w)`` vectors, no longer than 1.
-        weights: ``(n,)`` weight of each.
-        groups: ``(n,)`` group of each.
-        prototypes: ``(G, m, w)`` unit vectors.
-
-    Returns:
-        ``(G, m, w)`` sums. A sample is in one of them, so that all together move by its weight at most.
+    A sample is in one of the sums, so that all together move by its weight at most.
     """
     sums = np.zeros_like(prototypes)
     for group, own in enumerate(prototypes):
@@ -282,13 +239,6 @@ def merge(sums: Array, count: int) -> Array:
     The length of a sum is the sum of its samples' cosines with its direction, which Lloyd's algorithm on the
     sphere makes large; a merger loses the two lengths, less that of the two together. So this is Ward's
     method on the sphere, with sums in place of samples.
-
-    Args:
-        sums: ``(m, w)`` vectors.
-        count: number of vectors wanted, at most m.
-
-    Returns:
-        ``(count, w)`` sums of some of them.
 
     Source:
         J. H. Ward, Hierarchical grouping to optimize an objective function, 1963.

@@ -53,12 +53,8 @@ def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
 def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatArray]:
     """Find the axes of largest variance, widest first, without subtracting a mean (see :func:`centre`).
 
-    Args:
-        vectors: ``(n, d)`` vectors.
-        width: largest number of axes.
-
     Returns:
-        ``(d, w)`` axes as columns, and ``(w,)`` roots of the sums of squares along them.
+        ``(d, w)`` axes as columns, ``width`` at most, and ``(w,)`` roots of the sums of squares along them.
     """
     gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
     values, axes = np.linalg.eigh(gram)
@@ -73,16 +69,9 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
 
 
 def project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
-    """Project vectors onto principal axes, with smaller weights for the wider ones.
+    """Project vectors onto principal axes, each divided by a power of its scale, and return unit vectors.
 
-    Args:
-        vectors: ``(n, d)`` vectors.
-        axes: ``(d, w)`` axes as columns.
-        scales: ``(w,)`` scales of the axes.
-        whitening: 0 keeps the variances, 1 makes them equal, one half takes their roots.
-
-    Returns:
-        ``(n, w)`` unit vectors.
+    A ``whitening`` of 0 keeps the variances, 1 makes them equal, and one half takes their roots.
     """
     weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
     return unit_rows(vectors @ weighted)
@@ -115,30 +104,10 @@ def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = 
 
 
 def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int) -> FloatArray:
-    """Average every sample with its neighbours, several times.
-
-    Args:
-        vectors: ``(n, d)`` unit vectors.
-        graph: ``(n, n)`` row-stochastic matrix from :func:`mutual_neighbours`.
-        rounds: number of rounds.
-
-    Returns:
-        ``(n, d)`` unit vectors.
-    """
+    """Average ``(n, d)`` unit vectors with their neighbours, as the rows of ``graph`` say, several times."""
     for _ in range(rounds):
         vectors = unit_rows(graph @ vectors)
     return vectors
-
-
-def neighbours_within(n_samples: int, n_clusters: int, most: int) -> int:
-    """Estimate how many nearest neighbours of a sample belong to its own cluster: half an average cluster.
-
-    Args:
-        n_samples: the paper's ``N``.
-        n_clusters: the paper's ``K``.
-        most: upper bound of the result.
-    """
-    return int(np.clip(n_samples / n_clusters / 2, 1, most))
 
 
 @dataclass(frozen=True)
@@ -169,7 +138,7 @@ def make_spaces(
 
     Args:
         vectors: ``(n, d)`` features of one domain.
-        n_clusters: the paper's ``K``; with n it bounds the neighbourhoods.
+        n_clusters: number of clusters, K; neighbourhoods are no larger than half an average cluster.
         names: names of the spaces. "features": centred, on the unit sphere. "principal": whitened
             principal axes of "features". "diffused-features", "diffused-principal": each of the two, with
             every sample averaged with its mutual nearest neighbours in "principal".
@@ -184,7 +153,7 @@ def make_spaces(
         "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
         "principal": project(shifted, axes[:, :width], scales[:width], whitening),
     }
-    count = neighbours_within(len(vectors), n_clusters, _NEIGHBOURS)
+    count = int(np.clip(len(vectors) / n_clusters / 2, 1, _NEIGHBOURS))  # half an average cluster
     graph = mutual_neighbours(plain["principal"], count, watch=watch)
     spaces: dict[Space, FloatArray] = {}
     for name in names:

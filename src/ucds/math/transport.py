@@ -27,16 +27,16 @@ _LEAST_MASS = {torch.float64: 1e-130, torch.float32: 1e-15}
 # the exponentials of a step well inside the range of the type, so that the value of F after a trial step can
 # be had from the present plan, without the exponentials of the whole matrix.
 _LONGEST_STEP = {torch.float64: 300.0, torch.float32: 60.0}
-# Relative difference of the marginals' totals that still counts as rounding (and is scaled away); twice the
-# spacing of the weights' type where that is coarser.
+# Relative difference of the marginals' totals that still counts as rounding, and is scaled away.
 _TOTALS_MAY_DIFFER = 1e-3
 # Levenberg damping, as a part of each column's own marginal error: it fades as the column fits, so the last
 # steps are pure Newton steps. Found on random, clustered and degenerate problems from 64 x 7 to 1024 x 65.
 _DAMPING = 0.03
 # Lengths of the Newton step that are tried, from the full one to the one that is certain to raise F.
 _STEP_LENGTHS = 4
-# Sinkhorn steps taken first when there is no potential to start from: seven for the price of a Newton step.
-_COLD_SINKHORN_STEPS = 6
+# Sinkhorn steps taken first: seven cost as much as a Newton step. The potential of an earlier mini-batch
+# would be no better start: with few samples per prototype those of two batches have little in common.
+_SINKHORN_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,9 @@ class TransportPlan:
 
     Attributes:
         plan: ``(..., n, K)``, a constant (no gradient); rows sum to the row weights, a row of weight 0 is 0.
-        potential: ``(..., K)``, the column potential in units of the cost, mean 0 if columns are balanced;
-            start the next call here.
+        potential: ``(..., K)``, the column potential in units of the cost, mean 0 if columns are balanced.
         marginal_error: ``(...,)``, the L1 distance between the plan's column sums and the column weights (if
-            these may be left, those that the potential asks for). The plan's rows are exact up to rounding by
-            construction, so this is the whole violation.
+            these may be left, those that the potential asks for). The rows are exact up to rounding.
         iterations: iterations of the slowest problem in the batch.
         converged: ``(...,)``, whether the tolerance was reached.
     """
@@ -73,15 +71,7 @@ def cosine_cost(features: Tensor, prototypes: Tensor) -> Tensor:
 
     Returns:
         The cost (the paper's C), ``(..., n, K)``.
-
-    Raises:
-        ValueError: if the widths disagree.
     """
-    if features.dim() < 2 or prototypes.dim() != 2 or features.shape[-1] != prototypes.shape[0]:
-        raise ValueError(
-            "cosine_cost needs features (..., n, width) and prototypes (width, K), "
-            f"got {tuple(features.shape)} and {tuple(prototypes.shape)}"
-        )
     dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
     with torch.autocast(features.device.type, enabled=False):
         directions = normalize(features.to(dtype), dim=-1, eps=1e-8)
@@ -96,7 +86,6 @@ def solve_transport(
     epsilon: float = 0.01,
     tolerance: float = 1e-3,
     max_iterations: int = 100,
-    initial_potential: Tensor | None = None,
 ) -> TransportPlan:
     """Solve entropic optimal transport by damped Newton ascent on the semi-dual.
 
@@ -120,27 +109,19 @@ def solve_transport(
         epsilon: strength of the entropy, in units of the cost.
         tolerance: the L1 marginal error to reach.
         max_iterations: Newton iterations at most; the result says whether they were enough.
-        initial_potential: ``(..., K)``, the ``potential`` of an earlier result on nearly the same cost. That
-            of another mini-batch is no better than none: with few samples per prototype the potentials of
-            two batches have little in common.
 
     Returns:
         The plan (the paper's T), finite also when it has not converged.
 
     Raises:
         ValueError: for shapes that do not fit, weights that are negative or whose totals differ by more than
-            0.1%, costs that are NaN, and settings that are not positive.
+            0.1%, and costs that are not finite.
 
     Source: the semi-dual as in Cuturi and Peyre (2016), "A smoothed dual approach"; the safe step length from
     the generalised self-concordance of logsumexp, Sun and Tran-Dinh (2019). Checked against POT.
     """
     with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
-        problem = _Problem(cost, row_weights, column_weights, epsilon, tolerance, max_iterations)
-        height = problem.start(initial_potential)
-        if initial_potential is None:
-            for _ in range(_COLD_SINKHORN_STEPS):
-                height = height + problem.sinkhorn_step(problem.answer(height).columns)
-        return problem.ascend(height)
+        return _Problem(cost, row_weights, column_weights, epsilon).solve(tolerance, max_iterations)
 
 
 def semi_relaxed_transport(
@@ -202,26 +183,24 @@ class _Problem:
     ``height`` is the column potential in units of epsilon, ``(batch, K)``.
     """
 
-    def __init__(
-        self,
-        cost: Tensor,
-        row_weights: Tensor,
-        column_weights: Tensor,
-        epsilon: float,
-        tolerance: float,
-        max_iterations: int,
-    ) -> None:
-        _check_arguments(cost, row_weights, column_weights, epsilon, tolerance, max_iterations)
-        self.epsilon, self.tolerance, self.max_iterations = epsilon, tolerance, max_iterations
-        self.batch_shape = cost.shape[:-2]
+    def __init__(self, cost: Tensor, row_weights: Tensor, column_weights: Tensor, epsilon: float) -> None:
+        *batch, rows, columns = cost.shape
+        if row_weights.shape != (*batch, rows) or column_weights.shape != (*batch, columns):
+            raise ValueError(
+                f"a cost (..., n, K) needs row_weights (..., n) and column_weights (..., K), got "
+                f"{tuple(cost.shape)}, {tuple(row_weights.shape)} and {tuple(column_weights.shape)}"
+            )
+        self.epsilon, self.batch_shape = epsilon, batch
         self.result_type = torch.promote_types(cost.dtype, torch.float32)
         self.work_type = working_type(cost.device)
-        rows, columns = cost.shape[-2:]
         self.rows = row_weights.detach().reshape(-1, rows, 1).to(self.work_type)
         given = column_weights.detach().reshape(-1, columns).to(self.work_type)
-        coarsest = max(torch.finfo(weights.dtype).eps for weights in (row_weights, column_weights))
-        slack = max(_TOTALS_MAY_DIFFER, 2 * coarsest)
-        self.columns = given * _scale_of_totals(self.rows, given, slack)
+        row_total, column_total = self.rows.sum(-2), given.sum(-1, keepdim=True)
+        sound = (row_total - column_total).abs() <= _TOTALS_MAY_DIFFER * row_total
+        sound &= torch.minimum(self.rows.amin(-2), given.amin(-1, keepdim=True)) >= 0
+        # Weights that make no sense become NaN, which poisons the solution, so that the first check of
+        # convergence finds it: to look at them now would make a GPU wait.
+        self.columns = given * torch.where(sound, row_total / column_total, math.nan)
         self.used = self.columns != 0
         self.log_columns = self.columns.clamp(min=_LEAST_MASS[self.work_type]).log()
         logits = cost.detach().reshape(-1, rows, columns).to(self.work_type) * (-1 / epsilon)
@@ -238,19 +217,38 @@ class _Problem:
         # On a GPU every look at the error waits for the queue; an iteration too many costs less than that.
         self.check_every = 2 if cost.is_cuda else 1
 
-    def start(self, initial_potential: Tensor | None) -> Tensor:
-        """The first height: the given potential, with 0 where that is not finite, or 0."""
-        if initial_potential is None:
-            return torch.zeros_like(self.columns)
-        shape = (*self.batch_shape, self.columns.shape[-1])
-        if initial_potential.shape != shape:
-            raise ValueError(
-                f"initial_potential must have the shape {shape}, got {tuple(initial_potential.shape)}"
-            )
-        potential = initial_potential.detach().reshape(self.columns.shape).to(self.work_type)
-        return potential.nan_to_num(0.0, 0.0, 0.0) / self.epsilon
+    def solve(self, tolerance: float, max_iterations: int) -> TransportPlan:
+        """Take steps until every problem of the batch has converged, or the iterations are used up."""
+        height = torch.zeros_like(self.columns)
+        for _ in range(_SINKHORN_STEPS):
+            height = height + self._sinkhorn_step(self._answer(height).columns)
+        iteration = 0
+        while True:
+            answer = self._answer(height)
+            error = (self.columns - answer.columns).abs().sum(-1)
+            last = iteration >= max_iterations
+            if last or iteration % self.check_every == 0:
+                worst = float(error.amax())  # reads one number from the device
+                if math.isnan(worst):
+                    raise ValueError(self._complaint())
+                if last or worst <= tolerance:
+                    break
+            moving = (error > tolerance)[:, None]
+            height = torch.where(moving, height + self._best_step(answer), height)
+            iteration += 1
+        potential = (height - height.mean(-1, keepdim=True)) * self.epsilon
+        # Subnormal entries would slow every later product with the plan down on a CPU, tenfold and more.
+        plan = (answer.kernel * answer.mass).to(self.result_type)
+        plan = threshold(plan, torch.finfo(self.result_type).tiny, 0.0)
+        return TransportPlan(
+            plan=plan.reshape(*self.batch_shape, *plan.shape[1:]),
+            potential=potential.to(self.result_type).reshape(*self.batch_shape, -1),
+            marginal_error=error.to(self.result_type).reshape(self.batch_shape),
+            iterations=iteration,
+            converged=(error <= tolerance).reshape(self.batch_shape),
+        )
 
-    def answer(self, height: Tensor) -> _Answer:
+    def _answer(self, height: Tensor) -> _Answer:
         """Solve for the rows in closed form (a softmax; by hand, as the library's is slower in fp64)."""
         kernel = self.logits + height[:, None, :]
         kernel -= kernel.amax(-1, keepdim=True)
@@ -259,45 +257,10 @@ class _Problem:
         mass = self.rows / total
         return _Answer(kernel, total, mass, (mass.mT @ kernel)[:, 0])
 
-    def sinkhorn_step(self, columns: Tensor) -> Tensor:
+    def _sinkhorn_step(self, columns: Tensor) -> Tensor:
         """The change of height that would give each column its mass if the rows did not answer it."""
         step = self.log_columns - columns.clamp(min=_LEAST_MASS[self.work_type]).log()
         return torch.where(self.used, step, 0.0)
-
-    def ascend(self, height: Tensor) -> TransportPlan:
-        """Take steps until every problem of the batch has converged, or the iterations are used up."""
-        iteration = 0
-        while True:
-            answer = self.answer(height)
-            error = (self.columns - answer.columns).abs().sum(-1)
-            if self._finished(error, iteration):
-                return self._result(answer.kernel * answer.mass, height, error, iteration)
-            moving = (error > self.tolerance)[:, None]
-            height = torch.where(moving, height + self._best_step(answer), height)
-            iteration += 1
-
-    def _finished(self, error: Tensor, iteration: int) -> bool:
-        """Whether to stop; now and then this reads one number from the device."""
-        last = iteration >= self.max_iterations
-        if iteration % self.check_every and not last:
-            return False
-        worst = float(error.amax())
-        if math.isnan(worst):
-            raise ValueError(self._complaint())
-        return last or worst <= self.tolerance
-
-    def _result(self, plan: Tensor, height: Tensor, error: Tensor, iterations: int) -> TransportPlan:
-        """The result in the caller's shape and type."""
-        potential = (height - height.mean(-1, keepdim=True)) * self.epsilon
-        # Subnormal entries would slow every later product with the plan down on a CPU, tenfold and more.
-        plan = threshold(plan.to(self.result_type), torch.finfo(self.result_type).tiny, 0.0)
-        return TransportPlan(
-            plan=plan.reshape(*self.batch_shape, *plan.shape[1:]),
-            potential=potential.to(self.result_type).reshape(*self.batch_shape, -1),
-            marginal_error=error.to(self.result_type).reshape(self.batch_shape),
-            iterations=iterations,
-            converged=(error <= self.tolerance).reshape(self.batch_shape),
-        )
 
     def _best_step(self, answer: _Answer) -> Tensor:
         """The change of height with the largest F, ``(batch, K)``."""
@@ -307,11 +270,14 @@ class _Problem:
         # solution. The lengths lie between the two, at equal ratios.
         lengths = (span.log1p() / span) ** self.lengths[:, None]
         lengths = lengths * (_LONGEST_STEP[self.work_type] / span).clamp(max=1.0)
-        steps = torch.cat((newton * lengths, self.sinkhorn_step(answer.columns)[:, None, :]), 1)
-        # A direction spoilt by a failed factorisation is NaN here and loses against the Sinkhorn step.
-        gains = self._gains(answer, steps).nan_to_num(-math.inf, -math.inf, -math.inf)
-        best = gains.argmax(-1)[:, None, None].expand(-1, 1, steps.shape[-1])
-        return steps.gather(1, best)[:, 0]
+        steps = torch.cat((newton * lengths, self._sinkhorn_step(answer.columns)[:, None, :]), 1)
+        # How much F would rise with each step, without exponentials but the steps' own. A direction spoilt by
+        # a failed factorisation is NaN here, and loses against the Sinkhorn step.
+        top = steps.amax(-1, keepdim=True)
+        growth = (answer.kernel @ (steps - top).exp().mT / answer.total).log()
+        gains = ((steps - top) @ self.columns[..., None] - growth.mT @ self.rows)[..., 0]
+        best = gains.nan_to_num(-math.inf, -math.inf, -math.inf).argmax(-1)[:, None, None]
+        return steps.gather(1, best.expand(-1, 1, steps.shape[-1]))[:, 0]
 
     def _direction(self, answer: _Answer) -> Tensor:
         """Newton's direction: the Hessian's negative, ``diag(columns) - plan^T diag(1/u) plan``, solved."""
@@ -321,65 +287,15 @@ class _Problem:
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(residual[..., None], factor)[..., 0]
 
-    def _gains(self, answer: _Answer, steps: Tensor) -> Tensor:
-        """How much F would rise with each step, ``(batch, steps)``: no exponentials but the steps' own."""
-        top = steps.amax(-1, keepdim=True)
-        growth = (answer.kernel @ (steps - top).exp().mT / answer.total).log()
-        gains = (steps - top) @ self.columns[..., None] - growth.mT @ self.rows
-        return gains[..., 0]
-
     def _complaint(self) -> str:
         """What was wrong with the numbers, found out once the solution has turned out to be NaN."""
         if bool(self.logits.isnan().any()):
             return "cost holds NaN: the features or the prototypes have diverged"
-        if not bool((self.rows >= 0).all()):
-            return "row_weights must be non-negative numbers"
-        if bool(self.columns.isnan().any()):
-            return (
-                "column_weights must be non-negative numbers, and their total must be positive and equal the "
-                f"total of the row_weights ({self.rows.sum((-2, -1)).tolist()})"
-            )
+        if not bool((self.rows >= 0).all()) or bool(self.columns.isnan().any()):
+            return "row_weights and column_weights must be non-negative, and their totals positive and equal"
         return "cost must be finite: a row has nothing but infinite costs, or a cost is minus infinity"
 
 
 def working_type(device: torch.device) -> torch.dtype:
     """fp64 but where the device has none."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _scale_of_totals(rows: Tensor, columns: Tensor, slack: float) -> Tensor:
-    """What the column weights are multiplied by, for rounding's sake, ``(batch, 1)``.
-
-    NaN where the weights make no sense. It poisons the solution, so that the first check of convergence finds
-    it: to look at it now would make a GPU wait.
-    """
-    row_total, column_total = rows.sum(-2), columns.sum(-1, keepdim=True)
-    sound = (row_total - column_total).abs() <= slack * row_total
-    sound &= torch.minimum(rows.amin(-2), columns.amin(-1, keepdim=True)) >= 0
-    return torch.where(sound, row_total / column_total, math.nan)
-
-
-def _check_arguments(
-    cost: Tensor,
-    row_weights: Tensor,
-    column_weights: Tensor,
-    epsilon: float,
-    tolerance: float,
-    max_iterations: int,
-) -> None:
-    """Refuse what can be seen without a look at the numbers on the device."""
-    if cost.dim() < 2 or not cost.is_floating_point() or 0 in cost.shape:
-        raise ValueError(
-            f"cost must be floating point, (..., n, K) and not empty, got {cost.dtype} {tuple(cost.shape)}"
-        )
-    *batch, n, n_clusters = cost.shape
-    for name, weights, count in (("row", row_weights, n), ("column", column_weights, n_clusters)):
-        if not weights.is_floating_point():
-            raise ValueError(f"{name}_weights must be floating point, got {weights.dtype}")
-        if weights.shape != (*batch, count):
-            shape = tuple(weights.shape)
-            raise ValueError(f"{name}_weights must have the shape {(*batch, count)}, got {shape}")
-    if not (0 < epsilon < math.inf and 0 < tolerance < math.inf):
-        raise ValueError(f"epsilon and tolerance must be positive, got {epsilon} and {tolerance}")
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")

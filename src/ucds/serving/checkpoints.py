@@ -106,7 +106,7 @@ class Snapshots:
             check_file(ledger, file)
         self._ledger, self._signer, self._file, self._told = ledger, signer, file, told
         self._every, self._retry_seconds = every, retry_seconds
-        self._last = ledger.statement
+        self._last = ledger.state().statement
         self._next_hour = time.monotonic() + _EVERY_SECONDS
         self.failures = 0
         self._stopping = threading.Event()
@@ -133,11 +133,11 @@ class Snapshots:
 
     def _write(self, least: int) -> None:
         """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""
-        if self._ledger.unsigned >= least:
+        if self._ledger.state().unsigned >= least:
             self._ledger.take_snapshot(self._signer, least)
         if least == 1:
             self._next_hour = time.monotonic() + _EVERY_SECONDS
-        newest = self._ledger.statement
+        newest = self._ledger.state().statement
         if newest is None or newest == self._last:
             return
         if self._file is not None:

@@ -17,8 +17,8 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnava
 from ucds.serving.log import log, metadata
 
 LEDGER_FILE = "ledger.sqlite"
-WRITES = "ucds_writes"  # execution option of a connection whose transactions write
 _HOW = "`ucds keys add` makes one"
+_WRITES = "ucds_writes"  # execution option of a connection whose transactions write
 _POSTGRESQL: dict[str, Any] = {
     "connect_args": {"connect_timeout": 10, "options": "-c synchronous_commit=on -c lock_timeout=60000"},
     "pool_pre_ping": True,
@@ -49,60 +49,97 @@ def ledger_url(place: str | Path) -> URL:
     raise InputError(f"a ledger lies in a SQLite file or in PostgreSQL, not in {backend}")
 
 
-def connect(url: URL, *, create: bool) -> sa.Engine:
-    """Connect to the database of a ledger; nothing is read of it yet.
+class Database:
+    """Transactions on the tables of a ledger; the faults of the database become errors for users.
+
+    Args:
+        place: run folder, SQLite file, or database address.
+        create: whether a file is made when there is none.
+
+    Attributes:
+        shown: address of the database without its password, for messages.
 
     Raises:
-        UserError: the database cannot be used; `Ledger` names the kinds.
+        UserError: the database cannot be used; `ucds.serving.replay.Replay` names the kinds.
     """
-    try:
-        if url.get_backend_name() != "sqlite":
-            return sa.create_engine(url, **_POSTGRESQL)
-        _prepare_file(Path(str(url.database)), create)
-        return _sqlite_engine(url)
-    except (ModuleNotFoundError, NoSuchModuleError):
-        raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
 
+    def __init__(self, place: str | Path, *, create: bool = False) -> None:
+        url = ledger_url(place)
+        self.shown = url.render_as_string(hide_password=True)
+        self._path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+        self._files: list[tuple[int, int] | None] | None = None
+        if self._path is not None:
+            _prepare_file(self._path, create)
+            self._engine = _sqlite_engine(url)
+            return
+        try:
+            self._engine = sa.create_engine(url, **_POSTGRESQL)
+        except (ModuleNotFoundError, NoSuchModuleError):
+            raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
 
-def prepare_tables(connection: sa.Connection, *, create: bool) -> None:
-    """Make the tables of a ledger if there are none and they are wanted.
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._engine.dispose()
 
-    Raises:
-        InputError: there is no ledger, and none is to be made.
-    """
-    if not sa.inspect(connection).has_table(log.name):
+    @contextmanager
+    def transaction(self, *, writes: bool = False, one_moment: bool = False) -> Iterator[sa.Connection]:
+        """Open a transaction.
+
+        Args:
+            writes: whether it has the right to write, for which it waits.
+            one_moment: whether it sees nothing that is committed after its beginning.
+
+        Raises:
+            UserError: the database cannot be used.
+        """
+        try:
+            with self._engine.execution_options(**{_WRITES: writes}).begin() as connection:
+                if self._path is None:  # SQLite gives one moment, and the right to write, when it begins
+                    if one_moment:
+                        connection.exec_driver_sql(
+                            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                        )
+                    if writes:
+                        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
+                self._check_files()
+                yield connection
+            self._check_files()
+        except SQLAlchemyError as error:
+            raise _explain(error, f"the ledger {self.shown} cannot be used") from error
+        except UnicodeDecodeError:  # Python cannot read what SQLite says of a damaged name
+            raise DamagedFileError(f"the ledger {self.shown} holds a name that is not UTF-8") from None
+
+    def prepare(self, connection: sa.Connection, *, create: bool = False) -> bool:
+        """Make the tables of a ledger if there are none, and return whether they are new.
+
+        Raises:
+            InputError: there is no ledger, and none is to be made.
+        """
+        if sa.inspect(connection).has_table(log.name):
+            return False
         if not create:
-            raise InputError(f"the database holds no ledger: {_HOW}")
+            raise InputError(f"the database {self.shown} holds no ledger: {_HOW}")
         metadata.create_all(connection)
+        return True
 
+    def read_clock(self, connection: sa.Connection) -> datetime | None:
+        """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""
+        if self._path is not None:
+            return None
+        found: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return found
 
-def lock(connection: sa.Connection) -> None:
-    """Take the right to write until the transaction ends; SQLite gave it when the transaction began."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
-
-
-def read_clock(connection: sa.Connection) -> datetime | None:
-    """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""
-    if connection.dialect.name != "postgresql":
-        return None
-    found: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
-    return found
-
-
-@contextmanager
-def explaining(problem: str) -> Iterator[None]:
-    """Turn faults of the database into errors for users, whose messages begin with the problem.
-
-    Raises:
-        UserError: the database cannot be used.
-    """
-    try:
-        yield
-    except SQLAlchemyError as error:
-        raise _explain(error, problem) from error
-    except UnicodeDecodeError:  # Python cannot read what SQLite says of a damaged name
-        raise DamagedFileError(f"{problem}: it holds a name that is not UTF-8") from None
+    def _check_files(self) -> None:
+        """Make sure that all files are those that were opened: SQLite writes on into a deleted one."""
+        if self._path is None:
+            return
+        found = [_identity(f"{self._path}{end}") for end in ("", "-wal", "-shm")]
+        self._files = self._files or found
+        if found != self._files:
+            raise ServiceUnavailableError(
+                f"a file of the ledger {self._path} was deleted or replaced while it was in use: stop what "
+                "uses it, restore the ledger, run `ucds ledger verify`, and start again"
+            )
 
 
 def _explain(error: SQLAlchemyError, problem: str) -> UserError:
@@ -114,56 +151,6 @@ def _explain(error: SQLAlchemyError, problem: str) -> UserError:
     if code.startswith(("SQLITE_FULL", "SQLITE_READONLY", "53100")):  # 53100: disk_full of PostgreSQL
         return NoSpaceError(message)
     return InputError(message) if code.startswith("SQLITE_CANTOPEN") else ServiceUnavailableError(message)
-
-
-@contextmanager
-def looking(place: str | Path) -> Iterator[sa.Connection]:
-    """Open a transaction that sees one moment of a ledger, without any care for what the ledger holds.
-
-    Raises:
-        InputError: there is no ledger.
-        UserError: the database cannot be used.
-    """
-    url = ledger_url(place)
-    engine = connect(url, create=False)
-    try:
-        with (
-            explaining(f"the ledger {url.render_as_string(hide_password=True)} cannot be read"),
-            engine.begin() as connection,
-        ):
-            if connection.dialect.name == "postgresql":  # SQLite shows one moment by itself
-                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            prepare_tables(connection, create=False)
-            yield connection
-    finally:
-        engine.dispose()
-
-
-class FileGuard:
-    """Notices that the files of an open SQLite database were deleted or replaced.
-
-    SQLite would go on writing into the deleted file, and what it wrote would be gone with the process.
-
-    Args:
-        url: address of an open database; one in PostgreSQL has nothing to guard.
-    """
-
-    def __init__(self, url: URL) -> None:
-        ends = ("", "-wal", "-shm") if url.get_backend_name() == "sqlite" else ()
-        self._known = {path: _identity(path) for path in (f"{url.database}{end}" for end in ends)}
-
-    def check(self) -> None:
-        """Make sure that all files are those that were opened.
-
-        Raises:
-            ServiceUnavailableError: a file is gone, or another one has its place.
-        """
-        for path, identity in self._known.items():
-            if _identity(path) != identity:
-                raise ServiceUnavailableError(
-                    f"{path} was deleted or replaced while it was in use: stop what uses it, restore the "
-                    "ledger, run `ucds ledger verify`, and start again"
-                )
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -197,7 +184,7 @@ def _sqlite_engine(url: URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get(WRITES)
+        writes = connection.get_execution_options().get(_WRITES)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine

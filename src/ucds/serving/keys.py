@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from ipaddress import ip_address, ip_network
-from typing import Annotated, Literal
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, IPvAnyNetwork, ValidationError
 
 from ucds.errors import InputError
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
+from ucds.math.arrays import FloatArray
 
+MEAN_TYPE = "<f4"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_RULES = {
+    "budget": "a budget is a whole number of samples, 0 or more",
+    "rate": "a rate is a number of samples a second, from 0.001 to 1e9",
+    "networks": "a network is written like 10.0.0.0/8, without bits behind its length",
+}
 
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
-Refused = Literal["unknown-key", "revoked-key", "expired-key", "not-for-you"]
-_DETAILS: dict[Refused, str] = {
+RefusedKind = Literal[
+    "unknown-key", "revoked-key", "expired-key", "not-for-you", "over-budget", "not-calibrated", "busy"
+]
+_DETAILS: dict[RefusedKind, str] = {
     "unknown-key": "This service does not know the key; check it with its owner.",
     "revoked-key": "The key was revoked by its owner.",
     "expired-key": "The time of the key is over; ask the provider for another.",
     "not-for-you": "The key is bound to another network than the one that the request comes from.",
+    "busy": "The key was calibrated meanwhile; come again.",
 }
 
 
 class KeyRefused(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A key that may not ask.
+    """A request for which a key gets nothing; nothing was charged.
 
     Args:
-        kind: reason.
+        kind: reason, as clients are told it.
+        detail: one sentence for the client; that of the kind if ``None``.
         name: name of the key; ``None`` if there is no such key.
-
-    Attributes:
-        detail: one sentence for the client.
     """
 
-    def __init__(self, kind: Refused, name: str | None = None) -> None:
-        self.kind, self.name, self.detail = kind, name, _DETAILS[kind]
+    def __init__(self, kind: RefusedKind, detail: str | None = None, name: str | None = None) -> None:
+        self.kind, self.detail, self.name = kind, detail or _DETAILS[kind], name
         super().__init__(self.detail)
 
 
@@ -57,7 +66,16 @@ class Terms(Message):
     budget: Count
     rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     expires: Time | None = None
-    networks: tuple[str, ...] = ()
+    networks: tuple[IPvAnyNetwork, ...] = ()
+
+    def admits(self, address: str) -> bool:
+        """Return whether a client of this address may ask."""
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return not self.networks
+        mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+        return not self.networks or any((mapped or found) in network for network in self.networks)
 
 
 class Secret(Message):
@@ -74,13 +92,34 @@ class ModelUse(Message):
     Attributes:
         answers: distinct samples that it labelled.
         calibration: number and digest of the samples of the key's mean; ``None`` before a calibration.
-        mean: mean of the calibration's samples, fp32 numbers, lowest byte first, in base64; ``None`` once the
-            key is forgotten.
+        mean: mean of the unit features of these samples, fp32 numbers, lowest byte first, in base64;
+            ``None`` once the key is forgotten.
     """
 
     answers: Count = 0
     calibration: Calibration | None = None
     mean: str | None = None
+
+    @property
+    def vector(self) -> FloatArray | None:
+        """``(width,)`` mean from which the model sees the samples; ``None`` for the model's own."""
+        return None if self.mean is None else np.frombuffer(base64.b64decode(self.mean), MEAN_TYPE)
+
+    def find_calibration(self, digest: str) -> Calibration | None:
+        """Return the calibration by samples with a digest; ``None`` if the key can have this one yet.
+
+        Raises:
+            KeyRefused: the key was calibrated with other samples, or has labels of this model.
+        """
+        detail = None
+        if self.calibration is None and self.answers:
+            detail = "The key has labels of this model already; ask the provider for another key."
+        if self.calibration is not None and self.calibration.digest != digest:
+            samples = f"{self.calibration.samples:,}"
+            detail = f"The key was calibrated with {samples} other samples, and stays so."
+        if detail is not None:
+            raise KeyRefused("not-calibrated", detail)
+        return self.calibration
 
 
 class Key(Message):
@@ -118,38 +157,16 @@ class Key(Message):
         limit = self.terms.budget
         return Budget(limit=limit, used=self.used, remaining=max(0, limit - self.used))
 
-    def end(self, time: str) -> Literal["revoked-key", "expired-key"] | None:
-        """Return why the key may not ask at a time, or ``None`` if it may."""
+    def use(self, model: str) -> ModelUse:
+        """Return what a model did for the key."""
+        return self.models.get(model, ModelUse())
+
+    def end(self, time: str, secret: str | None = None) -> Literal["revoked-key", "expired-key"] | None:
+        """Return why the key, or one of its secrets by its hash, is worth nothing at a time, or ``None``."""
         if self.revoked is not None:
             return "revoked-key"
-        return "expired-key" if self.terms.expires is not None and self.terms.expires <= time else None
-
-    def check(self, time: str, address: str | None = None, secret: str | None = None) -> None:
-        """Make sure that the key may ask.
-
-        Args:
-            time: present time.
-            address: address that asks; ``None`` to leave the networks out.
-            secret: hash of the secret that is shown; ``None`` to leave its end out.
-
-        Raises:
-            KeyRefused: the key or the secret has ended, or the address is in none of the key's networks.
-        """
-        kind: Refused | None = self.end(time)
-        if any(one.hash == secret and one.until is not None and one.until <= time for one in self.secrets):
-            kind = kind or "expired-key"
-        if address is not None and self.terms.networks and not self._admits(address):
-            kind = kind or "not-for-you"
-        if kind is not None:
-            raise KeyRefused(kind, self.name)
-
-    def _admits(self, address: str) -> bool:
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
-        return any((mapped or found) in ip_network(network) for network in self.terms.networks)
+        ends = (self.terms.expires, *(one.until for one in self.secrets if one.hash == secret))
+        return "expired-key" if any(end is not None and end <= time for end in ends) else None
 
 
 def make_secret() -> str:
@@ -166,6 +183,37 @@ def keep_secret(secret: str) -> Secret:
 def as_text(time: datetime) -> str:
     """Write a time as the ledger does, in UTC; such texts are in the order of time."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
+    """Return the terms of a key from what a user gave: ``budget``, ``rate``, ``expires`` and ``networks``.
+
+    Args:
+        present: terms to change; ``None`` for a new key.
+        **changes: fields of :class:`Terms`; ``expires`` as :func:`parse_end` reads it.
+
+    Raises:
+        InputError: a term cannot be.
+    """
+    if "expires" in changes:
+        changes["expires"] = parse_end(changes["expires"])
+    if "networks" in changes:
+        changes["networks"] = tuple(changes["networks"])
+    try:
+        return Terms(**(dict(present or ()) | changes))
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        raise InputError(f"{changes[field]!r} cannot be: {_RULES[field]}") from None
+
+
+def check_name(name: str) -> None:
+    """Make sure that a key can have a name.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not re.fullmatch(_NAME, name):
+        raise InputError(f"{name!r} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
 
 
 def parse_end(text: str) -> str | None:
@@ -188,33 +236,3 @@ def parse_end(text: str) -> str | None:
     except (ValueError, OverflowError):
         example = date.today() + timedelta(days=365)
         raise InputError(f"{text!r} is no end of a key: write 90d, 12h, 30m, {example} or never") from None
-
-
-def check_name(name: str) -> None:
-    """Make sure that a key can have a name.
-
-    Raises:
-        InputError: it cannot.
-    """
-    if not re.fullmatch(_NAME, name):
-        raise InputError(f"{name!r} is no name of a key: use up to 64 letters, digits and . _ @ -")
-
-
-def make_terms(
-    budget: int, rate: float | None = None, expires: str = "never", networks: Sequence[str] = ()
-) -> Terms:
-    """Return the terms of a key; :class:`Terms` explains the arguments, and `parse_end` the end.
-
-    Raises:
-        InputError: a number is out of range, or a network is none.
-    """
-    if not 0 <= budget < 2**53:  # every reader of JSON reads these exactly
-        raise InputError(f"a budget is a number of samples, not {budget}")
-    if rate is not None and not 0.001 <= rate <= 1e9:
-        raise InputError(f"a rate is a positive number of samples a second (0.001 to 1e9), not {rate}")
-    for network in networks:
-        try:
-            ip_network(network)
-        except ValueError as error:
-            raise InputError(f"{network!r} is no network such as 10.0.0.0/8: {error}") from None
-    return Terms(budget=budget, rate=rate, expires=parse_end(expires), networks=tuple(networks))

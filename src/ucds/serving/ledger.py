@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection
 
 from ucds.errors import InputError
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Budget, Calibration
+from ucds.math.arrays import FloatArray
 from ucds.serving import log
 from ucds.serving.keys import (
+    MEAN_TYPE,
     Key,
     KeyRefused,
-    ModelUse,
     Terms,
     as_text,
     check_name,
@@ -50,36 +49,6 @@ BURST = 10.0
 """Seconds of its rate that a key may save up."""
 
 GRACE = timedelta(hours=24)
-_MEAN_TYPE = "<f4"
-Mean = npt.NDArray[np.float32]
-
-
-class OverBudget(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A request asks for more samples than are left; no label of it is given.
-
-    Args:
-        budget: budget of the key.
-        new: samples of the request that were not asked before.
-    """
-
-    def __init__(self, budget: Budget, new: int) -> None:
-        super().__init__(
-            f"The request holds {new:,} samples not asked before, but the key's budget has "
-            f"{budget.remaining:,} left; nothing was charged."
-        )
-        self.budget, self.new = budget, new
-
-
-class MeanChanged(Exception):  # noqa: N818
-    """The key was calibrated while its samples were labelled from the model's own mean."""
-
-
-class NotCalibrated(Exception):  # noqa: N818
-    """A key that cannot be calibrated any more: it has another calibration, or answers of the model.
-
-    Args:
-        reason: one sentence that says which.
-    """
 
 
 @dataclass(frozen=True)
@@ -97,19 +66,6 @@ class Answers:
     entries: tuple[str, ...]
     time: str
     budget: Budget
-
-
-@dataclass(frozen=True, eq=False)
-class KeyMean:
-    """The mean from which a model sees the samples of a key.
-
-    Attributes:
-        told: number and digest of the samples, which the client is told.
-        mean: ``(width,)`` mean of the unit features of the samples.
-    """
-
-    told: Calibration
-    mean: Mean
 
 
 class Ledger(Replay):
@@ -135,50 +91,36 @@ class Ledger(Replay):
                     "with `ucds ledger accept-loss --signing-key`"
                 )
 
-    def add_key(
-        self,
-        name: str,
-        budget: int,
-        rate: float | None = None,
-        *,
-        expires: str = "never",
-        networks: Sequence[str] = (),
-    ) -> str:
+    def add_key(self, name: str, budget: int, **terms: Any) -> str:
         """Make a key and return its secret, this once; the ledger keeps its hash alone.
 
         Args:
             name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
             budget: distinct samples that may be labelled.
-            rate: samples a second; ``None`` without bound.
-            expires: end of the key, as `ucds.serving.keys.parse_end` reads it.
-            networks: networks from which the key may ask, such as ``10.0.0.0/8``; any if empty.
+            **terms: ``rate``, ``expires`` and ``networks``, as `ucds.serving.keys.make_terms` takes them.
 
         Raises:
-            InputError: the name is taken or unusable, a number is out of range, or a network is none.
+            InputError: the name is taken or unusable, or a term cannot be.
         """
         check_name(name)
-        terms, secret = make_terms(budget, rate, expires, networks), make_secret()
+        granted, secret = make_terms(budget=budget, **terms), make_secret()
         with self.writing() as writing:
             present = writing.state.find(name)
             if present is not None and present.revoked is None:
                 raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
             number = len(writing.state.keys) + 1
-            writing.append(KeyAdded(key=number, name=name, terms=terms, secret=keep_secret(secret)))
+            writing.append(KeyAdded(key=number, name=name, terms=granted, secret=keep_secret(secret)))
         return secret
 
     def set_key(self, name: str, **changes: Any) -> Terms:
-        """Change the terms of a key from the next request on, and return the new ones.
-
-        Args:
-            name: name of the key.
-            **changes: new terms: ``budget``, ``rate``, ``expires`` and ``networks``, as `add_key` takes them.
+        """Change terms of a key from the next request on, and return all; arguments as of `add_key`.
 
         Raises:
             InputError: there is no key of that name, or it is revoked; or a term cannot be.
         """
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            terms = make_terms(**(_words(key.terms) | changes))
+            terms = make_terms(key.terms, **changes)
             writing.append(KeySet(key=key.number, terms=terms))
         return terms
 
@@ -195,7 +137,7 @@ class Ledger(Replay):
         secret = make_secret()
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            until = as_text(datetime.fromisoformat(writing.time) + max(grace, timedelta(0)))
+            until = as_text(datetime.fromisoformat(writing.time) + grace)
             writing.append(KeyRenewed(key=key.number, secret=keep_secret(secret), until=until))
         return secret
 
@@ -210,11 +152,10 @@ class Ledger(Replay):
 
     def list_keys(self) -> list[Key]:
         """Return all keys, revoked ones too, in the order in which they were made."""
-        with self.reading() as (_, present):
-            return list(present.keys.values())
+        return list(self.state().keys.values())
 
     def authenticate(self, secret: str, address: str | None = None) -> Key:
-        """Return the key whose secret a client shows.
+        """Return the key whose secret a client shows, as it is now.
 
         Args:
             secret: secret as the client shows it.
@@ -223,12 +164,13 @@ class Ledger(Replay):
         Raises:
             KeyRefused: there is no such key, or it may not ask.
         """
-        shown = keep_secret(secret).hash
-        with self.reading() as (_, present):
-            if shown not in present.owners:
-                raise KeyRefused("unknown-key")
-            key = present.keys[present.owners[shown]]
-            key.check(max(as_text(self._clock()), present.time), address, shown)
+        shown, present = keep_secret(secret).hash, self.state()
+        key = present.owner(shown)
+        if key is None:
+            raise KeyRefused("unknown-key")
+        _check(key, self._now(present), shown)
+        if address is not None and not key.terms.admits(address):
+            raise KeyRefused("not-for-you", name=key.name)
         return key
 
     def seconds_to_wait(self, key: Key, pending: int) -> int | None:
@@ -245,8 +187,7 @@ class Ledger(Replay):
         if rate is None:
             return None
         saved = max(BURST, 1 / rate)
-        now = max(as_text(self._clock()), self._state.time)
-        ahead = key.busy_until - datetime.fromisoformat(now).timestamp()
+        ahead = key.busy_until - datetime.fromisoformat(self._now(self._state)).timestamp()
         wait = max(0.0, ahead) + (pending + 1) / rate - saved
         return max(1, math.ceil(wait)) if wait > 1e-6 else None
 
@@ -254,12 +195,11 @@ class Ledger(Replay):
         """Return the answers that a key was given before; they are free.
 
         Raises:
-            OverBudget: the other samples are more than the budget has left.
-            KeyRefused: the key has ended.
+            KeyRefused: the other samples are more than the budget has left, or the key has ended.
         """
         with self.reading() as (connection, present):
             key = present.keys[key.number]
-            key.check(max(as_text(self._clock()), present.time))
+            _check(key, self._now(present))
             found = self._find(connection, present, key, model, contents)
         _check_budget(key, len(set(contents)) - len(found.labels))
         return found
@@ -291,15 +231,15 @@ class Ledger(Replay):
             got.
 
         Raises:
-            OverBudget: the new samples are more than the budget has left.
-            KeyRefused: the key was revoked meanwhile, or its time is over.
-            MeanChanged: the key was calibrated meanwhile.
+            KeyRefused: the new samples are more than the budget has left, or the key has ended meanwhile, or
+                was calibrated meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
-            key.check(writing.time)
-            if calibration != _calibrated(key, model):
-                raise MeanChanged
+            _check(key, writing.time)
+            told = key.use(model).calibration
+            if calibration != (None if told is None else told.digest):
+                raise KeyRefused("busy")
             known = self._find(writing.connection, writing.state, key, model, contents)
             new = {content: computed[content] for content in contents if content not in known.labels}
             _check_budget(key, len(new))
@@ -316,74 +256,61 @@ class Ledger(Replay):
                     privacy=privacy,
                 )
             )
-            log.add_answers(writing.connection, key.number, model, entry.number, new)
-            charged = writing.state.keys[key.number].budget
-        entries = tuple(sorted({*known.entries, entry.hash}))
-        return Answers(known.labels | new, entries, entry.time, charged)
+            shared = {"key": key.number, "model": model, "entry": entry.number}
+            rows = [{"content": content, "label": label} | shared for content, label in new.items()]
+            writing.connection.execute(log.answers.insert(), rows)
+            budget = writing.state.keys[key.number].budget
+        return Answers(known.labels | new, tuple(sorted({*known.entries, entry.hash})), entry.time, budget)
 
-    def find_mean(self, key: Key, model: str) -> KeyMean | None:
-        """Return the mean from which a model sees the samples of a key; ``None`` for the model's own."""
-        with self.reading() as (_, present):
-            return _mean(present.keys[key.number], model)
-
-    def check_calibration(self, key: Key, model: str, digest: str) -> KeyMean | None:
-        """Return the calibration of a key if it is of the same samples; ``None`` if it can have this one.
+    def calibrate(self, key: Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
+        """Fix, for good, the mean from which a model sees the samples of a key.
 
         Args:
             key: key to calibrate.
             model: digest of the model.
-            digest: digest of the contents of the samples, see `ucds.labels.calibration.digest_of_contents`.
-
-        Raises:
-            NotCalibrated: the key has another calibration, or labels of the model.
-        """
-        with self.reading() as (_, present):
-            return _check_calibration(present.keys[key.number], model, digest)
-
-    def calibrate(self, key: Key, model: str, mean: KeyMean) -> KeyMean:
-        """Fix, for good, the mean from which a model sees the samples of a key.
+            told: number and digest of the samples.
+            mean: ``(width,)`` mean of their unit features, fp32.
 
         Returns:
             The calibration; that of another request with the same samples, if that one came first.
 
         Raises:
-            NotCalibrated: the key has another calibration, or labels of the model.
-            KeyRefused: the key was revoked meanwhile, or its time is over.
+            KeyRefused: the key has another calibration, or labels of the model, or has ended meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
-            key.check(writing.time)
-            there = _check_calibration(key, model, mean.told.digest)
+            _check(key, writing.time)
+            there = key.use(model).find_calibration(told.digest)
             if there is None:
-                words = base64.b64encode(mean.mean.astype(_MEAN_TYPE).tobytes()).decode()
-                told = {"key": key.number, "model": model, "calibration": mean.told, "mean": words}
-                writing.append(Calibrated.model_validate(told))
-        return there or mean
+                words = base64.b64encode(mean.astype(MEAN_TYPE).tobytes()).decode()
+                writing.append(Calibrated(key=key.number, model=model, calibration=told, mean=words))
+        return there or told
 
     def _find(
         self, connection: Connection, present: State, key: Key, model: str, contents: Sequence[bytes]
     ) -> Answers:
         """Return answers that were given, once they agree with the entries that charged for them."""
-        found = log.find_answers(connection, key.number, model, contents)
-        numbers = {entry for _, entry in found.values()}
-        archive, named = present.archive, set[tuple[str, str]]()
-        kept = {number for number in numbers if archive is None or number >= archive.first}
-        if archive is not None and kept != numbers:
-            named.add((archive.time, archive.hash))
-        entries = log.find_entries(connection, kept | {number - 1 for number in kept})
-        rows = log.answers_of(connection, kept)
-        for number in kept:
+        asked = log.select_in(connection, log.answers.c.content, set(contents), key=key.number, model=model)
+        found = {bytes(row.content): row for row in asked}
+        numbers = {row.entry for row in found.values() if row.entry >= present.first}
+        entries = log.find_entries(connection, numbers | {number - 1 for number in numbers})
+        given, named = log.answers_of(connection, numbers), set[tuple[str, str]]()
+        if present.archive is not None and any(row.entry < present.first for row in found.values()):
+            named.add((present.archive.time, present.archive.hash))
+        for number in numbers:
             entry, before = entries.get(number), entries.get(number - 1)
             if entry is None or before is None or not entry.follows(before.hash):
                 raise self._damaged(f"entry {number} was changed, or is missing")
             body = parse_body(entry)
-            given = answers_digest((bytes(row.content), row.label) for row in rows[number])
-            if not isinstance(body, Answered) or body.digest != given:
+            if not isinstance(body, Answered) or body.digest != log.digest_rows(given[number]):
                 raise self._damaged(f"the answers of entry {number} were changed")
             named.add((entry.time, entry.hash))
-        labels = {content: label for content, (label, _) in found.items()}
+        labels = {content: row.label for content, row in found.items()}
         hashes = tuple(sorted(digest for _, digest in named))
         return Answers(labels, hashes, max(named, default=(key.created, ""))[0], key.budget)
+
+    def _now(self, present: State) -> str:
+        return max(as_text(self._clock()), present.time)
 
 
 def _find_active(present: State, name: str) -> Key:
@@ -395,33 +322,17 @@ def _find_active(present: State, name: str) -> Key:
     return key
 
 
-def _words(terms: Terms) -> dict[str, Any]:
-    """Return terms as they are given to `make_terms`."""
-    return dict(terms) | {"expires": terms.expires or "never"}
+def _check(key: Key, time: str, secret: str | None = None) -> None:
+    """Refuse a key, or one of its secrets by its hash, that has ended."""
+    if kind := key.end(time, secret):
+        raise KeyRefused(kind, name=key.name)
 
 
 def _check_budget(key: Key, new: int) -> None:
     if new > 0 and key.used + new > key.terms.budget:
-        raise OverBudget(key.budget, new)
-
-
-def _calibrated(key: Key, model: str) -> str | None:
-    told = key.models.get(model, ModelUse()).calibration
-    return None if told is None else told.digest
-
-
-def _mean(key: Key, model: str) -> KeyMean | None:
-    use = key.models.get(model, ModelUse())
-    if use.calibration is None or use.mean is None:
-        return None
-    return KeyMean(use.calibration, np.frombuffer(base64.b64decode(use.mean), _MEAN_TYPE).astype(np.float32))
-
-
-def _check_calibration(key: Key, model: str, digest: str) -> KeyMean | None:
-    use = key.models.get(model, ModelUse())
-    if use.calibration is not None and use.calibration.digest != digest:
-        samples = use.calibration.samples
-        raise NotCalibrated(f"The key was calibrated with {samples:,} other samples, and stays so.")
-    if use.calibration is None and use.answers:
-        raise NotCalibrated("The key has labels of this model already; ask the provider for another key.")
-    return _mean(key, model)
+        left = f"{key.budget.remaining:,}"
+        raise KeyRefused(
+            "over-budget",
+            f"The request holds {new:,} samples not asked before, but the key's budget has {left} left; "
+            "nothing was charged.",
+        )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row, select
 
 from ucds.errors import DamagedFileError, InputError
+from ucds.labels.receipts import answers_digest
 
 GENESIS = "0" * 64  # hash before the first entry
 _MOST_ASKED = 10_000  # values in one statement: SQLite takes 32,766, PostgreSQL 65,535
@@ -41,16 +42,6 @@ answers = sa.Table(
 )
 
 
-class Head(NamedTuple):
-    """The end of a log, which names all of it: number of entries, and hash of the last one."""
-
-    number: int
-    hash: str
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.hash}"
-
-
 @dataclass(frozen=True)
 class Entry:
     """One row of the log.
@@ -72,10 +63,10 @@ class Entry:
     hash: str
 
     @classmethod
-    def after(cls, head: Head, time: str, operator: str, kind: str, body: str) -> Entry:
-        """Make the entry that follows a head."""
-        words = (head.number + 1, time, operator, kind, body)
-        return cls(*words, _hash(head.hash, *words))
+    def after(cls, previous: str, number: int, time: str, operator: str, kind: str, body: str) -> Entry:
+        """Make the entry that follows one with the hash ``previous``."""
+        words = (number, time, operator, kind, body)
+        return cls(*words, _hash(previous, *words))
 
     def follows(self, previous: str) -> bool:
         """Return whether the hash is that of these words after an entry with the hash ``previous``."""
@@ -86,77 +77,46 @@ def _hash(*words: object) -> str:
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
 
-def append(connection: Connection, entry: Entry) -> None:
-    """Add an entry to the log."""
-    connection.execute(log.insert().values(vars(entry)))
-
-
 def read_entries(connection: Connection, first: int | None = None) -> Iterator[Entry]:
     """Yield all entries, or those from a number on, a part of them in memory at a time."""
     asked = select(log).order_by(log.c.number)
     asked = asked if first is None else asked.where(log.c.number >= first)
-    yield from map(_entry, connection.execute(asked, execution_options={"yield_per": 1000}))
-
-
-def find_entries(connection: Connection, numbers: Iterable[int]) -> dict[int, Entry]:
-    """Return the entries of some numbers, as far as they are in the log."""
-    rows = _select_in(connection, select(log), log.c.number, numbers)
-    return {row.number: _entry(row) for row in rows}
+    for row in connection.execute(asked, execution_options={"yield_per": 1000}):
+        yield Entry(*row)
 
 
 def read_snapshot(connection: Connection) -> Entry | None:
     """Return the last entry that holds a snapshot, or ``None``."""
     newest = select(log).filter_by(kind="Snapshot").order_by(log.c.number.desc()).limit(1)
-    return next(map(_entry, connection.execute(newest)), None)
+    row = connection.execute(newest).mappings().first()
+    return None if row is None else Entry(**row)
 
 
-def find_answers(
-    connection: Connection, key: int, model: str, contents: Iterable[bytes]
-) -> dict[bytes, tuple[int, int]]:
-    """Return label and entry of each content that a key was answered about by a model."""
-    asked = select(answers).filter_by(key=key, model=model)
-    rows = _select_in(connection, asked, answers.c.content, set(contents))
-    return {bytes(row.content): (row.label, row.entry) for row in rows}
+def find_entries(connection: Connection, numbers: Iterable[int]) -> dict[int, Entry]:
+    """Return the entries of some numbers, as far as they are in the log."""
+    return {row.number: Entry(**row._mapping) for row in select_in(connection, log.c.number, numbers)}
 
 
 def answers_of(connection: Connection, entries: Iterable[int]) -> dict[int, list[Row[Any]]]:
     """Return the answers that each of some entries charged for."""
     found: dict[int, list[Row[Any]]] = {}
-    for row in _select_in(connection, select(answers), answers.c.entry, entries):
+    for row in select_in(connection, answers.c.entry, entries):
         found.setdefault(row.entry, []).append(row)
     return found
 
 
-def count_answers(connection: Connection, first: int) -> int:
-    """Return the number of answers, those of entries before ``first`` left out if it is not 1."""
-    asked = select(sa.func.count()).select_from(answers)
-    asked = asked if first == 1 else asked.where(answers.c.entry >= first)
-    return int(connection.execute(asked).scalar_one())
+def select_in(
+    connection: Connection, column: sa.Column[Any], values: Iterable[object], **same: object
+) -> Iterator[Row[Any]]:
+    """Yield the rows of a table that have one of some values in a column, and given values in others."""
+    wanted, asked = list(values), select(column.table).filter_by(**same)
+    for start in range(0, len(wanted), _MOST_ASKED):
+        yield from connection.execute(asked.where(column.in_(wanted[start : start + _MOST_ASKED])))
 
 
-def find_labels(connection: Connection, model: str, contents: Iterable[bytes]) -> set[tuple[bytes, int]]:
-    """Return each of some contents with the label that a model gave it, to whatever key."""
-    rows = _select_in(connection, select(answers).filter_by(model=model), answers.c.content, contents)
-    return {(bytes(row.content), row.label) for row in rows}
-
-
-def add_answers(
-    connection: Connection, key: int, model: str, entry: int, labels: Mapping[bytes, int]
-) -> None:
-    """Keep the answers that an entry charges for."""
-    shared = {"key": key, "model": model, "entry": entry}
-    rows = [{"content": content, "label": label} | shared for content, label in labels.items()]
-    connection.execute(answers.insert(), rows)
-
-
-def delete_answers(connection: Connection, key: int) -> int:
-    """Delete the answers of a key, and return how many there were."""
-    return connection.execute(answers.delete().filter_by(key=key)).rowcount
-
-
-def delete_entries(connection: Connection, before: int) -> None:
-    """Delete the entries before one."""
-    connection.execute(log.delete().where(log.c.number < before))
+def digest_rows(rows: Iterable[Row[Any]]) -> str:
+    """Compute the digest of some answers, as an entry names it."""
+    return answers_digest((bytes(row.content), row.label) for row in rows)
 
 
 def to_line(entry: Entry) -> bytes:
@@ -180,15 +140,3 @@ def read_archive(path: Path) -> Iterator[Entry]:
         raise InputError(f"the archive {path} cannot be read: {error.strerror}") from None
     except (TypeError, ValueError, RecursionError):
         raise DamagedFileError(f"{path} is not an archive of a ledger") from None
-
-
-def _entry(row: Row[Any]) -> Entry:
-    return Entry(row.number, row.time, row.operator, row.kind, row.body, row.hash)
-
-
-def _select_in(
-    connection: Connection, asked: sa.Select[Any], column: sa.Column[Any], values: Iterable[object]
-) -> Iterator[Row[Any]]:
-    wanted = list(values)
-    for start in range(0, len(wanted), _MOST_ASKED):
-        yield from connection.execute(asked.where(column.in_(wanted[start : start + _MOST_ASKED])))

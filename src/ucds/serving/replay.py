@@ -21,19 +21,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ucds.errors import DamagedFileError, NoSpaceError, ServiceUnavailableError
-from ucds.serving import database, log
+from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError
+from ucds.serving import log
+from ucds.serving.database import Database
 from ucds.serving.keys import as_text
-from ucds.serving.log import Entry, Head
-from ucds.serving.state import (
-    Begun,
-    Body,
-    RuleBroken,
-    Snapshot,
-    State,
-    Statement,
-    open_snapshot,
-)
+from ucds.serving.log import Entry
+from ucds.serving.state import Begun, Body, RuleBroken, Snapshot, State, Statement, open_snapshot
 
 if TYPE_CHECKING:
     from ucds.serving.signing import Signer
@@ -64,19 +57,16 @@ class Writing:
     entry: Entry | None = None
 
     def append(self, body: Body, blanks: int = 0) -> Entry:
-        """Append an entry to the log.
-
-        Args:
-            body: fields of the entry.
-            blanks: blanks behind them, which mean nothing and take room.
+        """Append an entry to the log, with blanks behind it that mean nothing and take room.
 
         Raises:
             RuleBroken: the entry breaks a rule.
         """
         kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
-        self.entry = Entry.after(self.state.head, self.time, self.operator, kind, words)
+        number = self.state.number + 1
+        self.entry = Entry.after(self.state.hash, number, self.time, self.operator, kind, words)
         self.state = self.state.after(self.entry)
-        log.append(self.connection, self.entry)
+        self.connection.execute(log.log.insert().values(vars(self.entry)))
         return self.entry
 
 
@@ -96,7 +86,6 @@ class Replay:
 
     Attributes:
         place: place as it was given.
-        url: address of the database.
         shown: place without its password, for messages.
 
     Raises:
@@ -114,34 +103,29 @@ class Replay:
         operator: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.place, self.url = place, database.ledger_url(place)
-        self.shown = self.url.render_as_string(hide_password=True)
+        self.place, self._database = place, Database(place, create=create)
+        self.shown = self._database.shown
         self._operator, self._clock = operator or _operator(), clock
         self._reading, self._queue = threading.Lock(), threading.Lock()
         self._state, self._tail = State(), None  # type: State, Entry | None
-        self._failure: Exception | None = None
+        self._failure: UserError | None = None
         self._next_try = 0.0
-        self._guard: database.FileGuard | None = None
-        self._engine = database.connect(self.url, create=create)
         with ExitStack() as unless_opened:
             unless_opened.callback(self.close)
-            with self._transaction(writes=True, problem="cannot be opened") as connection:
-                database.lock(connection)
-                database.prepare_tables(connection, create=create)
+            with self._database.transaction(writes=create) as connection:
+                if self._database.prepare(connection, create=create):
+                    self._writing(connection).append(Begun())
                 self._open(connection)
-                if self._tail is None:
-                    Writing(connection, self._state, self._now(connection), self._operator).append(Begun())
-            self._guard = database.FileGuard(self.url)
             unless_opened.pop_all()
 
     def close(self) -> None:
         """Close the connections to the database."""
-        self._engine.dispose()
+        self._database.close()
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Connection, State]]:
         """Open a transaction, and read the log to its end; give the state of the ledger."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             yield connection, self._advance(connection)
 
     @contextmanager
@@ -151,42 +135,35 @@ class Replay:
         One entry may be appended. It is on disk when the context ends, or nothing is.
         """
         try:
-            with self._queue, self._transaction(writes=True) as connection:
-                database.lock(connection)
+            with self._queue, self._database.transaction(writes=True) as connection:
                 present = self._advance(connection)
-                writing = Writing(connection, present, self._now(connection), self._operator)
+                writing = self._writing(connection)
                 yield writing
-        except (NoSpaceError, ServiceUnavailableError, DamagedFileError) as error:
-            self._failure = error
+        except UserError as error:
+            if not isinstance(error, InputError):
+                self._failure = error
             raise
         if writing.entry is not None:
             self._failure = None
             with self._reading:
-                if self._state.head == present.head:  # else another thread has read it already
+                if self._state is present:  # else another thread has read it already
                     self._state, self._tail = writing.state, writing.entry
 
-    @property
-    def statement(self) -> Statement | None:
-        """Last signed statement that this process has read in the log."""
-        return self._state.statement
-
-    @property
-    def unsigned(self) -> int:
-        """Number of entries that came since the last snapshot, as far as this process has read the log."""
-        return self._state.unsigned
+    def state(self) -> State:
+        """Read the log to its end, and return the state of the ledger."""
+        with self.reading() as (_, present):
+            return present
 
     def holds(self, told: Statement) -> bool:
         """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
-        if told.signer not in present.signers:
-            return False
-        if entry is None:
-            archived = present.archive is not None and told.number < present.archive.first
-            same = archived or Head(told.number, told.hash) == Head(0, log.GENESIS)
-        else:
+        if entry is not None:
             same = entry.hash == told.hash
-        return same or present.excuses(told.time, told.number)
+        else:
+            is_old = told.number < present.first
+            same = is_old if told.number else told.hash == log.GENESIS
+        return told.signer in present.signers and (same or present.excuses(told.time, told.number))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
         """Append the state, signed, if enough entries came since the last one; else return ``None``.
@@ -200,13 +177,8 @@ class Replay:
             present = writing.state
             if present.unsigned < least:
                 return None
-            told = signer.sign(
-                Statement,
-                number=present.number,
-                hash=present.hash,
-                time=writing.time,
-                state=present.digest(),
-            )
+            fields = {"number": present.number, "hash": present.hash, "state": present.digest()}
+            told = signer.sign(Statement, time=writing.time, **fields)
             writing.append(Snapshot(statement=told, state=present), blanks)
         return told
 
@@ -216,8 +188,7 @@ class Replay:
         Raises:
             UserError: the ledger cannot be used; the class names the kinds.
         """
-        with self.reading():
-            pass
+        self.state()
         failure = self._failure
         if failure is None:
             return
@@ -225,20 +196,6 @@ class Replay:
             raise failure
         self._next_try = time.monotonic() + _RETRY_SECONDS
         self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
-
-    @contextmanager
-    def _transaction(self, *, writes: bool = False, problem: str = "cannot be used") -> Iterator[Connection]:
-        self._check_files()
-        with (
-            database.explaining(f"the ledger {self.shown} {problem}"),
-            self._engine.execution_options(**{database.WRITES: writes}).begin() as connection,
-        ):
-            yield connection
-        self._check_files()
-
-    def _check_files(self) -> None:
-        if self._guard is not None:
-            self._guard.check()
 
     def _open(self, connection: Connection) -> None:
         """Take the state from the last snapshot, and read what follows it."""
@@ -248,7 +205,8 @@ class Replay:
                 self._state, self._tail = open_snapshot(newest), newest
             except RuleBroken as error:
                 raise self._damaged(str(error)) from None
-        self._advance(connection)
+        if self._advance(connection).number == 0:
+            raise self._damaged("the log is empty")
 
     def _advance(self, connection: Connection) -> State:
         """Read the entries that were added, and check that the last one seen is still there."""
@@ -256,8 +214,7 @@ class Replay:
             present, tail = self._state, self._tail
             entries = log.read_entries(connection, max(1, present.number))
             if tail is not None and next(entries, None) != tail:
-                self._check_archived(connection)
-                present, tail = self._state, self._tail
+                present, tail = self._skip_archived(connection)
                 entries = log.read_entries(connection, present.number + 1)
             try:
                 for tail in entries:
@@ -267,15 +224,14 @@ class Replay:
             self._state, self._tail = present, tail
             return present
 
-    def _check_archived(self, connection: Connection) -> None:
+    def _skip_archived(self, connection: Connection) -> tuple[State, Entry]:
         """Go on from the first entry, a signed snapshot, if all that this process saw was archived."""
         first = next(log.read_entries(connection), None)
         with suppress(RuleBroken):
             if first is not None and first.number > self._state.number:
                 later = open_snapshot(first)
                 if later.signers[: len(self._state.signers)] == self._state.signers:
-                    self._state, self._tail = later, first
-                    return
+                    return later, first
         raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
 
     def _damaged(self, reason: str) -> DamagedFileError:
@@ -283,15 +239,15 @@ class Replay:
             f"the ledger {self.shown} was changed or set back: {reason}; run `ucds ledger verify`"
         )
 
-    def _now(self, connection: Connection) -> str:
-        """Return the time of an entry: that of the clock, but never before that of the last entry."""
-        clock = database.read_clock(connection) or self._clock()
+    def _writing(self, connection: Connection) -> Writing:
+        """Return a transaction with its time: that of the clock, but never before that of the last entry."""
+        clock = self._database.read_clock(connection) or self._clock()
         if self._state.time > as_text(clock + MOST_BEHIND):
             raise ServiceUnavailableError(
                 f"the clock says {as_text(clock)}, but the ledger {self.shown} has an entry of "
                 f"{self._state.time}: set the clock"
             )
-        return max(as_text(clock), self._state.time)
+        return Writing(connection, self._state, max(as_text(clock), self._state.time), self._operator)
 
 
 def _operator() -> str:

@@ -26,13 +26,14 @@ from ucds.labels.wire import (
     ServiceInfo,
     UnusableSample,
 )
+from ucds.math.arrays import FloatArray
 from ucds.serving import events
 from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.bounds import Repeats, Share, Waste
 from ucds.serving.decoding import ImageDecoder, Samples, content_keys, cost_of_bytes, decode_embeddings
 from ucds.serving.keys import Key, KeyRefused
 from ucds.serving.labeller import Labeller, Rows
-from ucds.serving.ledger import Answers, KeyMean, Ledger, MeanChanged, NotCalibrated, OverBudget
+from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import Metrics
 from ucds.serving.problems import Refusal
@@ -116,7 +117,7 @@ class Service:
             Refusal: the key may not ask (401, 403).
         """
         key = await self._authenticate(request, shown)
-        labeller, limits, mean = self.labeller, self.limits, await self._find_mean(key)
+        labeller, limits = self.labeller, self.limits
         return ServiceInfo(
             model=labeller.name,
             model_digest=labeller.digest,
@@ -131,7 +132,7 @@ class Service:
             budget=key.budget,
             privacy=labeller.privacy,
             fewest_to_calibrate=FEWEST_TO_CENTRE if self.calibrates else None,
-            calibration=None if mean is None else mean.told,
+            calibration=key.use(labeller.digest).calibration,
         )
 
     async def answer(self, request: Request, shown: HTTPAuthorizationCredentials | None) -> LabelAnswer:
@@ -185,7 +186,8 @@ class Service:
         self, key: Key, samples: Samples, contents: list[bytes], unusable: dict[bytes, str], request: str
     ) -> Answers:
         """Look up what is known, compute the rest, and charge for it; fill in what cannot be used."""
-        model, mean = self.labeller.digest, await self._find_mean(key)
+        model = self.labeller.digest
+        use = key.use(model)
         found = await self._read(self.ledger.find_answers, key, model, contents)
         first = {
             contents[i]: i for i in first_positions(contents).tolist() if contents[i] not in found.labels
@@ -195,11 +197,11 @@ class Service:
             return found
         with self.queue.taking(key.number, len(first)):
             rows = await self._make_rows(key, samples, first, unusable)
-            computed = await self._compute(key, rows, mean)
+            computed = await self._compute(key, rows, use.vector)
             usable = [content for content in contents if content not in unusable]
             if not computed:
                 return found
-            digest = None if mean is None else mean.told.digest
+            digest = None if use.calibration is None else use.calibration.digest
             return await self._write(
                 lambda: self.ledger.charge(
                     key,
@@ -237,12 +239,12 @@ class Service:
                 detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(rows)}."
                 raise Refusal("not-calibrated", detail)
             digest = digest_of_contents(rows)
-            found = await self._read(self.ledger.check_calibration, key, model, digest)
+            found = await self._read(key.use(model).find_calibration, digest)
             if found is not None:
-                return found.told, False
+                return found, False
             mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
-        fresh = KeyMean(Calibration(samples=len(rows), digest=digest), mean)
-        return (await self._write(lambda: self.ledger.calibrate(key, model, fresh))).told, True
+        told = Calibration(samples=len(rows), digest=digest)
+        return await self._write(lambda: self.ledger.calibrate(key, model, told, mean)), True
 
     @asynccontextmanager
     async def _admit(
@@ -336,21 +338,16 @@ class Service:
             unusable |= known | found
         return {content: row for content, row in zip(asked, decoded, strict=True) if content not in unusable}
 
-    async def _compute(self, key: Key, rows: dict[bytes, Rows], mean: KeyMean | None) -> dict[bytes, int]:
+    async def _compute(self, key: Key, rows: dict[bytes, Rows], mean: FloatArray | None) -> dict[bytes, int]:
         if not rows:
             return {}
-        stacked, seen_from = np.stack(list(rows.values())), None if mean is None else mean.mean
+        stacked = np.stack(list(rows.values()))
         try:
-            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, seen_from))
+            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
         except Stopped:
             raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
         self.metrics.computed.inc(len(rows))
         return dict(zip(rows, labels.tolist(), strict=True))
-
-    async def _find_mean(self, key: Key) -> KeyMean | None:
-        if self.labeller.mean_width is None:
-            return None
-        return await self._read(self.ledger.find_mean, key, self.labeller.digest)
 
     async def _read(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await _ask(self._readers, lambda: function(*arguments))
@@ -367,13 +364,8 @@ async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
     except KeyRefused as error:
-        raise Refusal(error.kind, error.detail, key=error.name) from None
-    except OverBudget as error:
-        raise Refusal("over-budget", str(error)) from None
-    except MeanChanged:
-        raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1) from None
-    except NotCalibrated as error:
-        raise Refusal("not-calibrated", str(error)) from None
+        wait = 1 if error.kind == "busy" else None
+        raise Refusal(error.kind, error.detail, retry_after=wait, key=error.name) from None
     except UserError as error:
         raise _ledger_away(error) from None
 

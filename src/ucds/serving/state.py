@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -26,103 +26,11 @@ from ucds.labels.wire import (
     Time,
 )
 from ucds.serving.keys import Key, ModelUse, Name, Secret, Terms, as_text
-from ucds.serving.log import GENESIS, Entry, Head
+from ucds.serving.log import GENESIS, Entry
 
 
 class RuleBroken(Exception):  # noqa: N818  (what it means depends on who asks)
     """An entry that cannot follow the log before it; the message is one sentence."""
-
-
-class Begun(Message):
-    """The first entry: the version of the rules."""
-
-    rules: Literal[1] = 1
-
-
-class SignerSet(Message):
-    """The public key that signs receipts and snapshots."""
-
-    signer: PublicKey
-
-
-class KeyAdded(Message):
-    """A new key."""
-
-    key: Positive
-    name: Name
-    terms: Terms
-    secret: Secret
-
-
-class KeySet(Message):
-    """New terms of a key."""
-
-    key: Positive
-    terms: Terms
-
-
-class KeyRenewed(Message):
-    """A new secret of a key; the last one ends at a time, and any before it at once."""
-
-    key: Positive
-    secret: Secret
-    until: Time
-
-
-class KeyRevoked(Message):
-    """The end of a key."""
-
-    key: Positive
-
-
-class Calibrated(Message):
-    """The mean from which a model sees the samples of a key, for good."""
-
-    key: Positive
-    model: ModelDigest
-    calibration: Calibration
-    mean: str
-
-
-class Answered(Message):
-    """A charge for samples that a key was answered about for the first time.
-
-    Attributes:
-        key: number of the key.
-        model: digest of the model.
-        charged: number of the samples.
-        digest: digest of these answers; see `ucds.labels.receipts.answers_digest`.
-        request: id of the request.
-        calibration: digest of the calibration from which the samples were seen.
-        privacy: guarantee that the model carries.
-    """
-
-    key: Positive
-    model: ModelDigest
-    charged: Positive
-    digest: Digest
-    request: str
-    calibration: ModelDigest | None = None
-    privacy: Guarantee | None = None
-
-
-class Forgotten(Message):
-    """The deletion of all answers of a revoked key."""
-
-    key: Positive
-
-
-class LossAccepted(Message):
-    """A decision of the provider: to go on without what a checkpoint names, or with another signer."""
-
-    lost: Statement | None = None
-    signer: PublicKey | None = None
-
-
-class Archived(Message):
-    """The move of all entries before the ``first`` that stays into a file."""
-
-    first: Positive
 
 
 class Statement(Signed):
@@ -141,30 +49,6 @@ class Statement(Signed):
     hash: Digest
     time: Time
     state: Digest
-
-
-class Snapshot(Message):
-    """The state before this entry, signed."""
-
-    statement: Statement
-    state: State
-
-
-Body: TypeAlias = (
-    Begun
-    | SignerSet
-    | KeyAdded
-    | KeySet
-    | KeyRenewed
-    | KeyRevoked
-    | Calibrated
-    | Answered
-    | Forgotten
-    | LossAccepted
-    | Archived
-    | Snapshot
-)
-_FORMS: dict[str, type[Body]] = {form.__name__: form for form in get_args(Body)}
 
 
 class Loss(Message):
@@ -190,10 +74,8 @@ class State(Message):
         number: number of entries.
         hash: hash of the last one.
         time: time of the last one.
-        rules: version of the rules; 0 before the first entry.
         signers: public keys that have signed, the present one last.
         keys: keys by number.
-        owners: number of the key that each secret belongs to, by the secret's hash.
         losses: losses that were accepted.
         archive: last archive; ``None`` before the first.
         statement: last signed statement in the log; ``None`` before the first.
@@ -202,18 +84,11 @@ class State(Message):
     number: Count = 0
     hash: Digest = GENESIS
     time: Time = "0001-01-01T00:00:00.000+00:00"
-    rules: Count = 0
     signers: tuple[PublicKey, ...] = ()
     keys: dict[int, Key] = Field(default_factory=dict)
-    owners: dict[Digest, int] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
     archive: Archive | None = None
     statement: Statement | None = None
-
-    @property
-    def head(self) -> Head:
-        """End of the log."""
-        return Head(self.number, self.hash)
 
     @property
     def signer(self) -> str | None:
@@ -224,6 +99,11 @@ class State(Message):
     def unsigned(self) -> int:
         """Number of entries since the last snapshot."""
         return self.number if self.statement is None else self.number - self.statement.number - 1
+
+    @property
+    def first(self) -> int:
+        """Number of the first entry that is not archived."""
+        return 1 if self.archive is None else self.archive.first
 
     def digest(self) -> str:
         """Compute the SHA-256 of the state."""
@@ -239,6 +119,10 @@ class State(Message):
         named = [key for key in self.keys.values() if key.name == name]
         return next((key for key in named if key.revoked is None), named[-1] if named else None)
 
+    def owner(self, secret: str) -> Key | None:
+        """Return the key to which a secret belongs, by the secret's hash, or ``None``."""
+        return next((k for k in self.keys.values() if any(one.hash == secret for one in k.secrets)), None)
+
     def after(self, entry: Entry) -> State:
         """Return the state after an entry.
 
@@ -246,101 +130,217 @@ class State(Message):
             RuleBroken: the entry is not the next one, was changed, has a form that ucds does not write, or
                 breaks a rule.
         """
-        number = entry.number
-        _require(number == self.number + 1, f"entry {self.number + 1} is missing")
-        _require(entry.follows(self.hash), f"entry {number} was changed, or one before it")
-        _require(_is_time(entry.time), f"entry {number} has no time that ucds writes")
-        _require(entry.time >= self.time, f"entry {number} is dated before entry {self.number}")
-        body = parse_body(entry)
-        _require(isinstance(body, Begun) == (self.number == 0), f"entry {number} is out of order")
-        told = {"number": number, "hash": entry.hash, "time": entry.time}
-        return self.model_copy(update=told | self._changes(entry, body))
-
-    def _changes(self, entry: Entry, body: Body) -> dict[str, Any]:
-        """Return the new values of the fields that an entry changes."""
-        number = entry.number
-        match body:
-            case Begun():
-                return {"rules": body.rules}
-            case SignerSet():
-                _require(not self.signers, f"entry {number} replaces the signer without a loss")
-                return {"signers": (body.signer,)}
-            case KeyAdded():
-                return self._add_key(entry, body)
-            case KeyRenewed():
-                return self._renew_key(entry, body)
-            case LossAccepted():
-                loss = Loss(entry=number, since=self.time, time=entry.time)
-                signers = () if body.signer is None else (body.signer,)
-                return {"losses": (*self.losses, loss), "signers": self.signers + signers}
-            case Archived():
-                last = 0 if self.statement is None else self.statement.number + 1
-                _require(body.first == last > 0, f"entry {number} archives, but not up to the last snapshot")
-                return {"archive": Archive(hash=entry.hash, time=entry.time, first=body.first)}
-            case Snapshot():
-                _require(body.state == self, f"entry {number} holds a state that the log does not have")
-                check_snapshot(entry, body)
-                return {"statement": body.statement}
-        _require(body.key in self.keys, f"entry {number} names a key {body.key}, which there is not")
-        return {"keys": self.keys | {body.key: _change_key(self.keys[body.key], entry, body)}}
-
-    def _add_key(self, entry: Entry, body: KeyAdded) -> dict[str, Any]:
-        present, secret = self.find(body.name), body.secret
-        free = present is None or present.revoked is not None
-        is_new = body.key == len(self.keys) + 1 and secret.hash not in self.owners
-        _require(free and is_new, f"entry {entry.number} adds a key {body.name!r}, which is there already")
-        key = Key(number=body.key, name=body.name, terms=body.terms, created=entry.time, secrets=(secret,))
-        return {"keys": self.keys | {body.key: key}, "owners": self.owners | {secret.hash: body.key}}
-
-    def _renew_key(self, entry: Entry, body: KeyRenewed) -> dict[str, Any]:
-        key = self.keys.get(body.key)
-        fits = key is not None and key.revoked is None and body.secret.hash not in self.owners
-        _require(fits, f"entry {entry.number} gives a secret twice, or to a key that is not there")
-        assert key is not None
-        *ended, last = key.secrets
-        kept = (last.model_copy(update={"until": body.until}), body.secret)
-        gone = {secret.hash for secret in ended}
-        owners = {one: number for one, number in self.owners.items() if one not in gone}
-        changed = key.model_copy(update={"secrets": kept})
-        return {"keys": self.keys | {body.key: changed}, "owners": owners | {body.secret.hash: body.key}}
+        if entry.number != self.number + 1:
+            raise RuleBroken(f"entry {self.number + 1} is missing")
+        try:
+            _require(entry.follows(self.hash), "was changed, or one before it")
+            _require(_is_time(entry.time), "has no time that ucds writes")
+            _require(entry.time >= self.time, f"is dated before entry {self.number}")
+            body = parse_body(entry)
+            _require(isinstance(body, Begun) == (self.number == 0), "is out of order")
+            changes = body._changes(self, entry)
+        except RuleBroken as error:
+            raise RuleBroken(f"entry {entry.number} {error}") from None
+        told = {"number": entry.number, "hash": entry.hash, "time": entry.time}
+        return self.model_copy(update=told | changes)
 
 
-def _change_key(key: Key, entry: Entry, body: KeySet | KeyRevoked | Calibrated | Answered | Forgotten) -> Key:
-    """Return a key after an entry about it."""
-    number, name = entry.number, repr(key.name)
-    if isinstance(body, Forgotten):
-        _require(key.revoked is not None, f"entry {number} forgets the key {name}, which is not revoked")
+class Body(Message):
+    """What an entry says. Each kind knows the rules of its own: a broken one raises RuleBroken."""
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        """Return the new values of those fields of the state that the entry changes."""
+        raise NotImplementedError
+
+
+class Begun(Body):
+    """The first entry: the version of the rules."""
+
+    rules: Literal[1] = 1
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        return {}
+
+
+class SignerSet(Body):
+    """The public key that signs receipts and snapshots."""
+
+    signer: PublicKey
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        _require(not state.signers, "replaces the signer without a loss")
+        return {"signers": (self.signer,)}
+
+
+class LossAccepted(Body):
+    """A decision of the provider: to go on without what a checkpoint names, or with another signer."""
+
+    lost: Statement | None = None
+    signer: PublicKey | None = None
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        loss = Loss(entry=entry.number, since=state.time, time=entry.time)
+        signers = () if self.signer is None else (self.signer,)
+        return {"losses": (*state.losses, loss), "signers": state.signers + signers}
+
+
+class Archived(Body):
+    """The move of all entries before the ``first`` that stays into a file."""
+
+    first: Positive
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        last = 0 if state.statement is None else state.statement.number + 1
+        _require(self.first == last > 0, "archives, but not up to the last snapshot")
+        return {"archive": Archive(hash=entry.hash, time=entry.time, first=self.first)}
+
+
+class Snapshot(Body):
+    """The state before this entry, signed."""
+
+    statement: Statement
+    state: State
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        _require(self.state == state, "holds a state that the log does not have")
+        self.check(entry)
+        return {"statement": self.statement}
+
+    def check(self, entry: Entry) -> None:
+        """Make sure that this is the signed word on its own state, which the entry follows."""
+        told, state = self.statement, self.state
+        signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
+        _require(signed, "is a snapshot with a wrong signature")
+        placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
+        _require(placed and entry.follows(told.hash), "is a snapshot of another log")
+
+
+class KeyAdded(Body):
+    """A new key."""
+
+    key: Positive
+    name: Name
+    terms: Terms
+    secret: Secret
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        present, secret = state.find(self.name), self.secret
+        is_free = present is None or present.revoked is not None
+        is_new = self.key == len(state.keys) + 1 and state.owner(secret.hash) is None
+        _require(is_free and is_new, f"adds a key {self.name!r}, which is there already")
+        key = Key(number=self.key, name=self.name, terms=self.terms, created=entry.time, secrets=(secret,))
+        return {"keys": state.keys | {self.key: key}}
+
+
+class KeyEntry(Body):
+    """What happens to a key that is there."""
+
+    key: Positive
+
+    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
+        key = state.keys.get(self.key)
+        if key is None:
+            raise RuleBroken(f"names a key {self.key}, which there is not")
+        if not isinstance(self, Forgotten):
+            _require(key.revoked is None, f"uses the key {key.name!r} after it was revoked")
+        fields = self._fields(key, state, entry)
+        return {"keys": state.keys | {key.number: key.model_copy(update=fields)}}
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        """Return the new values of those fields of the key that the entry changes."""
+        raise NotImplementedError
+
+
+class KeySet(KeyEntry):
+    """New terms of a key."""
+
+    terms: Terms
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        return {"terms": self.terms}
+
+
+class KeyRenewed(KeyEntry):
+    """A new secret of a key; the last one ends at a time, and any before it at once."""
+
+    secret: Secret
+    until: Time
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        _require(state.owner(self.secret.hash) is None, "gives a secret twice")
+        last = key.secrets[-1].model_copy(update={"until": self.until})
+        return {"secrets": (last, self.secret)}
+
+
+class KeyRevoked(KeyEntry):
+    """The end of a key."""
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        return {"revoked": entry.time}
+
+
+class Forgotten(KeyEntry):
+    """The deletion of all answers of a revoked key."""
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        _require(key.revoked is not None, f"forgets the key {key.name!r}, which is not revoked")
         models = {model: use.model_copy(update={"mean": None}) for model, use in key.models.items()}
-        return key.model_copy(update={"forgotten": True, "models": models})
-    _require(key.revoked is None, f"entry {number} uses the key {name} after it was revoked")
-    if isinstance(body, KeySet):
-        return key.model_copy(update={"terms": body.terms})
-    if isinstance(body, KeyRevoked):
-        return key.model_copy(update={"revoked": entry.time})
-    _require(key.end(entry.time) is None, f"entry {number} uses the key {name} after its end")
-    use = key.models.get(body.model, ModelUse())
-    if isinstance(body, Answered):
-        return _charge(key, use, entry, body)
-    free = use.calibration is None and use.answers == 0
-    _require(free, f"entry {number} calibrates the key {name} again, or after answers")
-    use = ModelUse(calibration=body.calibration, mean=body.mean)
-    return key.model_copy(update={"models": key.models | {body.model: use}})
+        return {"forgotten": True, "models": models}
 
 
-def _charge(key: Key, use: ModelUse, entry: Entry, body: Answered) -> Key:
-    """Return a key after a charge."""
-    number, used, budget = entry.number, key.used + body.charged, key.terms.budget
-    over = f"entry {number} charges {used:,} samples in all to the key {key.name!r} of a budget of {budget:,}"
-    _require(used <= budget, over)
-    calibrated = None if use.calibration is None else use.calibration.digest
-    _require(calibrated == body.calibration, f"entry {number} names another calibration than its key has")
-    busy = 0.0
-    if key.terms.rate is not None:
-        time = datetime.fromisoformat(entry.time).timestamp()
-        busy = max(key.busy_until, time) + body.charged / key.terms.rate
-    use = use.model_copy(update={"answers": use.answers + body.charged})
-    told = {"used": used, "last_used": entry.time, "busy_until": busy}
-    return key.model_copy(update=told | {"models": key.models | {body.model: use}})
+class Calibrated(KeyEntry):
+    """The mean from which a model sees the samples of a key, for good."""
+
+    model: ModelDigest
+    calibration: Calibration
+    mean: str
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        _require(key.end(entry.time) is None, f"uses the key {key.name!r} after its end")
+        is_free = self.model not in key.models
+        _require(is_free, f"calibrates the key {key.name!r} again, or after answers")
+        use = ModelUse(calibration=self.calibration, mean=self.mean)
+        return {"models": key.models | {self.model: use}}
+
+
+class Answered(KeyEntry):
+    """A charge for samples that a key was answered about for the first time.
+
+    Attributes:
+        model: digest of the model.
+        charged: number of the samples.
+        digest: digest of these answers; see `ucds.labels.receipts.answers_digest`.
+        request: id of the request.
+        calibration: digest of the calibration from which the samples were seen.
+        privacy: guarantee that the model carries.
+    """
+
+    model: ModelDigest
+    charged: Positive
+    digest: Digest
+    request: str
+    calibration: ModelDigest | None = None
+    privacy: Guarantee | None = None
+
+    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
+        _require(key.end(entry.time) is None, f"uses the key {key.name!r} after its end")
+        used, budget, use = key.used + self.charged, key.terms.budget, key.use(self.model)
+        over = f"charges {used:,} samples in all to the key {key.name!r} of a budget of {budget:,}"
+        _require(used <= budget, over)
+        calibrated = None if use.calibration is None else use.calibration.digest
+        _require(calibrated == self.calibration, "names another calibration than its key has")
+        busy = 0.0
+        if key.terms.rate is not None:
+            time = datetime.fromisoformat(entry.time).timestamp()
+            busy = max(key.busy_until, time) + self.charged / key.terms.rate
+        use = use.model_copy(update={"answers": use.answers + self.charged})
+        told = {"used": used, "last_used": entry.time, "busy_until": busy}
+        return told | {"models": key.models | {self.model: use}}
+
+
+_FORMS: dict[str, type[Body]] = {
+    form.__name__: form for base in (Body, KeyEntry) for form in base.__subclasses__() if form is not KeyEntry
+}
 
 
 def parse_body(entry: Entry) -> Body:
@@ -352,21 +352,7 @@ def parse_body(entry: Entry) -> Body:
     try:
         return _FORMS[entry.kind].model_validate_json(entry.body)
     except (KeyError, ValidationError):
-        form = f"entry {entry.number} has a form that this version of ucds does not write"
-        raise RuleBroken(form) from None
-
-
-def check_snapshot(entry: Entry, body: Snapshot) -> None:
-    """Make sure that a snapshot is the signed word on its own state, and follows that state.
-
-    Raises:
-        RuleBroken: it is not.
-    """
-    told, state = body.statement, body.state
-    signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
-    _require(signed, f"entry {entry.number} is a snapshot with a wrong signature")
-    placed = (told.number, told.hash) == state.head and entry.number == state.number + 1
-    _require(placed and entry.follows(told.hash), f"entry {entry.number} is a snapshot of another log")
+        raise RuleBroken("has a form that this version of ucds does not write") from None
 
 
 def open_snapshot(entry: Entry) -> State:
@@ -375,10 +361,13 @@ def open_snapshot(entry: Entry) -> State:
     Raises:
         RuleBroken: the entry is no snapshot, or is not what it claims to be.
     """
-    body = parse_body(entry)
-    if not isinstance(body, Snapshot):
-        raise RuleBroken(f"the log begins with entry {entry.number}, which is no snapshot")
-    check_snapshot(entry, body)
+    try:
+        body = parse_body(entry)
+        if not isinstance(body, Snapshot):
+            raise RuleBroken("begins the log, and is no snapshot")
+        body.check(entry)
+    except RuleBroken as error:
+        raise RuleBroken(f"entry {entry.number} {error}") from None
     told = {"number": entry.number, "hash": entry.hash, "time": entry.time, "statement": body.statement}
     return body.state.model_copy(update=told)
 

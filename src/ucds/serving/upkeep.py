@@ -52,8 +52,9 @@ def forget(ledger: Ledger, name: str) -> int:
         named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
         if not named or named[-1].forgotten:
             raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
-        writing.append(Forgotten(key=named[-1].number))
-        return log.delete_answers(writing.connection, named[-1].number)
+        number = named[-1].number
+        writing.append(Forgotten(key=number))
+        return writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
 
 
 def archive(ledger: Ledger, out: Path) -> int:
@@ -82,5 +83,5 @@ def archive(ledger: Ledger, out: Path) -> int:
             out.unlink()
             raise InputError("the service took a snapshot meanwhile: run the same command again")
         writing.append(Archived(first=snapshot.number))
-        log.delete_entries(writing.connection, before=snapshot.number)
+        writing.connection.execute(log.log.delete().where(log.log.c.number < snapshot.number))
     return snapshot.number - oldest.number

@@ -9,14 +9,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
 from ucds.labels.journal import read_receipts
 from ucds.labels.receipts import KeptReceipt, answers_digest, is_authentic
-from ucds.serving import database, log
+from ucds.serving import log
 from ucds.serving.checkpoints import read_checkpoints
+from ucds.serving.database import Database
 from ucds.serving.keys import as_text
-from ucds.serving.log import Entry, Head
+from ucds.serving.log import Entry
 from ucds.serving.replay import MOST_BEHIND
 from ucds.serving.state import Answered, Archived, RuleBroken, State, Statement, open_snapshot, parse_body
 
@@ -28,7 +30,8 @@ class Verdict:
     """The result of a check.
 
     Attributes:
-        head: end of the log, as far as it holds.
+        number: number of entries, as far as they hold.
+        hash: hash of the last of these entries.
         first: number of the first entry that was read; those before it are in archives that were not given.
         faults: one sentence for each fault; none when all is well.
         agreed: number of checkpoints and receipts that agree with the log.
@@ -37,7 +40,8 @@ class Verdict:
             entries after them, were removed, this check could not see it. Snapshots are not counted.
     """
 
-    head: Head
+    number: int
+    hash: str
     first: int
     faults: tuple[str, ...]
     agreed: int
@@ -63,40 +67,34 @@ def verify(
     Raises:
         UserError: the database or a file cannot be used, or a checkpoint has a wrong signature.
     """
-    told = [
-        (f"the checkpoint of {one.time} in {path}", one)
-        for path in checkpoints
-        for one in read_checkpoints(path)
-    ]
-    kept = [
-        (f"receipt {number} of {path}", one)
-        for path in receipts
-        for number, one in enumerate(read_receipts(path), 1)
-    ]
-    with database.looking(place) as connection:
-        check = _Check(connection, told, kept)
-        check.read(chain.from_iterable(map(log.read_archive, archives)))
-        return check.compare()
+    told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
+    kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
+    database = Database(place)
+    try:
+        with database.transaction(one_moment=True) as connection:
+            database.prepare(connection)
+            check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
+            check.read(chain.from_iterable(map(log.read_archive, archives)))
+            for path, statement in told:
+                check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
+            for path, number, receipt in kept:
+                check.compare_receipt(f"receipt {number} of {path}", receipt)
+            return check.verdict()
+    finally:
+        database.close()
 
 
 class _Check:
     """Reads the log once, from the beginning to the end, with the answers of each entry."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        told: list[tuple[str, Statement]],
-        kept: list[tuple[str, KeptReceipt]],
-    ) -> None:
-        self._connection, self._told, self._kept = connection, told, kept
-        self._state, self._first = State(), 1
-        self._faults: list[str] = []
+    def __init__(self, connection: Connection, numbers: set[int], kept: list[KeptReceipt]) -> None:
+        self._connection, self._numbers = connection, numbers
+        self._wanted = {digest for one in kept for digest in one.receipt.entries}
+        self._state, self._first, self._faults = State(), 1, list[str]()
+        self._hashes = {0: log.GENESIS}  # of the entries that checkpoints name
+        self._entries: dict[str, Entry] = {}  # those that receipts name
         self._gone: dict[int, int] = {}  # key of each entry whose answers are not there
         self._answers, self._keys = 0, set[int]()  # number of answers, and keys that were given them
-        self._numbers = {one.number for _, one in told}
-        self._hashes = {0: log.GENESIS}  # of the entries that checkpoints name
-        self._wanted = {digest for _, one in kept for digest in one.receipt.entries}
-        self._entries: dict[str, Entry] = {}  # those that receipts name
         self._agreed = self._lost = self._named = self._last = 0
 
     def read(self, archived: Iterator[Entry]) -> None:
@@ -113,14 +111,11 @@ class _Check:
         except RuleBroken as error:
             self._faults.append(str(error))
 
-    def compare(self) -> Verdict:
-        """Compare the log with what was kept elsewhere, and return what was found."""
-        for source, told in self._told:
-            self._settle(self._check_statement(told), told.time, told.number, source)
-        for source, kept in self._kept:
-            self._settle(self._check_receipt(kept), kept.receipt.time, None, source)
-        unnamed = max(0, self._last - self._named)
-        return Verdict(self._state.head, self._first, tuple(self._faults), self._agreed, self._lost, unnamed)
+    def verdict(self) -> Verdict:
+        """Return what was found."""
+        state, unnamed = self._state, max(0, self._last - self._named)
+        faults = tuple(self._faults)
+        return Verdict(state.number, state.hash, self._first, faults, self._agreed, self._lost, unnamed)
 
     def _start(self, archived: Iterator[Entry]) -> Iterator[Entry]:
         """Return the entries to check; without archives, begin after the snapshot that comes first."""
@@ -152,16 +147,16 @@ class _Check:
         """Compare the answers that one entry charged for with the rows that name the entry."""
         body = parse_body(entry)
         self._answers += len(rows)
+        self._keys |= {row.key for row in rows}
         if not isinstance(body, Answered):
             if rows:
                 yield f"there are answers of entry {entry.number}, which gave none"
         elif not rows:
             self._gone[entry.number] = body.key
-        elif len(rows) != body.charged or digest_rows(rows) != body.digest:
+        elif len(rows) != body.charged or log.digest_rows(rows) != body.digest:
             yield f"the answers of entry {entry.number} were changed"
         elif any((row.key, row.model) != (body.key, body.model) for row in rows):
             yield f"the answers of entry {entry.number} were given to another key, or by another model"
-        self._keys |= {row.key for row in rows}
 
     def _check_rest(self) -> None:
         """Check what only the whole log can tell."""
@@ -170,66 +165,65 @@ class _Check:
         self._faults += [f"the answers of entry {entry} are gone" for entry in gone]
         kept = [self._state.keys[number].name for number in sorted(forgotten & self._keys)]
         self._faults += [f"there are answers of the key {name!r}, which was forgotten" for name in kept]
-        if log.count_answers(self._connection, self._first) != self._answers:
+        asked = sa.select(sa.func.count()).select_from(log.answers)
+        if self._first > 1:
+            asked = asked.where(log.answers.c.entry >= self._first)
+        if self._connection.execute(asked).scalar_one() != self._answers:
             self._faults.append("there are answers of entries that are not in the log")
         if self._state.time > as_text(datetime.now(UTC) + MOST_BEHIND):
             self._faults.append(f"the log ends at {self._state.time}, which is still to come")
 
-    def _settle(self, fault: str | None, time: str, number: int | None, source: str) -> None:
-        """Count what agrees and what is an accepted loss; the rest is a fault."""
-        if fault is None:
+    def compare_statement(self, source: str, told: Statement) -> None:
+        """Compare a checkpoint with the log."""
+        if told.signer not in self._state.signers:
+            self._faults.append(f"{source} is signed with a key that the log does not name")
+        elif 0 < told.number < self._first - 1:
+            self._faults.append(f"{source} names entry {told.number}, which is archived: give the archives")
+        elif self._hashes.get(told.number) == told.hash:
             self._agreed += 1
-        elif "not in the log" in fault and self._state.excuses(time, number):
+            self._named = max(self._named, told.number)
+        elif self._state.excuses(told.time, told.number):
             self._lost += 1
         else:
-            self._faults.append(f"{source} {fault}")
-
-    def _check_statement(self, told: Statement) -> str | None:
-        if told.signer not in self._state.signers:
-            return "is signed with a key that the log does not name"
-        if 0 < told.number < self._first - 1:
-            return f"names entry {told.number}, which is archived: give the archives"
-        if self._hashes.get(told.number) != told.hash:
-            return (
-                f"names an entry {told.number} that is not in the log, which ends with {self._state.number}"
+            self._faults.append(
+                f"{source} names an entry {told.number} that is not in the log, which ends with "
+                f"{self._state.number}"
             )
-        self._named = max(self._named, told.number)
-        return None
 
-    def _check_receipt(self, kept: KeptReceipt) -> str | None:
+    def compare_receipt(self, source: str, kept: KeptReceipt) -> None:
+        """Compare a receipt with the log, and its labels with the answers."""
         receipt = kept.receipt
         labels = {bytes.fromhex(content): label for content, label in kept.labels.items()}
+        missing = [digest for digest in receipt.entries if digest not in self._entries]
         if not is_authentic(receipt):
-            return "has a wrong signature"
-        if receipt.signer not in self._state.signers:
-            return "is signed with a key that the log does not name"
-        if receipt.answers_digest != answers_digest(labels.items()):
-            return "stands beside other labels than it was given for"
-        if missing := [digest for digest in receipt.entries if digest not in self._entries]:
-            archived = "" if self._first == 1 else "; if it is archived, give the archives"
-            return f"names an entry {missing[0][:16]}.., which is not in the log{archived}"
-        entries = [self._entries[digest] for digest in receipt.entries]
-        if not self._holds(kept, labels, entries):
-            return "holds other answers than the entries that it names"
-        self._named = max(self._named, *(entry.number for entry in entries))
-        return None
+            self._faults.append(f"{source} has a wrong signature")
+        elif receipt.signer not in self._state.signers:
+            self._faults.append(f"{source} is signed with a key that the log does not name")
+        elif receipt.answers_digest != answers_digest(labels.items()):
+            self._faults.append(f"{source} stands beside other labels than it was given for")
+        elif missing and self._state.excuses(receipt.time):
+            self._lost += 1
+        elif missing:
+            advice = "" if self._first == 1 else "; if it is archived, give the archives"
+            name = f"{missing[0][:16]}.."
+            self._faults.append(f"{source} names an entry {name}, which is not in the log{advice}")
+        elif not self._holds(kept, labels):
+            self._faults.append(f"{source} holds other answers than the entries that it names")
+        else:
+            self._agreed += 1
+            self._named = max(self._named, *(self._entries[digest].number for digest in receipt.entries))
 
-    def _holds(self, kept: KeptReceipt, labels: dict[bytes, int], entries: list[Entry]) -> bool:
+    def _holds(self, kept: KeptReceipt, labels: dict[bytes, int]) -> bool:
         """Return whether the entries charged for these answers, as far as the ledger still has them."""
+        entries = [self._entries[digest] for digest in kept.receipt.entries]
         bodies = [parse_body(entry) for entry in entries]
-        for body in bodies:
-            told = (kept.receipt.model_digest, kept.receipt.privacy)
-            if isinstance(body, Answered) and (body.model, body.privacy) != told:
-                return False
-        if any(isinstance(body, Answered) and self._state.keys[body.key].forgotten for body in bodies):
+        charges = [body for body in bodies if isinstance(body, Answered)]
+        model = kept.receipt.model_digest
+        if any((body.model, body.privacy) != (model, kept.receipt.privacy) for body in charges):
+            return False
+        if any(self._state.keys[body.key].forgotten for body in charges):
             return True
-        rows = log.answers_of(self._connection, [entry.number for entry in entries]).values()
-        given = {(bytes(row.content), row.label) for some in rows for row in some}
+        rows = list(log.select_in(self._connection, log.answers.c.entry, [entry.number for entry in entries]))
         if any(isinstance(body, Archived) for body in bodies):
-            given |= log.find_labels(self._connection, kept.receipt.model_digest, labels)
-        return labels.items() <= given
-
-
-def digest_rows(rows: list[Row[Any]]) -> str:
-    """Compute the digest of some answers, as an entry names it."""
-    return answers_digest((bytes(row.content), row.label) for row in rows)
+            rows += log.select_in(self._connection, log.answers.c.content, labels, model=model)
+        return labels.items() <= {(bytes(row.content), row.label) for row in rows}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.arrays import FloatArray, IntArray, Watch
+from ucds.math.arrays import FloatArray, Watch
 from ucds.math.consensus import (
     Memberships,
     Partition,
@@ -33,8 +34,8 @@ from ucds.math.consensus import (
     mean_shares,
     refine,
 )
-from ucds.math.spaces import centre, make_spaces, principal_axes, unit_rows
-from ucds.target.guard import Evidence, weigh_labels
+from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
+from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.fitting import (
     FeatureClusters,
@@ -83,31 +84,13 @@ class Agreed:
     evidence: Evidence | None
     averaged: Memberships | None
 
-    @property
-    def own_agreement(self) -> float:
-        """Adjusted mutual information of the target's clusterings in different spaces."""
-        return self.own.agreement
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the clusters depend on the space in which the samples are represented."""
-        return self.own_agreement < GROUPLESS
-
-    @property
-    def overconfident(self) -> bool:
-        """Whether the model's confidence is probably higher than the share of samples that are right."""
-        return self.own_agreement < SETTLED
-
 
 def agree(
     vectors: FloatArray,
     n_clusters: int,
     settings: ConsensusSettings,
     rng: np.random.Generator,
-    *,
-    labels: Partition | None = None,
-    rows: IntArray | None = None,
-    provider_clusters: int | None = None,
+    labels: KnownLabels | None = None,
     watch: Watch | None = None,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
@@ -117,37 +100,22 @@ def agree(
         n_clusters: number of clusters, K.
         settings: settings of the method.
         rng: generator of the random draws of k-means and of the vote.
-        labels: ``(m,)`` provider's labels, of any number of clusters; ``None`` if there are none.
-        rows: ``(m,)`` positions of the labelled samples; all samples, in order, if ``None``.
-        provider_clusters: number of clusters of the provider, whether or not all of them occur.
+        labels: provider's labels of some samples; ``None`` clusters the samples alone.
         watch: told after each part of the work.
-
-    Raises:
-        ValueError: there are labels, but no number of the provider's clusters.
     """
-    if labels is not None and provider_clusters is None:
-        raise ValueError("labels need the number of the provider's clusters")
     # Step 1: spaces in which the samples fall into clusters.
     spaces = make_spaces(
-        vectors,
-        n_clusters,
-        names=settings.spaces,
-        whitening=settings.whitening,
-        watch=watch,
+        vectors, n_clusters, names=settings.spaces, whitening=settings.whitening, watch=watch
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, evidence, averaged = own.partition, None, None
     voters = [one for space in own.spaces for one in space if one.max() < n_clusters]
     weights = np.full(len(voters), 1 / len(voters))
-    if labels is not None and provider_clusters is not None:
+    if labels is not None:
         # Step 3: the guard decides how much the provider's labels count.
-        rows = np.arange(len(vectors)) if rows is None else rows
-        transfer = settings.transfer
-        evidence = weigh_labels(
-            own, spaces.graph, labels, rows, provider_clusters=provider_clusters, transfer=transfer
-        )
-        averaged = average_labels(spaces.principal, spaces.graph, labels, rows)
+        evidence = weigh_labels(own, spaces.graph, labels, settings.transfer)
+        averaged = average_labels(spaces, labels)
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
             votes = blend(own.memberships, averaged, evidence.weight)
@@ -162,36 +130,27 @@ def agree(
     return Agreed(partition, shares, own, evidence, averaged)
 
 
-def average_labels(
-    space: FloatArray, graph: sparse.csr_array, labels: Partition, rows: IntArray
-) -> Memberships:
+def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
     """Average labels over mutual neighbours: ``(n, K')`` memberships.
 
-    Args:
-        space: ``(n, w)`` vectors; a sample without a label first gets that of the nearest labelled one.
-        graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
-        labels: ``(m,)`` provider's labels.
-        rows: ``(m,)`` positions of the labelled samples.
+    A sample without a label first gets that of the nearest labelled one.
     """
-    everywhere = np.full(len(space), -1)
-    everywhere[rows] = labels
+    everywhere = np.full(len(spaces.principal), -1)
+    everywhere[labels.rows] = labels.values
     missing = np.flatnonzero(everywhere < 0)
     if len(missing):
-        search = NearestNeighbors(n_neighbors=1).fit(space[rows])
-        everywhere[missing] = labels[search.kneighbors(space[missing], return_distance=False)[:, 0]]
-    return sparse.csr_array(unit_rows(graph @ np.eye(int(labels.max()) + 1)[everywhere]))
+        search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[labels.rows])
+        nearest = search.kneighbors(spaces.principal[missing], return_distance=False)[:, 0]
+        everywhere[missing] = labels.values[nearest]
+    return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.values.max()) + 1)[everywhere]))
 
 
 def share_unmatched(partition: Partition, other: Partition) -> float:
-    """Compute the share of a partition's clusters that another partition does not have.
+    """Compute the share of a partition's clusters that another partition of the same samples does not have.
 
     Clusters are paired one to one so that the sum of their F1 scores is largest. A pair is the same group
     if its F1 is at least one half; of a group that is split in two or merged with another, one part at most
     finds a counterpart.
-
-    Args:
-        partition: ``(n,)`` partition whose clusters are counted.
-        other: ``(n,)`` partition of the same samples.
     """
     counts = contingency_matrix(partition, other)
     f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
@@ -215,24 +174,22 @@ def fit_target_by_consensus(
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     everything = len(data.samples)
     data, drawn = draw_dataset(session, data, first=(labelled,))
-    inside = np.isin(labelled, drawn)
-    answers: dict[str, Any] = (
-        {}
-        if labels is None
-        else {
-            "labels": labels.labels[inside],
-            "rows": np.searchsorted(drawn, labelled[inside]),
-            "provider_clusters": labels.n_clusters,
-        }
-    )
-    training, shares = start_from_clusters(
-        session,
-        STAGE,
-        backbone,
-        data,
-        n_clusters,
-        lambda vectors: _cluster(session, data.samples.ids, vectors, n_clusters, answers),
-    )
+    known = None
+    if labels is not None:
+        inside = np.isin(labelled, drawn)
+        rows = np.searchsorted(drawn, labelled[inside])
+        known = KnownLabels(labels.labels[inside], rows, labels.n_clusters)
+
+    def cluster(vectors: FloatArray) -> FeatureClusters:
+        started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
+        agreed = agree(vectors, n_clusters, session.settings, rng, known, session.runtime.watch)
+        _say(session, agreed)
+        if session.runtime.folder is not None and session.runtime.rank == 0:
+            _write(session.runtime.folder.path, data.samples.ids, agreed)
+        width, seconds = session.settings.bottleneck_width, time.monotonic() - started
+        return describe_clusters(vectors, agreed.shares, width, seconds)
+
+    training, shares = start_from_clusters(session, STAGE, backbone, data, n_clusters, cluster)
     fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)
@@ -242,41 +199,8 @@ def fit_target_by_consensus(
     return conclude(session, training, data)
 
 
-def _remember(session: Session[ConsensusSettings], ids: Sequence[str], agreed: Agreed) -> None:
-    """Write down in the run folder, if there is one, what a review of the clusters starts from."""
-    if session.runtime.folder is None or session.runtime.rank != 0:
-        return
-    partitions = np.array([one for space in agreed.own.spaces for one in space])
-    labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    own, n_clusters = agreed.own.partition, agreed.shares.shape[1]
-    write_remembered(session.runtime.folder.path, Remembered(tuple(ids), partitions, own, n_clusters, labels))
-
-
-def _cluster(
-    session: Session[ConsensusSettings],
-    ids: Sequence[str],
-    vectors: FloatArray,
-    n_clusters: int,
-    answers: Mapping[str, Any],
-) -> FeatureClusters:
-    """Cluster features, and describe the model that starts from the clusters."""
-    started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
-    agreed = agree(vectors, n_clusters, session.settings, rng, **answers, watch=session.runtime.watch)
-    _report(session, agreed)
-    _remember(session, ids, agreed)
-    width, seconds = session.settings.bottleneck_width, time.monotonic() - started
-    return describe_clusters(vectors, agreed.shares, width, seconds)
-
-
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
-    """Make the axes and prototypes of a model that starts from given clusters.
-
-    Args:
-        vectors: ``(n, d)`` features of one domain.
-        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-        width: largest number of axes.
-        seconds: time that the search for the clusters took.
-    """
+    """Make the axes, ``width`` at most, and the prototypes of a model that starts from given clusters."""
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
@@ -284,33 +208,40 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, secon
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
 
 
-def _report(session: Session[ConsensusSettings], agreed: Agreed) -> None:
-    """Say and write down how far the clusterings agree, and what became of the provider's labels."""
-    runtime = session.runtime
-    if runtime.rank != 0:
+def _say(session: Session[ConsensusSettings], agreed: Agreed) -> None:
+    """Say how far the clusterings agree, and what became of the provider's labels."""
+    if session.runtime.rank != 0:
         return
-    found = f"single clusterings of your samples agree with each other to {agreed.own_agreement:.2f}"
-    if agreed.doubtful:
-        found += ": doubt the clusters; fewer clusters or another encoder may be better"
-    elif agreed.overconfident:
-        found += (
+    agreement = agreed.own.agreement
+    if agreement < GROUPLESS:
+        advice = ": doubt the clusters; fewer clusters or another encoder may be better"
+    elif agreement < SETTLED:
+        advice = (
             ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
         )
     else:
-        found += " (1 is full agreement)"
-    runtime.reporter.say(found)
+        advice = " (1 is full agreement)"
+    said = f"single clusterings of your samples agree with each other to {agreement:.2f}"
+    session.runtime.reporter.say(said + advice)
     if agreed.evidence is not None:
-        runtime.reporter.say(agreed.evidence.sentence)
-    if runtime.folder is None:
-        return
+        session.runtime.reporter.say(agreed.evidence.sentence)
+
+
+def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
+    """Write what a report tells of the vote, and what a review of the clusters starts from."""
+    agreement = agreed.own.agreement
     files: dict[str, dict[str, Any]] = {
         STABILITY_FILE: {
-            "own_agreement": agreed.own_agreement,
-            "doubtful": agreed.doubtful,
-            "overconfident": agreed.overconfident,
+            "own_agreement": agreement,
+            "doubtful": agreement < GROUPLESS,
+            "overconfident": agreement < SETTLED,
         }
     }
     if agreed.evidence is not None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
-        write_text_atomically(runtime.folder.path / name, json.dumps(values, indent=2) + "\n")
+        write_text_atomically(folder / name, json.dumps(values, indent=2) + "\n")
+    partitions = np.array([one for space in agreed.own.spaces for one in space])
+    labels = None if agreed.averaged is None else agreed.averaged.toarray()
+    remembered = Remembered(tuple(ids), partitions, agreed.own.partition, agreed.own.n_clusters, labels)
+    write_remembered(folder, remembered)

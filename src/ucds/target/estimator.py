@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.choices import read_clusters
-from ucds.data.columns import Chosen
+from ucds.data.columns import texts_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
@@ -79,7 +79,7 @@ class TargetClustering(ClusteringEstimator):
         rows = np.flatnonzero(given != -1)
         asked = read_clusters(self.n_clusters)
         clusters = asked if isinstance(asked, int) else int(given.max(initial=0)) + 1
-        return ClusterLabels(Chosen(ids, rows), given[rows], clusters, "given")
+        return ClusterLabels(texts_of(ids).take(rows), given[rows], clusters, "given")
 
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.target.fit import fit_target

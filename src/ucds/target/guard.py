@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -57,6 +57,17 @@ _SENTENCES: Mapping[Use, str] = {
 }
 
 
+class KnownLabels(NamedTuple):
+    """A provider's labels ``(m,)``, the positions of the samples that have them, and its number of clusters.
+
+    Not all of the clusters need to occur.
+    """
+
+    values: Partition
+    rows: IntArray
+    n_clusters: int
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Use of a provider's labels, and the reasons.
@@ -65,9 +76,8 @@ class Evidence:
         use: use of the labels.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
-        own_consistency: share of a sample's neighbours that the own consensus puts into its cluster, on
-            average.
-        provider_consistency: share of a sample's neighbours that have its label, on average.
+        own_consistency: mean share of a sample's neighbours that the own consensus puts into its cluster.
+        provider_consistency: mean share of a sample's neighbours that have its label.
         n_clusters: number of clusters of the target.
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         labelled: number of samples that have a label.
@@ -121,7 +131,7 @@ class Evidence:
 
     @property
     def sentence(self) -> str:
-        """The use and its reasons in one sentence for the client."""
+        """Use and reasons in one sentence for the client."""
         alike = min(self.own_agreement, self.provider_agreement) >= SAME
         if alike and self.use == "own" and self.decided == "guarded":
             return "the provider's labels were not needed: your own clusterings have the same groups"
@@ -154,31 +164,25 @@ class Evidence:
 
 
 def weigh_labels(
-    own: Vote,
-    graph: sparse.csr_array,
-    labels: Partition,
-    rows: IntArray,
-    *,
-    provider_clusters: int,
-    transfer: Transfer = "guarded",
+    own: Vote, graph: sparse.csr_array, labels: KnownLabels, transfer: Transfer = "guarded"
 ) -> Evidence:
     """Compare a provider's labels with clusterings of the target's own features, and choose their use.
 
     Args:
         own: clusterings of the target, and their consensus.
         graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
-        labels: ``(m,)`` provider's labels.
-        rows: ``(m,)`` positions of the labelled samples.
-        provider_clusters: number of clusters of the provider, whether or not all of them occur.
+        labels: provider's labels of some samples.
         transfer: use of the labels, or ``"guarded"``.
     """
-    agreements = [adjusted_mutual_info_score(one[rows], labels) for one in own.compared]
+    values, rows, provider_clusters = labels
     found = Evidence(
         use="own",
         own_agreement=own.agreement,
-        provider_agreement=float(np.mean(agreements)),
+        provider_agreement=float(
+            np.mean([adjusted_mutual_info_score(one[rows], values) for one in own.compared])
+        ),
         own_consistency=consistency(graph, own.partition[rows], rows),
-        provider_consistency=consistency(graph, labels, rows),
+        provider_consistency=consistency(graph, values, rows),
         n_clusters=own.n_clusters,
         provider_clusters=provider_clusters,
         labelled=len(rows),
@@ -188,12 +192,9 @@ def weigh_labels(
 
 
 def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:
-    """Compute the share of the samples' neighbours that have their label; 0 if no sample has a neighbour.
+    """Compute the share of the neighbours of labelled samples that have the same label; 0 without neighbours.
 
-    Args:
-        graph: ``(n, n)`` weights of neighbours; that of a sample itself does not count.
-        labels: ``(m,)`` labels.
-        rows: ``(m,)`` positions of the labelled samples; the other samples are no neighbours here.
+    A sample itself does not count, and samples outside ``rows`` are no neighbours here.
     """
     among = graph[rows][:, rows].tocoo()
     weights = np.where(among.row == among.col, 0, among.data)

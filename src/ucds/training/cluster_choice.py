@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
-from ucds.data.columns import Chosen, first_positions
+from ucds.data.columns import first_positions, keys_of
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, Interrupted, UcdsWarning
 from ucds.files import write_text_atomically
@@ -62,7 +62,8 @@ def settle_clusters(
     if known is not None:
         return known.number
     rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
-    different = min(len(first_positions(Chosen(data.samples.keys, of_domain))) for of_domain in rows)
+    keys = keys_of(data.samples.keys)
+    different = min(len(first_positions(keys.take(of_domain))) for of_domain in rows)
     high = _largest(asked, different)
     backbone.module.to(runtime.device)
     features = frozen_features(backbone, data, runtime, batch_size=_BATCH).samples

@@ -65,23 +65,24 @@ def frozen_features(
     if cache is not None:
         make_private(cache)
     encoder = _choose_encoder(backbone, data, runtime)
-    if cache is None or not keep or backbone.spec.name == MODULE:
+
+    def in_memory() -> Dataset:
         features = _in_memory(encoder, data, runtime, batch_size)
         vectors = VectorSamples(features, samples.domain, samples.domain_names, samples.ids)
         return Dataset(vectors, VectorView())
+
+    if cache is None or not keep or backbone.spec.name == MODULE:
+        return in_memory()
     store = feature_store(encoder, cache)
     # Samples whose content has no features yet, or damaged ones; each content once.
-    rows = store.rows_of(samples.keys)
-    known = np.flatnonzero(rows >= 0)
-    rows[known[store.find_damaged(rows[known])]] = -1
-    first = first_positions(samples.keys)
-    missing = first[rows[first] < 0]
+    there, first = store.usable(store.rows_of(samples.keys)), first_positions(samples.keys)
+    missing = first[~there[first]]
     runtime.wait_for_all()  # every process has counted before any of them adds rows
-    # Where nothing can be written, each process keeps all of them in its memory.
-    share = missing[runtime.rank :: runtime.processes] if store.writable else missing
-    with store.writer() as writer:
-        for index, features in _extract(encoder, data, runtime, share, batch_size):
-            writer.add([samples.keys[i] for i in index], features)
+    if runtime.once(lambda: len(missing) > 0 and not store.writable):
+        return in_memory()
+    share = missing[runtime.rank :: runtime.processes]
+    extracted = _extract(encoder, data, runtime, share, batch_size)
+    store.gather(([samples.keys[i] for i in index], features) for index, features in extracted)
     runtime.wait_for_all()
     store.refresh()
     return Dataset(FeatureSamples(samples, store), VectorView())

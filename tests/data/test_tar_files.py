@@ -1,11 +1,10 @@
-"""Tests of images inside tar files: read in place, and nothing of a hostile archive is believed."""
+"""Tests of images inside tar files: read in place, and no damaged archive is taken for a whole one."""
 
 from __future__ import annotations
 
 import io
 import os
 import tarfile
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,9 @@ import pytest
 from PIL import Image
 
 from ucds.data.decode import UnusableImageError
-from ucds.data.folders import scan_domains, scan_folder, scan_shard
+from ucds.data.folders import scan_domains, scan_folder, scan_tar
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
-from ucds.data.shards import list_shard
 from ucds.errors import InputError
 
 
@@ -26,7 +24,7 @@ def picture(value: int) -> bytes:
     return file.getvalue()
 
 
-def write_shard(path: Path, files: dict[str, bytes], form: int = tarfile.PAX_FORMAT) -> Path:
+def write_tar(path: Path, files: dict[str, bytes], form: int = tarfile.PAX_FORMAT) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=form) as tar:
         for name, content in files.items():
@@ -40,7 +38,7 @@ def write_shard(path: Path, files: dict[str, bytes], form: int = tarfile.PAX_FOR
 def test_images_are_read_in_place(tmp_path: Path, form: int) -> None:
     deep = "/".join(["a" * 40] * 3) + "/x.png"  # longer than a plain header's name
     files = {"000.png": picture(1), "000.json": b"{}", "000.cls": b"3", deep: picture(2), "b.txt": b"?"}
-    scan = scan_shard(write_shard(tmp_path / "train-0.tar", files, form))
+    scan = scan_tar(write_tar(tmp_path / "train-0.tar", files, form))
     assert scan.ids == ("train-0.tar/000.png", f"train-0.tar/{deep}")
     assert scan.domain_names == ("train-0",)
     assert [scan.read(0), scan.read(1)] == [files["000.png"], files[deep]]
@@ -54,7 +52,7 @@ def test_a_folder_of_shards_is_a_folder_of_images(tmp_path: Path) -> None:
     for domain in ("a", "b"):
         for shard in range(2):
             files = {f"{kind}/{i}.png": picture(i) for kind in ("cat", "dog") for i in range(2)}
-            write_shard(tmp_path / domain / f"{shard}.tar", files)
+            write_tar(tmp_path / domain / f"{shard}.tar", files)
     source = scan_domains(tmp_path)
     assert source.domain_names == ("a", "b")
     assert source.ids[:2] == ("a/0.tar/cat/0.png", "a/0.tar/cat/1.png")
@@ -68,13 +66,13 @@ def test_a_folder_of_shards_is_a_folder_of_images(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_changes_is_noticed(tmp_path: Path) -> None:
-    path = write_shard(tmp_path / "x.tar", {"a.png": picture(1), "b.png": picture(2)})
-    scan = scan_shard(path)
+    path = write_tar(tmp_path / "x.tar", {"a.png": picture(1), "b.png": picture(2)})
+    scan = scan_tar(path)
     ImageSamples.open(scan, tmp_path / "cache", size=8)
-    write_shard(path, {"a.png": picture(9), "b.png": picture(2)})
-    samples = ImageSamples.open(scan_shard(path), tmp_path / "cache", size=8)
+    write_tar(path, {"a.png": picture(9), "b.png": picture(2)})
+    samples = ImageSamples.open(scan_tar(path), tmp_path / "cache", size=8)
     assert samples.read(np.array([0]))[0, 0, 0, 0] == 9
-    os.truncate(path, int(scan.spans.offset[1]) + 3)
+    os.truncate(path, scan.span(1).offset + 3)
     with pytest.raises(UnusableImageError, match=r"x\.tar/b\.png: the archive is cut off"):
         scan.read(1)
 
@@ -82,7 +80,7 @@ def test_a_shard_that_changes_is_noticed(tmp_path: Path) -> None:
 def test_no_name_in_an_archive_becomes_a_path(tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(picture(7))
     path = tmp_path / "in" / "x.tar"
-    write_shard(path, {"../secret.png": picture(1), "/etc/a.png": picture(2)})
+    write_tar(path, {"../secret.png": picture(1), "/etc/a.png": picture(2)})
     with tarfile.open(path, "a") as tar:
         for name, kind in (
             ("link.png", tarfile.SYMTYPE),
@@ -92,7 +90,7 @@ def test_no_name_in_an_archive_becomes_a_path(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, "../secret.png"
             tar.addfile(member)
-    scan = scan_shard(path)
+    scan = scan_tar(path)
     assert scan.ids == ("x.tar/../secret.png", "x.tar//etc/a.png")
     assert scan.read(0) == picture(1)  # of the archive, and not the file outside
 
@@ -126,42 +124,29 @@ def damaged(path: Path, how: str) -> None:
     [
         ("cut", "cannot be read as a tar file"),
         ("header", "a damaged header"),
-        ("gzip", "it is compressed; unpack it"),
+        ("gzip", "a compressed one has to be unpacked"),
         ("long", "cannot be read as a tar file"),
         ("negative", "cannot be read as a tar file"),
         ("junk", "cannot be read as a tar file"),
     ],
 )
 def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path, how: str, words: str) -> None:
-    path = write_shard(tmp_path / "x.tar", {"a.png": picture(1), "b.png": picture(2)}, tarfile.GNU_FORMAT)
+    path = write_tar(tmp_path / "x.tar", {"a.png": picture(1), "b.png": picture(2)}, tarfile.GNU_FORMAT)
     damaged(path, how)
     with pytest.raises(InputError, match=words) as error:
-        scan_shard(path)
+        scan_tar(path)
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    header = tarfile.TarInfo("long")
-    header.type, header.size = tarfile.XHDTYPE, 2**30
-    with (tmp_path / "x.tar").open("wb") as file:
-        file.write(header.tobuf(tarfile.GNU_FORMAT))
-        file.truncate(2**30 + 4096)  # a file with a hole: nothing is on the disk
-    tracemalloc.start()
-    with pytest.raises(InputError, match="a header of more than 1 MiB"):
-        list_shard(tmp_path, "x.tar")
-    assert tracemalloc.get_traced_memory()[1] < 2**24
-    tracemalloc.stop()
-
-
 def test_one_name_twice_nothing_at_all_and_what_is_no_file_are_refused(tmp_path: Path) -> None:
-    path = write_shard(tmp_path / "x.tar", {"a.png": picture(1)})
+    path = write_tar(tmp_path / "x.tar", {"a.png": picture(1)})
     with tarfile.open(path, "a") as tar:
         tar.addfile(tarfile.TarInfo("a.png"))
     with pytest.raises(InputError, match=r"two files of the name 'a\.png'"):
-        scan_shard(path)
+        scan_tar(path)
     with pytest.raises(InputError, match="No images in"):
-        scan_shard(write_shard(tmp_path / "y.tar", {"a.txt": b"a"}))
+        scan_tar(write_tar(tmp_path / "y.tar", {"a.txt": b"a"}))
     os.mkfifo(tmp_path / "pipe.tar")
     for name in ("absent.tar", "pipe.tar"):
         with pytest.raises(InputError, match="There is no file"):
-            scan_shard(tmp_path / name)
+            scan_tar(tmp_path / name)
