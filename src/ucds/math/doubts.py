@@ -80,17 +80,16 @@ class Doubts:
         self.__init__(self._votes, clusters, parts)  # type: ignore[misc]
         self._halves = known
 
-    def most(self, without: Collection[tuple[int, int]] = ()) -> Doubt | None:
-        """Find the group that is most in doubt; ``None`` if nothing can be asked any more.
+    def ranked(self, without: Collection[tuple[int, int]] = ()) -> list[Doubt]:
+        """List the groups in doubt about which something can be asked, the most doubtful first.
 
         Args:
             without: parts and sizes of groups that shall not be asked about.
         """
         groups = _Groups(self._votes, self.clusters, self.parts)
         found = [*self._doubtful_parts(groups), *self._doubtful_halves(groups)]
-        open_ones = (doubt for doubt in found if (doubt.part, len(doubt.samples)) not in without)
-        best = max(open_ones, key=lambda doubt: doubt.score, default=None)
-        return best if best is not None and best.score > 0 else None
+        some = (one for one in found if one.score > 0 and (one.part, len(one.samples)) not in without)
+        return sorted(some, key=lambda doubt: -doubt.score)
 
     def keep(self, doubt: Doubt) -> None:
         """Note that a group stays in its cluster, and belongs to none of the others that were offered."""

@@ -63,6 +63,34 @@ def find_exemplars(
     return found
 
 
+def choose_typical(directions: FloatArray, group: IntArray, most: int) -> IntArray:
+    """Choose the samples of a group that are nearest to its mean direction.
+
+    Args:
+        directions: ``(n, d)`` features of unit length.
+        group: ``(m,)`` positions of the samples of the group.
+        most: largest number of samples.
+    """
+    nearness = directions[group] @ directions[group].mean(0)
+    return np.asarray(group[np.argsort(-nearness, kind="stable")][:most])
+
+
+def choose_beside(directions: FloatArray, group: IntArray, other: IntArray, most: int) -> IntArray:
+    """Choose samples that show a group beside another: typical ones, and those that are nearest to the other.
+
+    Args:
+        directions: ``(n, d)`` features of unit length.
+        group: ``(m,)`` positions of the samples of the group.
+        other: positions of the samples of the other group.
+        most: largest number of samples, half of them typical.
+    """
+    typical = choose_typical(directions, group, most // 2)
+    rest = np.setdiff1d(group, typical)
+    nearness = directions[rest] @ directions[other].mean(0)
+    near = rest[np.argsort(-nearness, kind="stable")][: most - len(typical)]
+    return np.concatenate([typical, near])
+
+
 @dataclass(frozen=True, eq=False)
 class Nearest:
     """The nearest other samples of each sample, nearest first.

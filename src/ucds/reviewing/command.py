@@ -10,6 +10,7 @@ from ucds.errors import InputError, UserError
 from ucds.reports.page.report import report
 from ucds.reviewing.server import serve_review
 from ucds.reviewing.session import Session
+from ucds.target.names import NAMES_FILE
 from ucds.target.review import Review
 from ucds.training.options import Compute
 
@@ -74,14 +75,21 @@ def review(
         NoSpaceError: the disk is full, or a folder is not writable.
     """
     run, compute = Path(run), compute or Compute()
-    state, written = Review(run, keep_clusters=keep_clusters), []
+    state = Review(run, keep_clusters=keep_clusters, images=images, compute=compute.silent())
+    written: list[ReviewDone] = []
 
     def finish() -> str:
         result = state.finish(out)
         done = ReviewDone(run, state.answered, result.path, result.n_clusters, result.agreement)
         written.append(done)
         try:
-            report(result.path, None if images is None else Path(images), compute=compute.silent())
+            names = result.path / NAMES_FILE
+            report(
+                result.path,
+                None if images is None else Path(images),
+                names=names if names.exists() else None,
+                compute=compute.silent(),
+            )
         except UserError as error:
             return f"{done.sentence}; it has no report: {error}"
         return done.sentence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.data.images import ImageSamples
+from ucds.data.sources import is_feature_folder
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
+from ucds.math.exemplars import choose_beside, choose_typical
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.record import read_record
+from ucds.reports.page.report import images_of
+from ucds.reports.page.thumbnails import Images
 from ucds.target.review import Question, Review
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
@@ -48,8 +51,8 @@ class Session:
         self._ids = tuple(self._rows)
         self._directions = unit_rows(review.features)
         model = load(review.run, role="target", compute=compute)
-        self._samples = _open_pictures(model, review.run, images, compute.reporter)
-        known = {} if self._samples is None else {name: i for i, name in enumerate(self._samples.ids)}
+        self._images, ids = _open_pictures(model, review.run, images, compute.reporter)
+        known = {name: i for i, name in enumerate(ids)}
         self._pictures = {row: known[name] for name, row in self._rows.items() if name in known}
         compute.reporter.say("drawing the map")
         stars = model.stored.model.prototypes.detach().cpu().numpy()
@@ -64,6 +67,7 @@ class Session:
             "ids": self._ids,
             "x": self._points[:, 0].tolist(),
             "y": self._points[:, 1].tolist(),
+            "images": self._images is not None,
             "pictures": sorted(self._pictures),
         }
 
@@ -77,7 +81,7 @@ class Session:
 
         Args:
             number: number of answers that the page knew of.
-            action: ``"answer"``, ``"undo"``, ``"move"``, ``"join"`` or ``"finish"``.
+            action: ``"answer"``, ``"undo"``, ``"move"``, ``"join"`` or ``"name"``.
             values: details of the action, by name: the answer, or samples and clusters.
 
         Raises:
@@ -97,6 +101,8 @@ class Session:
                     self._review.move([self._ids[int(row)] for row in values["rows"]], int(values["to"]))
                 case "join":
                     self._review.join(int(values["one"]), int(values["other"]))
+                case "name":
+                    self._review.name(int(values["cluster"]), str(values["name"]))
                 case _:
                     raise InputError(f"unknown action {action!r}")
             return self._state()
@@ -107,62 +113,81 @@ class Session:
         Raises:
             InputError: there is none.
         """
-        if self._samples is None or row not in self._pictures:
+        if self._images is None or row not in self._pictures:
             raise InputError("this sample has no picture")
-        pixels = self._samples.read(np.array([self._pictures[row]]))[0].permute(1, 2, 0).numpy()
+        pixels = self._images.read(np.array([self._pictures[row]]))[0].permute(1, 2, 0).numpy()
         file = io.BytesIO()
         Image.fromarray(pixels).resize((_SIDE, _SIDE), Image.Resampling.BOX).save(file, "JPEG", quality=80)
         return file.getvalue()
 
     def _state(self) -> dict[str, Any]:
         clusters = np.array(list(self._review.clusters.values()))
-        question = self._review.question()
+        question = self._next_question()
+        members = {int(number): np.flatnonzero(clusters == number) for number in np.unique(clusters)}
         cards = [
-            {"number": int(number), "size": int(size), "typical": self._typical(clusters == number, _ON_CARD)}
-            for number, size in zip(*np.unique(clusters, return_counts=True), strict=True)
+            {
+                "number": number,
+                "size": len(rows),
+                "typical": choose_typical(self._directions, self._seen(rows), _ON_CARD).tolist(),
+            }
+            for number, rows in members.items()
         ]
         return {
             "number": self._review.recorded,
             "answered": self._review.answered,
             "worth": self._review.worth_asking,
             "question": None if question is None else self._show(question),
+            "names": self._review.names,
             "clusters": clusters.tolist(),
             "cards": cards,
         }
 
+    def _next_question(self) -> Question | None:
+        """Return the next question about a group of which something can be seen."""
+        while (question := self._review.question()) is not None:
+            if self._images is None or any(self._rows[name] in self._pictures for name in question.groups[0]):
+                break
+            self._review.answer("skip")
+        return question
+
     def _show(self, question: Question) -> dict[str, Any]:
         """Choose the pictures that show the groups of a question."""
         groups = [np.array([self._rows[name] for name in group]) for group in question.groups]
-        shown = [self._choose(groups[0], groups[1])] + [self._choose(g, groups[0]) for g in groups[1:]]
+        seen = [self._seen(group) for group in groups]
+        shown = [choose_beside(self._directions, seen[0], seen[1], SHOWN)]
+        shown += [choose_beside(self._directions, group, seen[0], SHOWN) for group in seen[1:]]
         return {
-            "kind": question.kind,
+            "text": question.text,
             "source": question.source,
             "changes": question.changes,
-            "clusters": question.clusters,
+            "titles": question.titles,
+            "answers": question.answers,
             "sizes": [len(group) for group in groups],
-            "groups": shown,
+            "groups": [rows.tolist() for rows in shown],
+            "doubtful": groups[0].tolist(),
         }
 
-    def _choose(self, group: IntArray, other: IntArray) -> list[int]:
-        """Choose typical samples of a group, and those of its samples that are nearest to another group."""
-        inside = np.zeros(len(self._ids), bool)
-        inside[group] = True
-        typical = self._typical(inside, SHOWN // 2)
-        nearness = self._directions[group] @ self._directions[other].mean(0)
-        near = [int(row) for row in group[np.argsort(-nearness, kind="stable")] if int(row) not in typical]
-        return typical + near[: SHOWN - len(typical)]
-
-    def _typical(self, inside: np.ndarray[Any, Any], most: int) -> list[int]:
-        rows = np.flatnonzero(inside)
-        nearness = self._directions[rows] @ self._directions[rows].mean(0)
-        return [int(row) for row in rows[np.argsort(-nearness, kind="stable")][:most]]
+    def _seen(self, rows: IntArray) -> IntArray:
+        """Return the samples that can be seen; all, if that is true of none."""
+        if self._images is None:
+            return rows
+        seen = rows[[row in self._pictures for row in rows.tolist()]]
+        return seen if len(seen) else rows
 
 
-def _open_pictures(model: Model, run: Path, images: Path | None, reporter: Reporter) -> ImageSamples | None:
-    """Open the images of a run; ``None`` if it has none, or they are gone."""
+def _open_pictures(
+    model: Model, run: Path, images: Path | None, reporter: Reporter
+) -> tuple[Images | None, Sequence[str]]:
+    """Find the images of a run, and the ids of those that are there; ``None`` and nothing without images."""
     try:
-        samples = model.open(read_record(run).images if images is None else images).samples
+        place = read_record(run).described.get("images")
+        if place is not None and is_feature_folder(Path(place)):
+            samples = model.open(place).samples
+            found = images_of(samples, images)
+        else:
+            samples = model.open(images or read_record(run).images).samples
+            found = images_of(samples, None)
     except UserError as error:
         reporter.say(f"no pictures are shown: {error}")
-        return None
-    return samples if isinstance(samples, ImageSamples) else None
+        return None, ()
+    return found, () if found is None else samples.ids

@@ -1,85 +1,94 @@
-"""Takes the files out of a multipart body, which stays in memory: they may be images of patients."""
+"""Takes the samples out of a request's body, which stays in memory: they may be images of patients."""
 
 from __future__ import annotations
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
+import re
+import sys
+
+import numpy as np
+import numpy.typing as npt
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
 
 from ucds.labels.wire import IMAGES_FIELD
-from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
 
+_LONGEST_HEADER = 256  # of an array of two dimensions NumPy writes 128 bytes
+_HEADER = re.compile(
+    rb"\{(?=.*'descr' *: *'([<>|=]\w+)' *[,}])"
+    rb"(?=.*'fortran_order' *: *(True|False) *[,}])"
+    rb"(?=.*'shape' *: *\((\d*(?:, *\d+)*),? *\) *[,}])"
+    rb"[^{}:]*(?::[^{}:]*){3}\}"  # and nothing else
+)
 
-def parse_images(body: bytes, content_type: str, limits: Limits) -> list[bytes]:
-    """Return the files of a multipart body, in order.
 
-    Args:
-        body: whole body.
-        content_type: value of the header, which names the boundary of the parts.
-        limits: most files.
+class _Form(MultiPartParser):
+    """Starlette's parser, which would write long files to a temporary folder and bear a missing end."""
 
-    Raises:
-        Refusal: there are too many files (413), or the body is not what it should be (422).
-    """
-    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
-    if not boundary:
-        raise _malformed("The multipart body has no boundary")
-    parts = _Parts(limits.max_batch)
+    spool_max_size = sys.maxsize
+    is_whole = False
+
+    def on_end(self) -> None:
+        self.is_whole = True
+
+
+async def read_images(request: Request, most: int) -> list[bytes]:
+    """Return the files of a multipart body, in order; a refusal if there are more than so many."""
+    form = _Form(request.headers, request.stream(), max_files=most, max_fields=0)
     try:
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_header_begin": parts.begin_header,
-                "on_header_field": parts.add_name,
-                "on_header_value": parts.add_value,
-                "on_header_end": parts.end_header,
-                "on_headers_finished": parts.begin_file,
-                "on_part_data": parts.add_data,
-            },
-        )
-        parser.write(body)
-        parser.finalize()
-    except FormParserError:
-        raise _malformed("The multipart body is damaged") from None
-    if parser.state is not MultipartState.END:
+        items = (await form.parse()).multi_items()
+    except MultiPartException as error:
+        if "Too many files" in error.message:
+            raise _too_many(most) from None
+        raise _malformed("The multipart body is damaged, or holds what is no file") from None
+    if not form.is_whole:
         raise _malformed("The multipart body ends before its last boundary")
-    if not parts.files:
+    if not items:
         raise _malformed("The request holds no image")
-    return [bytes(file) for file in parts.files]
+    files = [file for name, file in items if name == IMAGES_FIELD and isinstance(file, UploadFile)]
+    if len(files) < len(items):
+        raise _malformed(f"Every part of the body must be a file named '{IMAGES_FIELD}'")
+    return [await file.read() for file in files]
 
 
-class _Parts:
-    """Gathers the parts of one multipart body, and refuses what is no image."""
+async def read_embeddings(request: Request, width: int, most: int) -> npt.NDArray[np.float32]:
+    """Return the ``(n, width)`` rows of an ``.npy`` file, in which minus zero has become zero."""
+    return _rows(await request.body(), width, most)
 
-    def __init__(self, most: int) -> None:
-        self.files: list[bytearray] = []
-        self._most = most
-        self._name, self._value, self._disposition = bytearray(), bytearray(), b""
 
-    def begin_header(self) -> None:
-        self._name, self._value = bytearray(), bytearray()
+def _rows(data: bytes, width: int, most: int) -> npt.NDArray[np.float32]:
+    """Read an array without NumPy's own reader, which evaluates what stands in the file's header."""
+    begin = 10 if data[6:7] == b"\1" else 12
+    end = begin + int.from_bytes(data[8:begin], "little")
+    if data[:6] != b"\x93NUMPY" or end > min(len(data), begin + _LONGEST_HEADER):
+        raise _malformed("The body is not an .npy file")
+    found = _HEADER.fullmatch(data[begin:end].replace(b'"', b"'").strip())
+    if found is None:
+        raise _malformed("The header of the .npy file is damaged")
+    if found[1] not in (b"<f4", b"<f8"):
+        raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
+    if found[2] != b"False":
+        raise _malformed("The array must be stored row by row (numpy.ascontiguousarray)")
+    shape = [int(size) for size in found[3].split(b",") if size]
+    if len(shape) != 2 or shape[1] != width:
+        raise _malformed(
+            f"The array is of shape {tuple(shape)}, but this model takes rows of {width} numbers"
+        )
+    if shape[0] == 0:
+        raise _malformed("The array has no rows")
+    if shape[0] > most:
+        raise _too_many(most)
+    dtype = np.dtype(found[1].decode())
+    if len(data) - end != shape[0] * width * dtype.itemsize:
+        raise _malformed("The array is shorter or longer than its header says")
+    values = np.frombuffer(data, dtype, offset=end).reshape(shape)
+    with np.errstate(over="ignore", invalid="ignore"):  # too large for float32: infinite, and not usable
+        return np.asarray(values.astype(np.float32) + np.float32(0))  # one value, one content key
 
-    def add_name(self, data: bytes, start: int, end: int) -> None:
-        self._name += data[start:end]
 
-    def add_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def end_header(self) -> None:
-        if self._name.lower() == b"content-disposition":
-            self._disposition = bytes(self._value)
-
-    def begin_file(self) -> None:
-        name = parse_options_header(self._disposition)[1].get(b"name")
-        self._disposition = b""  # the next part has headers of its own
-        if name != IMAGES_FIELD.encode():
-            raise _malformed(f"Every part of the body must be a file named '{IMAGES_FIELD}'")
-        if len(self.files) >= self._most:
-            raise Refusal("too-large", f"A request may hold {self._most:,} samples at most; send fewer.")
-        self.files.append(bytearray())
-
-    def add_data(self, data: bytes, start: int, end: int) -> None:
-        self.files[-1] += data[start:end]
+def _too_many(most: int) -> Refusal:
+    return Refusal("too-large", f"A request may hold {most:,} samples at most; send fewer.")
 
 
 def _malformed(what: str) -> Refusal:

@@ -36,7 +36,7 @@ from ucds.math.consensus import (
 )
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
-from ucds.target.remembered import Remembered, write_features, write_remembered
+from ucds.target.remembered import Remembered, number_alike, write_features, write_remembered
 from ucds.training.fitting import (
     FeatureClusters,
     draw_dataset,
@@ -243,5 +243,5 @@ def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
         write_text_atomically(folder / name, json.dumps(values, indent=2) + "\n")
     partitions = np.array([one for space in agreed.own.spaces for one in space])
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    remembered = Remembered(tuple(ids), partitions, agreed.own.partition, agreed.own.n_clusters, labels)
-    write_remembered(folder, remembered)
+    own = number_alike(agreed.own.partition, agreed.partition)
+    write_remembered(folder, Remembered(tuple(ids), partitions, own, agreed.own.n_clusters, labels))

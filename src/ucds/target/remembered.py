@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
 from ucds.math.doubts import Doubt, cut_into_parts
+from ucds.target.names import FORMAT, NAMES_FILE, ClusterNames
 from ucds.training.fitting import solve_prototypes
 from ucds.training.model_file import load_model, save_model
 from ucds.training.run_folder import (
@@ -44,6 +47,7 @@ class Remembered:
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
+        names: names of clusters by their numbers, that a person gave in an earlier review.
     """
 
     ids: tuple[str, ...]
@@ -51,6 +55,7 @@ class Remembered:
     own: Partition
     n_clusters: int
     labels: FloatArray | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def own_votes(self) -> Memberships:
@@ -105,6 +110,14 @@ class ReviewedRun:
     agreement: float
 
 
+def number_alike(clusters: Partition, others: Partition) -> Partition:
+    """Give clusters ``(n,)`` the numbers of those of another partition that they share most samples with."""
+    size = int(max(clusters.max(), others.max())) + 1
+    common = np.zeros((size, size), dtype=np.int64)
+    np.add.at(common, (clusters, others), 1)
+    return np.asarray(linear_sum_assignment(common, maximize=True)[1][clusters], dtype=np.int64)
+
+
 def write_remembered(folder: Path, remembered: Remembered) -> None:
     """Write what a run remembers into its folder.
 
@@ -118,6 +131,7 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
         "partitions": remembered.partitions.astype(small),
         "own": remembered.own.astype(np.int64),
         "n_clusters": np.array(remembered.n_clusters),
+        "names": np.frombuffer(json.dumps(dict(remembered.names)).encode(), np.uint8),
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
@@ -152,13 +166,9 @@ def read_remembered(folder: Path) -> Remembered:
     """Read what a run remembers.
 
     Raises:
-        InputError: there is no such run, or it remembers nothing.
         DamagedFileError: the file cannot be read.
     """
     path = folder / VOTES_FILE
-    if not path.exists():
-        load_model(folder, role="target")
-        raise InputError(f"{folder} does not remember its clustering: train with the method 'consensus'")
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
@@ -168,12 +178,15 @@ def read_remembered(folder: Path) -> Remembered:
             found["own"],
             int(found["n_clusters"]),
             found["labels"].astype(np.float32) if "labels" in found else None,
+            {int(number): str(name) for number, name in parse_json(found["names"].tobytes()).items()},
         )
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def write_reviewed_run(run: Path, out: Path, start: Remembered, clusters: Partition) -> ReviewedRun:
+def write_reviewed_run(
+    run: Path, out: Path, start: Remembered, clusters: Partition, names: Mapping[int, str]
+) -> ReviewedRun:
     """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
 
     A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
@@ -183,6 +196,7 @@ def write_reviewed_run(run: Path, out: Path, start: Remembered, clusters: Partit
         out: run folder to make.
         start: clustering of the reviewed run.
         clusters: ``(n,)`` reviewed clusters.
+        names: names of clusters by their numbers; the file ``names.json`` of the new run has them.
 
     Raises:
         InputError: the folder is in use.
@@ -210,8 +224,11 @@ def write_reviewed_run(run: Path, out: Path, start: Remembered, clusters: Partit
     described = parse_json((run / "run.json").read_bytes()) | {"clusters": n_clusters, "reviewed": run.name}
     write_text_atomically(temporary / "run.json", json.dumps(described, indent=2) + "\n")
     write_features(temporary, given_features)
-    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters))
+    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters, names=names))
     save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
+    if names:
+        named = ClusterNames(format=FORMAT, model=stored.fingerprint, names=dict(names))
+        write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
     temporary.replace(out)
     given = (features @ prototypes).argmax(1).numpy()
     return ReviewedRun(out, len(np.unique(clusters)), float((given == clusters).mean()))

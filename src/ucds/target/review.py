@@ -16,10 +16,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ucds.data.sources import Source
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import append_line, parse_json
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.doubts import Doubt, Doubts
+from ucds.target.afterwards import vote_afterwards
 from ucds.target.remembered import (
     Remembered,
     ReviewedRun,
@@ -27,9 +29,13 @@ from ucds.target.remembered import (
     read_remembered,
     write_reviewed_run,
 )
+from ucds.training.options import Compute
+from ucds.training.run_folder import VOTES_FILE
 
 ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
+MOST_LETTERS = 80
+"""Characters of a cluster's name at most."""
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
@@ -48,6 +54,7 @@ class Question:
         groups: ids of the samples: of the two groups; or of the group in doubt, then of each cluster that is
             offered.
         clusters: numbers of the clusters of these groups, in the same order.
+        titles: names of these groups for a person, in the same order.
         source: ``"labels"`` if the provider's labels speak for a change, else ``"own"``.
         changes: number of samples that the answer may move.
         worth: whether the answer is likely to be worth its time, see :data:`WORTH_ASKING`.
@@ -56,6 +63,7 @@ class Question:
     kind: Literal["one-or-two", "place"]
     groups: tuple[tuple[str, ...], ...]
     clusters: tuple[int, ...]
+    titles: tuple[str, ...]
     source: Literal["labels", "own"]
     changes: int
     worth: bool
@@ -65,6 +73,34 @@ class Question:
         """Ids of each cluster that a question of the kind ``"place"`` offers."""
         return self.groups[1:]
 
+    @property
+    def text(self) -> str:
+        """The question in words."""
+        if self.kind == "one-or-two":
+            return "Are these one group, or two?"
+        return "Where does the first group belong?"
+
+    @property
+    def answers(self) -> list[tuple[str, Answer]]:
+        """What can be answered: in words, and as :meth:`Review.answer` takes it."""
+        always: list[tuple[str, Answer]] = [("Mixed", "mixed"), ("Don't know", "skip")]
+        if self.kind == "one-or-two":
+            return [("One group", "one"), ("Two groups", "two"), *always]
+        offered = [(f"With {title}", i) for i, title in enumerate(self.titles[1:])]
+        return [*offered, ("A group of its own", "new"), *always]
+
+    @property
+    def about(self) -> str:
+        """What an answer may change, as part of a sentence."""
+        one, other = self.clusters[:2]
+        if one == other:
+            change = f"take {self.changes} samples out of cluster {one}"
+        else:
+            change = f"make one of clusters {one} and {other} ({self.changes} samples)"
+        if self.source == "labels":
+            return f"the provider's labels would {change}"
+        return f"some of your own clusterings would {change}"
+
 
 class Review:
     """A review of the clusters of a finished target run by a person, or by a program.
@@ -73,14 +109,26 @@ class Review:
         run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
         keep_clusters: whether the number of clusters stays: a group that shall be a cluster of its own waits
             until two others have become one.
+        images: samples of a run whose encoder was trained, if they are no longer where the run found them.
+            Such a run remembers no clusterings of its own: they are made when its first review begins.
+        compute: device and cache for that; the defaults if ``None``.
 
     Raises:
-        InputError: there is no finished target run in the folder.
+        InputError: there is no finished target run in the folder, or its samples are gone and needed.
         DamagedFileError: its answers cannot be read, or belong to other clusters.
     """
 
-    def __init__(self, run: str | Path, *, keep_clusters: bool = False) -> None:
+    def __init__(
+        self,
+        run: str | Path,
+        *,
+        keep_clusters: bool = False,
+        images: Source | None = None,
+        compute: Compute | None = None,
+    ) -> None:
         self.run, self.keep_clusters = Path(run), keep_clusters
+        if not (self.run / VOTES_FILE).exists():
+            vote_afterwards(self.run, images, compute)
         self._start: Remembered = read_remembered(self.run)
         self._features = read_features(self.run)
         self._place = {name: i for i, name in enumerate(self._start.ids)}
@@ -106,23 +154,56 @@ class Review:
         return self._features
 
     @property
+    def digest(self) -> str:
+        """Digest of the samples and of the clusters from which the review starts; its answers carry it."""
+        return self._start.digest
+
+    @property
     def recorded(self) -> int:
         """Number of records, those that were taken back and those that take back included."""
         return len(self._records)
 
     @property
-    def worth_asking(self) -> bool:
-        """Whether the next answer is likely to be worth its time."""
-        question = self.question()
-        return question is not None and question.worth
+    def worth_asking(self) -> int:
+        """Number of questions whose answers are likely to be worth their time, as things stand."""
+        return len(self._worthwhile())
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Names that the person gave to clusters, by their numbers."""
+        return {number: name for number, name in self._names.items() if name}
+
+    @property
+    def outlook(self) -> str:
+        """A sentence that says how many questions are open, and what the first is about."""
+        worth, question = self.worth_asking, self.question()
+        if question is None or not worth:
+            return "no question to a person is likely to be worth its time"
+        count = "1 question" if worth == 1 else f"{worth} questions"
+        return f"{count} to a person may be worth asking; the first: {question.about}"
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
         if self._asked is None:
-            doubt = self._doubts.most(self._skipped)
-            if doubt is not None:
-                self._asked = self._word(doubt), doubt
+            ranked = self._doubts.ranked(self._skipped)
+            self._asked = (self._word(ranked[0]), ranked[0]) if ranked else None
         return None if self._asked is None else self._asked[0]
+
+    def foresee(self, most: int) -> list[tuple[Question, list[tuple[str, dict[str, Any]]]]]:
+        """Return the first questions as things stand, each with its answers and the record of each answer.
+
+        Answers change what is asked next; these questions are for a page that cannot know of them.
+
+        Args:
+            most: largest number of questions.
+        """
+        found = []
+        for doubt in self._worthwhile()[:most]:
+            question = self._word(doubt)
+            told = [(text, given) for text, given in question.answers if given != "skip"]
+            records = [(text, self._describe(doubt, _decide(question, doubt, given))) for text, given in told]
+            found.append((question, records))
+        return found
 
     def answer(self, given: Answer) -> None:
         """Answer the present question; the answer is on the disk when this returns.
@@ -171,6 +252,17 @@ class Review:
             raise InputError(f"cluster {one} cannot be joined with itself")
         self._record({"did": "joined", "group": self._anchors(one), "to": self._anchors(other)})
 
+    def name(self, cluster: int, name: str) -> None:
+        """Give a cluster a name, or take it away by an empty one; the name stays with most of its samples.
+
+        Raises:
+            InputError: there is no such cluster, or the name is longer than 80 characters.
+        """
+        self._require(cluster)
+        if len(name.strip()) > MOST_LETTERS:
+            raise InputError(f"a name has at most {MOST_LETTERS} characters")
+        self._record({"did": "named", "group": self._anchors(cluster), "name": name.strip()})
+
     def undo(self) -> None:
         """Take back the last answer that counts; nothing happens if there is none."""
         if self._effective():
@@ -217,7 +309,7 @@ class Review:
         if not self._effective():
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        return write_reviewed_run(self.run, out, self._start, self._doubts.clusters)
+        return write_reviewed_run(self.run, out, self._start, self._doubts.clusters, self.names)
 
     def _word(self, doubt: Doubt) -> Question:
         """Put a doubt into words."""
@@ -228,15 +320,33 @@ class Review:
         if not doubt.whole:
             groups, numbers = [rest, *groups], [doubt.cluster, *numbers]
         shown = tuple(tuple(ids[i] for i in group) for group in (doubt.samples, *groups))
+        titles = [self._title(number) for number in numbers]
+        if not doubt.whole:
+            titles[:2] = f"part of {titles[0]}", f"the rest of {titles[1]}"
         changes = min(len(doubt.samples), len(groups[0])) if doubt.whole else len(doubt.samples)
         return Question(
             "one-or-two" if len(groups) == 1 else "place",
             shown,
             tuple(numbers),
+            tuple(titles),
             "labels" if self._start.speak_for_change(doubt, groups[0]) else "own",
             changes,
             doubt.score >= WORTH_ASKING * len(ids),
         )
+
+    def _title(self, cluster: int) -> str:
+        name = self._names.get(cluster)
+        return f"{name} ({cluster})" if name else f"cluster {cluster}"
+
+    def _worthwhile(self) -> list[Doubt]:
+        """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
+        least, found, pairs = WORTH_ASKING * len(self._start.ids), [], set()
+        for doubt in self._doubts.ranked(self._skipped):
+            pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else frozenset((id(doubt),))
+            if doubt.score >= least and pair not in pairs:
+                found.append(doubt)
+                pairs.add(pair)
+        return found
 
     def _describe(self, doubt: Doubt, decision: tuple[str, int | None]) -> dict[str, Any]:
         """Write an answer down by the ids of samples, which mean the same in another run."""
@@ -268,6 +378,7 @@ class Review:
         self._doubts.restart(self._start.own, self._start.parts)
         self._next_number = self._start.n_clusters
         self._waiting: list[IntArray] = []
+        self._names = dict(self._start.names)
         for record in self._effective():
             self._apply(record)
 
@@ -285,6 +396,8 @@ class Review:
         part = doubts.core(cluster) if whole else _most_frequent(doubts.parts[rows])
         doubt = Doubt(samples, part, cluster, whole, tuple(others - {cluster}), 0.0)
         match record["did"]:
+            case "named":
+                self._names[cluster] = str(record["name"])
             case "kept":
                 doubts.keep(doubt)
             case "mixed":

@@ -11,7 +11,8 @@ from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.options import Compute, EncoderOptions, RunOptions
-from ucds.training.run_folder import LABELS_FILE, check_run
+from ucds.training.processes import is_first_process
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, check_run
 
 if TYPE_CHECKING:
     from ucds.training.prepare import TrainedModel
@@ -64,6 +65,7 @@ def train_target(
     found = find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
     from ucds.target.fit import fit_target
+    from ucds.target.review import Review
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
@@ -78,7 +80,7 @@ def train_target(
             aligned.save(out / LABELS_FILE)
         return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
 
-    return train_run(
+    trained = train_run(
         out,
         "target",
         clusters,
@@ -92,3 +94,6 @@ def train_target(
             "images": None if place is None else str(place.resolve()),
         },
     )
+    if is_first_process() and (out / VOTES_FILE).exists():
+        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
+    return trained

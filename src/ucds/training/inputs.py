@@ -21,7 +21,7 @@ from ucds.data.memory import MemoryImages
 from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
-from ucds.data.table_columns import Pictures
+from ucds.data.tables import Pictures
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
 from ucds.files import make_private

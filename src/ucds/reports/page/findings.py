@@ -18,7 +18,9 @@ from ucds.math.exemplars import Exemplars, find_exemplars, find_nearest, find_ou
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
+from ucds.reports.page.questions import Questions, find_questions
 from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
+from ucds.target.review import Review
 from ucds.training.loaded import Outputs
 
 EACH = 6
@@ -47,6 +49,7 @@ class Findings:
         answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
         truth: classes of the samples, if they lie in class folders.
         pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
+        questions: the first questions of a review.
     """
 
     ids: tuple[str, ...]
@@ -61,6 +64,7 @@ class Findings:
     answers: IntArray | None
     truth: GroundTruth | None
     pictures: Pictures | None
+    questions: Questions
 
     @property
     def n_clusters(self) -> int:
@@ -107,6 +111,7 @@ def find_facts(
     prototypes: FloatArray,
     labels: ClusterLabels | None,
     images: Images | None,
+    review: Review | None,
 ) -> Findings:
     """Compute what a report shows of samples.
 
@@ -118,6 +123,7 @@ def find_facts(
         prototypes: ``(d_f, K)`` prototypes of the model.
         labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
         images: images of all samples; ``None`` if there are none.
+        review: review of the run; ``None`` if these samples have none.
     """
     places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
@@ -142,6 +148,7 @@ def find_facts(
         answers=None if labels is None else _answers(ids, labels),
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,
+        questions=Questions() if review is None else find_questions(review, ids, features),
     )
 
 

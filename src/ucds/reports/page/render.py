@@ -138,6 +138,8 @@ def _data(
         "twins": np.concatenate(twins).tolist() if twins else [],
         "sheets": len(sheets.files) if sheets else 0,
         "columns": COLUMNS,
+        "header": findings.questions.header,
+        "records": [[record for _, record in one.records] for one in findings.questions.asked],
         "colours": {"light": COLOURS, "dark": DARK_COLOURS},
     }
 

@@ -22,8 +22,10 @@ from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
+from ucds.target.review import Review
 from ucds.training.loaded import Model, Outputs, load
 from ucds.training.options import Compute
+from ucds.training.run_folder import VOTES_FILE
 
 REPORT_FILE = "report.html"
 """Name of the report in a run folder, if no other is given."""
@@ -100,7 +102,8 @@ def report(
         found,
         model.stored.model.prototypes.detach().cpu().numpy(),
         record.labels if trained_on else None,
-        _images_of(data.samples, None if pictures is None else Path(pictures)),
+        images_of(data.samples, None if pictures is None else Path(pictures)),
+        Review(run) if trained_on and (run / VOTES_FILE).exists() else None,
     )
     what, skipped = "samples" if data.samples.kind == "embeddings" else "images", 0
     if isinstance(data.samples, ImageSamples):
@@ -123,7 +126,16 @@ def report(
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
 
-def _images_of(samples: Samples, root: Path | None) -> Images | None:
+def images_of(samples: Samples, root: Path | None) -> Images | None:
+    """Return the images of samples, by position; ``None`` if there are none.
+
+    Args:
+        samples: samples.
+        root: folder of the images that a folder of features was computed from; where they were if ``None``.
+
+    Raises:
+        InputError: a root is given for other samples than a folder of features.
+    """
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:

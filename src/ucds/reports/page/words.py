@@ -33,6 +33,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         *_choice(record),
         *_stability(record),
         *_labels(findings, record, what),
+        *([finish(findings.questions.outlook)] if findings.questions.outlook else []),
     ]
     if len(findings.outliers):
         count = len(findings.outliers)

@@ -17,7 +17,7 @@ function picture(row) {
   button.setAttribute("aria-pressed", String(chosen.has(row)));
   const name = FIXED.ids[row];
   if (PICTURES.has(row)) button.append(make("img", { src: `picture/${row}`, alt: name, loading: "lazy" }));
-  else button.append(name);
+  else button.append(FIXED.images ? `${name} is missing` : name);
   button.title = name;
   button.addEventListener("click", () => {
     if (chosen.has(row)) chosen.delete(row);
@@ -34,34 +34,23 @@ function group(title, rows, asked) {
   return box;
 }
 
-function answers(question) {
-  const found = [];
-  if (question.kind === "one-or-two") found.push(["1", "One group", "one"], ["2", "Two groups", "two"]);
-  else {
-    question.clusters.slice(1).forEach((number, i) => found.push([String(i + 1), `Cluster ${number}`, i]));
-    found.push(["N", "A group of its own", "new"]);
-  }
-  found.push(["M", "Mixed", "mixed"], ["S", "Don't know", "skip"]);
-  return found;
-}
+const KEYS = { one: "1", two: "2", new: "N", mixed: "M", skip: "S" };
+const keyOf = (answer) => (typeof answer === "number" ? String(answer + 1) : KEYS[answer]);
+const count = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+const nameOf = (number) => (state.names[number] ? `${state.names[number]} (${number})` : `cluster ${number}`);
 
 function showQuestion() {
   const question = state.question;
   at("groups").replaceChildren();
   at("answers").replaceChildren();
-  if (question === null) {
-    at("question-title").textContent = "Nothing is left to ask";
-    return;
-  }
-  const two = question.kind === "one-or-two";
-  at("question-title").textContent = two ? "Are these one group, or two?" : "Where does the first group belong?";
+  at("question-title").textContent = question ? question.text : "Nothing is left to ask";
+  if (!question) return;
   question.groups.forEach((rows, i) => {
-    const name = i === 0 && !two ? "In doubt" : `Cluster ${question.clusters[i]}`;
-    at("groups").append(group(`${name}: ${question.sizes[i]} samples`, rows, i === 0));
+    at("groups").append(group(`${question.titles[i]}: ${count(question.sizes[i], "sample")}`, rows, i === 0));
   });
-  for (const [key, text, value] of answers(question)) {
-    const button = make("button", { type: "button", textContent: `${text} (${key})` });
-    button.dataset.key = key;
+  for (const [text, value] of question.answers) {
+    const button = make("button", { type: "button", textContent: `${text} (${keyOf(value)})` });
+    button.dataset.key = keyOf(value);
     button.addEventListener("click", () => tell("answer", { answer: value }));
     at("answers").append(button);
   }
@@ -69,25 +58,27 @@ function showQuestion() {
 
 function showProgress() {
   const question = state.question;
-  const parts = [`${state.answered} ${state.answered === 1 ? "answer" : "answers"}`, `${state.cards.length} clusters`];
-  if (question) parts.push(`this answer may move ${question.changes} samples`);
-  parts.push(state.worth ? "further answers are probably worth their time" : "further answers will change little");
+  const parts = [count(state.answered, "answer"), count(state.cards.length, "cluster")];
+  if (question) parts.push(`this answer may move ${count(question.changes, "sample")}`);
   if (question && question.source === "labels") parts.push("the provider's labels suggest it");
+  parts.push(state.worth ? `${count(state.worth, "question")} may be worth asking` : "further answers will change little");
   at("progress").textContent = parts.join(" · ");
 }
 
 function showClusters() {
+  const options = (cards) => cards.map((card) => make("option", { value: card.number, textContent: nameOf(card.number) }));
   const kept = at("move-to").value;
-  at("move-to").replaceChildren(...state.cards.map((card) => make("option", { value: card.number, textContent: `cluster ${card.number}` })));
+  at("move-to").replaceChildren(...options(state.cards));
   at("move-to").value = kept;
   if (!at("move-to").value && state.cards.length) at("move-to").value = state.cards[0].number;
   at("cards").replaceChildren(...state.cards.map((card) => {
-    const box = group(`Cluster ${card.number}: ${card.size} samples`, card.typical, false);
+    const box = group(`${nameOf(card.number)}: ${count(card.size, "sample")}`, card.typical, false);
+    const name = make("input", { value: state.names[card.number] ?? "", maxLength: 80, autocomplete: "off" });
+    name.addEventListener("change", () => tell("name", { cluster: card.number, name: name.value }));
     const others = state.cards.filter((other) => other !== card);
-    const options = [make("option", { value: "", textContent: "no other cluster" })];
-    options.push(...others.map((other) => make("option", { value: other.number, textContent: `cluster ${other.number}` })));
-    const select = make("select", {}, options);
+    const select = make("select", {}, [make("option", { value: "", textContent: "no other cluster" }), ...options(others)]);
     select.addEventListener("change", () => select.value && tell("join", { one: card.number, other: Number(select.value) }));
+    box.append(make("label", { className: "buttons" }, ["Name ", name]));
     box.append(make("label", { className: "buttons" }, ["Same as ", select]));
     return box;
   }));
@@ -109,7 +100,7 @@ function drawMap() {
   });
   if (!state.question) return;
   pen.strokeStyle = getComputedStyle(document.body).color;
-  for (const i of state.question.groups[0]) {
+  for (const i of state.question.doubtful) {
     pen.beginPath();
     pen.arc(...spot(i), 6, 0, 7);
     pen.stroke();
@@ -149,7 +140,7 @@ async function tell(action, values = {}) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+  if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
   const key = event.key.toUpperCase();
   if (key === "U") at("undo").click();
   document.querySelector(`#answers button[data-key="${CSS.escape(key)}"]`)?.click();

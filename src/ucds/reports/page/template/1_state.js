@@ -1,12 +1,12 @@
 "use strict";
-// What a person enters: names of clusters. All that changes passes through this file.
+// What a person enters: names of clusters, and answers to questions. All that changes passes through this file.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const find = (selector, root = document) => root.querySelector(selector);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const KEPT = `ucds ${DATA.model} ${DATA.run}`; // an unsaved state survives the loss of the page
 
-const state = { names: { ...DATA.names } };
+const state = { names: { ...DATA.names }, answers: {} };
 let unsaved = false;
 
 function clusterName(k) {
@@ -17,6 +17,12 @@ function setName(k, text) {
   const name = text.trim();
   if (name) state.names[k] = name;
   else delete state.names[k];
+  changed();
+}
+
+function setAnswer(question, choice) {
+  if (choice) state.answers[question] = Number(choice);
+  else delete state.answers[question];
   changed();
 }
 
@@ -40,7 +46,7 @@ function recall() {
 }
 
 function namesFile() {
-  return { format: "ucds-names/1", model: DATA.model, names: state.names };
+  return JSON.stringify({ format: "ucds-names/1", model: DATA.model, names: state.names }, null, 1) + "\n";
 }
 
 // Takes over the content of a saved file; returns what is wrong with it, or nothing.
@@ -52,10 +58,17 @@ function readFile(content) {
   return "";
 }
 
-function download(name, content) {
+// One line of JSON for the header and for each answer, as `ucds review --answers` takes them.
+function answersFile() {
+  const records = Object.entries(state.answers).map(([question, choice], i) => ({ ...DATA.records[question][choice], number: i + 1 }));
+  return [DATA.header, ...records].map((line) => JSON.stringify(line) + "\n").join("");
+}
+
+function download(name, text) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(content, null, 1) + "\n"], { type: "application/json" }));
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   link.download = name;
   link.click();
   URL.revokeObjectURL(link.href);
+  unsaved = false;
 }

@@ -69,9 +69,12 @@ function showEntered() {
     return item;
   });
   find("#entered").replaceChildren(...names);
+  const answers = Object.keys(state.answers).length;
+  for (const input of all("[data-question]")) input.checked = input.value === String(state.answers[input.dataset.question] ?? "");
   find("#nothing").hidden = names.length > 0;
   find("#save-names").disabled = !names.length;
-  find("#status").textContent = names.length === 1 ? "1 name." : `${names.length || "No"} names.`;
+  if (find("#save-answers")) find("#save-answers").disabled = !answers;
+  find("#status").textContent = `${names.length || "No"} ${names.length === 1 ? "name" : "names"}, ${answers || "no"} ${answers === 1 ? "answer" : "answers"}.`;
 }
 
 function removal(what, act) {

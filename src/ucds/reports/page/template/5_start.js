@@ -10,8 +10,9 @@ function connect() {
   document.addEventListener("click", click);
   document.addEventListener("entered", showAll);
   document.addEventListener("change", (event) => {
-    const { name } = event.target.dataset;
+    const { name, question } = event.target.dataset;
     if (name !== undefined) setName(name, event.target.value);
+    if (question !== undefined) setAnswer(question, event.target.value);
   });
   find("#highlight").addEventListener("change", (event) => highlight(event.target.value));
   find("#zoom-in").addEventListener("click", () => zoom(1.6));
@@ -25,10 +26,8 @@ function connect() {
     if (event.key === "ArrowLeft") step(-1);
     if (event.key === "ArrowRight") step(1);
   });
-  find("#save-names").addEventListener("click", () => {
-    download(`${DATA.run}-names.json`, namesFile());
-    unsaved = false;
-  });
+  find("#save-names").addEventListener("click", () => download(`${DATA.run}-names.json`, namesFile()));
+  find("#save-answers")?.addEventListener("click", () => download(`${DATA.run}-answers.jsonl`, answersFile()));
   addEventListener("beforeunload", (event) => unsaved && event.preventDefault());
   addEventListener("beforeprint", () => all("[data-picture]").forEach((each) => showPicture(each, Number(each.dataset.picture))));
   new ResizeObserver(drawMap).observe(canvas);
