@@ -27,7 +27,7 @@ def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | 
     Args:
         run: folder of a finished target run.
         images: samples of the run; those that it was trained on, where they were, if ``None``.
-        cache: place of decoded images and features.
+        compute: device and cache; the defaults if ``None``.
 
     Raises:
         InputError: there is no such run, or its samples are not there.
