@@ -103,12 +103,7 @@ def encoders_of(cell: Cell) -> list[EncoderChoice]:
 
 
 def survey(benchmark: Benchmark, machine: Machine) -> Survey:
-    """Find the data sets and encoders of a benchmark, and report which cells will be missing.
-
-    Args:
-        benchmark: benchmark to run.
-        machine: places of data and weights; its reporter receives one message for each reason why cells will
-            be missing.
+    """Find the data sets and encoders of a benchmark, and say for what reasons which cells will be missing.
 
     Raises:
         InputError: not a single cell can be run.

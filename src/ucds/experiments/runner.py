@@ -88,6 +88,7 @@ def _without_record(
 
 
 def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> None:
+    """Run a group in a process of its own, and append its records."""
     for record in run_group(machine, found, folder, group):
         append_record(folder / FILE, record)
 
@@ -216,6 +217,7 @@ def visible_devices() -> list[str]:
 
 
 def _line(record: Record) -> str:
+    """Describe a record in one line."""
     row = f"{record['method']} [{record['variant']}]" if record["variant"] else record["method"]
     where = f"{record['dataset']} {record['target']}".strip()
     return f"{where}, seed {record['seed']}: {row} {100 * record['accuracy']:.1f}"
