@@ -26,11 +26,10 @@ from ucds.data.feature_folder import FeatureFolder
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
-SMALL = ucds.BulkOptions(shard_size=10, accelerator="cpu")
+SMALL = ucds.BulkOptions(shard_size=10)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
 
@@ -61,8 +60,10 @@ def test_the_folder_holds_the_features_that_training_computes(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
-    inputs = open_for_training(folder, "target", edges, CacheOptions(tmp_path / "cache"), Quiet())
-    expected = frozen_features(inputs.backbone, inputs.data, Runtime(accelerator="cpu"), None, batch_size=64)
+    inputs = open_for_training(folder, "target", edges, Compute(cache=tmp_path / "cache"))
+    expected = frozen_features(
+        inputs.backbone, inputs.data, Runtime(Compute("cpu", cache=None)), batch_size=64
+    )
     found = opened(tmp_path / "out")
     assert found.ids == inputs.data.samples.ids
     assert found.keys == inputs.data.samples.keys
@@ -97,7 +98,7 @@ def test_changed_content_is_never_taken_for_finished(edges: ucds.EncoderOptions,
     images.mkdir()
     for number in range(6):
         Image.new("L", (9, 9), 40 * number).resize((70, 70)).save(images / f"{number}.png")
-    two = ucds.BulkOptions(shard_size=2, accelerator="cpu")
+    two = ucds.BulkOptions(shard_size=2)
     ucds.features(images, out, encoder=edges, options=two)
     first, whole = parts(out), rows(out)
     Image.effect_noise((70, 70), 90).save(images / "3.png")  # the same path, other content
@@ -163,7 +164,7 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         task = PartTask(
-            tmp_path / name, FrozenEncoder(edges.build(), Runtime(accelerator="cpu").device), None
+            tmp_path / name, FrozenEncoder(edges.build(), Runtime(Compute("cpu", cache=None)).device), None
         )
         task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
         task(1, pickle.loads(pickle.dumps(shard)))
