@@ -18,13 +18,13 @@ import typer
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import printable
-from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
+    from ucds.training.options import Compute, EncoderOptions, RunOptions
     from ucds.training.run import TrainedRun
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
@@ -72,6 +72,8 @@ class EncoderGroup:
 
     def encoder(self) -> EncoderOptions:
         """Return the encoder as training takes it."""
+        from ucds.training.options import EncoderOptions
+
         return EncoderOptions(self.backbone, self.weights, self.image_size)
 
 
@@ -120,6 +122,8 @@ class WorkGroup:
 
     def compute(self, reporter: Reporter) -> Compute:
         """Return how to compute as every function takes it."""
+        from ucds.training.options import Compute
+
         found = Compute(self.accelerator, reporter=reporter)
         return found if self.cache is None else replace(found, cache=self.cache)
 
@@ -139,6 +143,8 @@ class TrainingGroup(WorkGroup):
 
     def run_options(self, seed: int) -> RunOptions:
         """Return the options of the run as training takes them."""
+        from ucds.training.options import RunOptions
+
         return RunOptions(seed, self.resume, self.devices)
 
     def compute(self, reporter: Reporter) -> Compute:
