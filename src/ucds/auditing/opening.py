@@ -20,7 +20,7 @@ from ucds.math.claims import PrivacyClaim
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import load_model
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import EncoderOptions
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
@@ -49,7 +49,6 @@ def open_model(
     encoder: EncoderOptions | None,
     most: int,
     runtime: Runtime,
-    cache: CacheOptions,
 ) -> Opened:
     """Open a model in this process, and ``most`` of each side; its own encoder attacks if none is given."""
     stored = load_model(run, role="source")
@@ -57,13 +56,13 @@ def open_model(
     attacker = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
     if encoder is not None and card.backbone.input_size is not None:
         attacker = encoder.build()
-    seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime, cache)
+    seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime)
     return Opened(
         ModelSubject(stored, runtime),
         seen[0].samples,
         seen[1].samples,
         card.backbone.input_size is not None,
-        _features(seen, attacker, runtime, cache),
+        _features(seen, attacker, runtime),
         card.privacy,
         stored.proportions.double().mean(0).numpy(),
     )
@@ -75,7 +74,6 @@ def open_service(
     encoder: EncoderOptions | None,
     most: int,
     runtime: Runtime,
-    cache: CacheOptions,
 ) -> Opened:
     """Open a label service, and ``most`` of each side; one of images needs the attacker's encoder."""
     info = client.info()
@@ -86,17 +84,17 @@ def open_service(
         raise InputError("a service of images needs the attacker's encoder: give --backbone and --weights")
     else:
         attacker = encoder.build()
-    seen = _open_both(both, attacker, most, runtime, cache)
-    features, images = _features(seen, attacker, runtime, cache), info.accepts == "images"
+    seen = _open_both(both, attacker, most, runtime)
+    features, images = _features(seen, attacker, runtime), info.accepts == "images"
     claim = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
     return Opened(ServiceSubject(client, info), seen[0].samples, seen[1].samples, images, features, claim)
 
 
 def _open_both(
-    both: tuple[Source, Source], backbone: Backbone, most: int, runtime: Runtime, cache: CacheOptions
+    both: tuple[Source, Source], backbone: Backbone, most: int, runtime: Runtime
 ) -> tuple[Dataset, Dataset]:
     """Open members and others, a random choice of each; others whose content a member has are left out."""
-    opened = [open_for_prediction(one, backbone, "source", cache, runtime.reporter) for one in both]
+    opened = [open_for_prediction(one, backbone, "source", runtime.compute) for one in both]
     known, rng = set(opened[0].samples.keys), numpy_generator(runtime.seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])
     if not apart.any():
@@ -112,11 +110,11 @@ def _open_both(
 
 
 def _features(
-    both: tuple[Dataset, Dataset], attacker: Backbone, runtime: Runtime, cache: CacheOptions
+    both: tuple[Dataset, Dataset], attacker: Backbone, runtime: Runtime
 ) -> tuple[FloatArray, FloatArray]:
     attacker.module.to(runtime.device)
     found = []
     for data in both:
-        features = frozen_features(attacker, data, runtime, cache.directory, batch_size=64).samples
+        features = frozen_features(attacker, data, runtime, batch_size=64).samples
         found.append(features.read(np.arange(len(features))).numpy())
     return found[0], found[1]
