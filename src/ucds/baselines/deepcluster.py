@@ -118,7 +118,8 @@ def whiten(features: FloatArray, n_components: int) -> DoubleArray:
 
     Components come by falling variance, ``n_components`` at most; directions without variance are dropped.
     """
-    pca = PCA(whiten=True, svd_solver="full").fit(features.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # of features that are all alike
+        pca = PCA(whiten=True, svd_solver="full").fit(features.astype(np.float64))
     variances = pca.explained_variance_
     kept = max(1, min(n_components, int((variances > _RANK * variances[0]).sum())))
     return np.asarray(pca.transform(features.astype(np.float64))[:, :kept])
