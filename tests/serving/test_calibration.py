@@ -32,6 +32,7 @@ from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
 from ucds.training.inference import FEWEST_TO_CENTRE, model_outputs
 from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 WIDTH, K = 6, 5
@@ -55,7 +56,7 @@ def samples(count: int = 100, seed: int = 0) -> np.ndarray:
 def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
     """Labels as `ucds label` finds them for a whole folder."""
     data = Dataset(VectorSamples(rows), VectorView())
-    found = model_outputs(recentring(), data, Runtime(accelerator="cpu"), recentred=recentred)
+    found = model_outputs(recentring(), data, Runtime(Compute("cpu", cache=None)), recentred=recentred)
     return [int(label) for label in found.logits.argmax(1)]
 
 

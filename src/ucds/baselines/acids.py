@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -59,8 +58,6 @@ def learn_acids(
     backbone: Backbone,
     source_data: Dataset,
     n_clusters: int,
-    *,
-    cache: Path | None = None,
 ) -> AcidsModel:
     """Learn clusters that say much about a sample of several domains, and nothing about its domain.
 
@@ -72,7 +69,7 @@ def learn_acids(
     """
     name = "acids-source"
     settings = session.settings
-    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name, cache=cache)
+    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name)
     pairs, heads = in_pairs(backbone, usual, settings), networks.heads
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
     split_norms(heads.encoder, sampler.counts)
@@ -101,8 +98,6 @@ def adapt_acids(
     session: Session[ACIDSSettings],
     model: AcidsModel,
     target_data: Dataset,
-    *,
-    cache: Path | None = None,
 ) -> Clustering:
     """Cluster target samples with the source weights: align the statistics, then train on the target.
 
@@ -116,7 +111,7 @@ def adapt_acids(
     networks = copy.deepcopy(model.networks)
     merge_norms(networks.heads.encoder)
     if settings.tune == "head":
-        target_data = frozen_features(model.backbone, target_data, runtime, cache, batch_size=size)
+        target_data = frozen_features(model.backbone, target_data, runtime, batch_size=size)
     pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
     sampler = DomainBalancedSampler(
         np.zeros(len(pairs.samples), dtype=np.int64), settings.batch_size, runtime.seed

@@ -7,7 +7,6 @@ whitened features, is that of Section 3.3, and scikit-learn refills empty cluste
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +43,6 @@ def cluster_by_deepcluster(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-    *,
-    cache: Path | None = None,
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
@@ -59,7 +56,7 @@ def cluster_by_deepcluster(
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
         raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
-    training = prepare(session, backbone, data, n_clusters, side=_NAME, cache=cache)
+    training = prepare(session, backbone, data, n_clusters, side=_NAME)
     model, view = training.trained, resized_view(backbone.spec, training.data.view, settings.crop)
     own = Dataset(training.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))

@@ -30,7 +30,7 @@ from ucds.source.train import train_source
 from ucds.target.ask import query
 from ucds.target.train import train_target
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
@@ -64,15 +64,14 @@ class Place:
         return self.out / "digits"
 
     @property
-    def cache(self) -> CacheOptions:
-        """Cache of every run."""
-        return CacheOptions(self.out / "cache")
+    def compute(self) -> Compute:
+        """How every run computes."""
+        return Compute("cpu", cache=self.out / "cache", reporter=self.reporter)
 
     @property
     def shared(self) -> dict[str, Any]:
         """Arguments of every training."""
-        options = RunOptions(self.seed, accelerator="cpu")
-        return {"encoder": ENCODER, "options": options, "cache": self.cache, "reporter": self.reporter}
+        return {"encoder": ENCODER, "options": RunOptions(self.seed), "compute": self.compute}
 
     def images(self, clinic: str) -> Path:
         """Folder of a clinic's pictures."""
@@ -122,7 +121,7 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
                 query(images, answers, client)
         else:
             say(f"the {name} hands its pictures over and gets a file of labels")
-            label(provider, images, answers, accelerator="cpu", cache=place.cache)
+            label(provider, images, answers, compute=place.compute.silent())
         train_target(images, place.run(clinic), labels=answers, **place.shared)
     # The classes are read only here, after every clinic has its clusters.
     return {clinic: judge(place, clinic) for clinic in STYLE_OF}
@@ -141,10 +140,10 @@ def judge(place: Place, clinic: str) -> dict[str, Any]:
     """
     images = place.images(clinic)
     answers = ClusterLabels.load(place.run(clinic) / LABELS_FILE)
-    truth = read_ground_truth(load(place.run(clinic), cache=place.cache).open(images).samples)
+    truth = read_ground_truth(load(place.run(clinic), compute=place.compute.silent()).open(images).samples)
     assert truth is not None
     scores = {
-        name: evaluate(place.run(run), images, accelerator="cpu", cache=place.cache).overall.accuracy
+        name: evaluate(place.run(run), images, compute=place.compute.silent()).overall.accuracy
         for name, run in (("alone", f"{clinic}-alone"), ("asked", clinic))
     }
     transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())

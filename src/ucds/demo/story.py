@@ -66,7 +66,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "methods": methods}
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (LARGE, SMALL):
-        page = report(place.run(clinic), accelerator="cpu", cache=place.cache, reporter=reporter)
+        page = report(place.run(clinic), compute=place.compute)
     lines = [*describe_clinics(clinics), *describe_methods(methods), describe_ledger(place.run(PROVIDER))]
     lines += [f"Pictures, models and metrics are in {out}."]
     lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]
@@ -95,15 +95,13 @@ def compare_methods(place: Place, names: tuple[str, ...]) -> dict[str, dict[str,
     Returns:
         Accuracy, NMI and seconds of each method, by name.
     """
-    encoder, cache, reporter = ENCODER, place.cache, place.reporter
-    source = open_for_training(place.digits, "source", encoder, cache, reporter, SOURCES)
-    target = open_for_training(place.images(LARGE), "target", encoder, cache, reporter)
+    encoder, compute = ENCODER, place.compute
+    source = open_for_training(place.digits, "source", encoder, compute, SOURCES)
+    target = open_for_training(place.images(LARGE), "target", encoder, compute)
     options = TaskOptions(
         (PCDSettings(tune="head"),),
         place.seed,
-        accelerator="cpu",
-        cache=cache.directory,
-        reporter=reporter,
+        compute,
     )
     task = Task(source.data, target.data, encoder.build, N_CLUSTERS)
     outcomes = list(run_methods(task, options, names))

@@ -35,7 +35,6 @@ from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance, source_scores
 from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
-from ucds.training.progress import Quiet
 
 POINTS = "points"
 """Name of the folder of the points of figures, beside the records."""
@@ -87,16 +86,14 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
             options = TaskOptions(
                 condition.settings,
                 cells[0].seed,
-                machine.accelerator,
-                machine.precision,
-                machine.cache.directory,
+                machine.compute,
                 start=condition.start,
                 checkpoints=unfinished and unfinished / digest(condition),
             )
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(opened.task, options, list(named), sources=sources):
                 cell = named[outcome.method]
-                values = provenance(cell.settings, machine.accelerator, machine.precision)
+                values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
                 values |= {"variant": cell.variant} | describe(cell)
                 record = json.loads(json.dumps(values)) | survey.origin(cell)
                 record |= measure(outcome, opened.classes, opened.names)
@@ -148,9 +145,9 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
     Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
     """
     condition = cell.condition
-    data = seen = open_inputs(located, condition.target, machine, Quiet())
+    data = seen = open_inputs(located, condition.target, machine.compute.silent())
     if condition.source != condition.target:
-        seen = open_inputs(located, condition.source, machine, Quiet())
+        seen = open_inputs(located, condition.source, machine.compute.silent())
     truth = read_ground_truth(data.samples)
     if truth is None:
         raise InputError(f"{located.path} has no class folders to score against")

@@ -158,7 +158,7 @@ def on_target(
         def train(settings: ModelSettings) -> Clustering:
             backbone = sobel_backbone(seed=options.seed) if from_scratch else task.backbone()
             session = options.session(settings)
-            return cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+            return cluster(session, backbone, task.target, task.n_clusters)
 
         settings = _settings(pipeline, kind, from_scratch)
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
@@ -177,10 +177,10 @@ def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
         nonlocal trained
         backbone = sobel_backbone(seed=options.seed) if from_scratch else task.make_source_backbone()
         session = options.session(settings)
-        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        source = learn_acids(session, backbone, task.source, task.n_clusters)
         # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
         trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
-        return adapt_acids(options.session(settings), source, target, cache=options.cache)
+        return adapt_acids(options.session(settings), source, target)
 
     found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
     return _outcome(found, trained, task.target)
@@ -203,7 +203,7 @@ def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     session = options.session(options.settings_of(PCDSettings))
     backbone = task.make_source_backbone() if of_source else task.backbone()
     data = task.seen_by_source if of_source else task.target
-    training = prepare(session, backbone, data, task.n_clusters, side="target", cache=options.cache)
+    training = prepare(session, backbone, data, task.n_clusters, side="target")
     return pipeline.outcome(pipeline.extended(None, training, session))
 
 
@@ -232,7 +232,7 @@ def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
     source = None if alone else pipeline.transported
     if source is not None:
         labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
-    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
+    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     return pipeline.outcome(pipeline.extended(source, found, session))
 
 

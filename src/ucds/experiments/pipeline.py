@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Precision
 from ucds.config import (
     ConsensusSettings,
     MethodSettings,
@@ -34,9 +33,9 @@ from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.inference import recentre
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import TrainedModel, Training, prepare
-from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -90,20 +89,14 @@ class TaskOptions:
     Attributes:
         settings: settings of the methods to run, one entry for each settings class.
         seed: seed of every random choice.
-        accelerator: "auto", "cpu" or "cuda".
-        precision: precision of forward passes.
-        cache: folder of frozen features.
-        reporter: receives progress messages.
+        compute: device, precision, cache and reporter; by default features stay in memory.
         start: start of the target's model.
         checkpoints: folder of the state of unfinished stages; ``None`` keeps no state.
     """
 
     settings: tuple[Settings, ...]
     seed: int
-    accelerator: Accelerator = "auto"
-    precision: Precision = "32-true"
-    cache: Path | None = None
-    reporter: Reporter | None = None
+    compute: Compute = field(default_factory=lambda: Compute(cache=None))
     start: Start = "pre-trained"
     checkpoints: Path | None = None
 
@@ -113,13 +106,7 @@ class TaskOptions:
 
     def runtime(self, folder: RunFolder | None = None) -> Runtime:
         """Make the runtime of a session, with a run folder if its state is kept."""
-        return Runtime(
-            accelerator=self.accelerator,
-            precision=self.precision,
-            seed=self.seed,
-            folder=folder,
-            reporter=self.reporter,
-        )
+        return Runtime(self.compute, seed=self.seed, folder=folder)
 
     def session(self, settings: S, unfinished: str | None = None) -> Session[S]:
         """Make a session; if checkpoints are kept, its state goes into the folder ``unfinished``."""
@@ -222,8 +209,8 @@ class Pipeline:
 
     def new_target(self, session: Session[ModelSettings]) -> Training:
         """Make a fresh model of the client."""
-        task, cache = self.task, self.options.cache
-        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=cache)
+        task = self.task
+        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
 
     def extended(
         self, before: Learned | None, training: Training | TrainedModel, session: Session[Settings]
@@ -262,7 +249,7 @@ class Pipeline:
             task = self.task
             own = replace(self.options, checkpoints=self._sources.checkpoints)
             session, backbone = own.session(settings, key), task.make_source_backbone()
-            found = fit_source(session, backbone, task.source, n_clusters, cache=own.cache)
+            found = fit_source(session, backbone, task.source, n_clusters)
             queries = task.seen_by_source
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
@@ -277,7 +264,7 @@ class Pipeline:
             return data
         runtime, backbone = self.options.runtime(), make_backbone()
         backbone.module.to(runtime.device)
-        return frozen_features(backbone, data, runtime, self.options.cache, batch_size=FEATURE_BATCH)
+        return frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)
 
     def _predict(self, training: Training | TrainedModel) -> NDArray[np.int64]:
         runtime, data = self.options.runtime(), training.data

@@ -51,7 +51,7 @@ class Limits:
     max_queue: int = 1024
     client_share: float = 0.5
     body_seconds: float = 60.0
-    shutdown_seconds: float = 10.0
+    shutdown_seconds: float = 8.0
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Limits:

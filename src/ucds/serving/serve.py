@@ -138,8 +138,6 @@ def serve_with(
         if snapshots is not None:
             words = "Failed tries to write a checkpoint"
             service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
-        # Libraries report every damaged form: a client could fill the log with that.
-        logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
         # The collector of garbage passes over what is there already. With torch that is 420,000 objects, for
         # which it would take a quarter of a second and stop every thread.
         gc.collect()

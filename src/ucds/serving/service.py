@@ -258,14 +258,15 @@ class Service:
         seconds, most = self.limits.body_seconds, self.limits.max_batch
         try:
             async with asyncio.timeout(seconds):
-                if self.accepts == "images":
-                    return await read_images(request, most)
-                return list(await read_embeddings(request, self.labeller.row_shape[0], most))
+                body = await request.body()
         except TimeoutError:
             detail = f"The body did not arrive within {seconds:g} seconds; send fewer samples."
             raise Refusal("too-slow", detail) from None
         except ClientDisconnect:
             raise Refusal("malformed", "The connection ended before the body did.") from None
+        if self.accepts == "images":
+            return await asyncio.to_thread(read_images, body, request.headers["content-type"], most)
+        return list(await asyncio.to_thread(read_embeddings, body, self.labeller.row_shape[0], most))
 
     async def _make_rows(
         self, key: Key, samples: dict[bytes, Any]
