@@ -246,7 +246,7 @@ def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: P
     vectors, truth = make_embeddings()
     np.save(tmp_path / "target.npy", vectors)
     labels = ClusterLabels(tuple(map(str, range(len(truth)))), truth, K, "a provider")
-    settings = ucds.PCDSettings(epochs_distill=1, epochs_refine=1)
+    settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1)
     ucds.train_target(tmp_path / "target.npy", tmp_path / "run", labels=labels, settings=settings)
     review = Review(tmp_path / "run")
     assert list(review.clusters.values()) == list(
