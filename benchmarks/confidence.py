@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds import TargetClustering
 from ucds.math.metrics import match_clusters
 from ucds.training.loaded import Model
+from ucds.training.options import Compute
 
 CHOSEN_ON = ("dslr", "photo", "art_painting")
 """Domains on which the rule of the confidence was chosen."""
@@ -81,7 +82,7 @@ def measure(domain: Domain, seed: int, new: bool) -> Run:
     judged = left_out if new else learned
     estimator = TargetClustering(int(domain.classes.max()) + 1, random_state=seed, accelerator="cpu")
     estimator.fit(domain.vectors[learned])
-    model = Model(estimator.stored_, accelerator="cpu")
+    model = Model(estimator.stored_, Compute("cpu"))
     found = model.outputs(model.open(domain.vectors[judged]))
     clusters, classes = found.probabilities.argmax(1), domain.classes[judged]
     matching = match_clusters(clusters, classes)

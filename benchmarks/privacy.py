@@ -43,8 +43,7 @@ from ucds.math.spaces import unit_rows
 from ucds.source.public_directions import public_directions
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.runtime import Runtime
 
 EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
@@ -75,12 +74,10 @@ class Features:
 
 def prepare(options: argparse.Namespace) -> None:
     """Compute the features of a folder of domains once, and keep them with the classes."""
-    cache = CacheOptions(options.cache)
+    compute = Compute("cpu", cache=options.cache)
     encoder = EncoderOptions(options.backbone, options.weights)
-    inputs = open_for_training(options.data, "source", encoder, cache, Quiet())
-    found = frozen_features(
-        inputs.backbone, inputs.data, Runtime(accelerator="cpu"), cache.directory, batch_size=64
-    ).samples
+    inputs = open_for_training(options.data, "source", encoder, compute)
+    found = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64).samples
     truth = read_ground_truth(found)
     assert truth is not None
     vectors = found.read(np.arange(len(found))).numpy()
@@ -184,8 +181,8 @@ def run_audit(features: Features, kind: str, seed: int) -> dict[str, Any]:
         write_domains(features.take(members), folder / "members.npz")
         write_domains(features.take(others), folder / "others.npz")
         paths = [folder / name for name in ("run", "members.npz", "others.npz", "report.html")]
-        cache = CacheOptions(folder)
-        return audit(*paths, effort=EFFORT, seed=seed, accelerator="cpu", cache=cache).to_dict()
+        compute = Compute("cpu", cache=folder)
+        return audit(*paths, effort=EFFORT, seed=seed, compute=compute).to_dict()
 
 
 def write_domains(features: Features, path: Path) -> None:
@@ -208,8 +205,9 @@ def train(features: Features, kind: str, seed: int, folder: Path) -> None:
     elif kind.startswith("epsilon"):
         settings = ucds.ConsensusSettings(dp_epsilon=float(kind.split()[1]))
     write_domains(features, folder / "trained.npz")
-    options = ucds.RunOptions(seed, accelerator="cpu")
-    ucds.train_source(folder / "trained.npz", folder / "run", n_clusters, settings=settings, options=options)
+    inputs, options = folder / "trained.npz", ucds.RunOptions(seed)
+    compute = Compute("cpu")
+    ucds.train_source(inputs, folder / "run", n_clusters, settings=settings, options=options, compute=compute)
 
 
 def cells_of(options: argparse.Namespace) -> Iterator[tuple[int, str, str]]:

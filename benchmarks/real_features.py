@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ucds.data.ground_truth import read_ground_truth
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.runtime import Runtime
 
 
@@ -50,10 +49,9 @@ def read_domains(options: argparse.Namespace) -> Iterator[Domain]:
 
 def read_data_set(path: Path, encoder: EncoderOptions, cache: Path | None) -> Iterator[Domain]:
     """Compute the features of the domains of one data set, or take them from the cache."""
-    directory = CacheOptions(cache)
-    inputs = open_for_training(path, "source", encoder, directory, Quiet())
-    runtime = Runtime(accelerator="cpu")
-    data = frozen_features(inputs.backbone, inputs.data, runtime, directory.directory, batch_size=64)
+    compute = Compute("cpu") if cache is None else Compute("cpu", cache=cache)
+    inputs = open_for_training(path, "source", encoder, compute)
+    data = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64)
     truth = read_ground_truth(inputs.data.samples)
     if truth is None:
         raise SystemExit(f"{path} has no class folders")

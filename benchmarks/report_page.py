@@ -120,10 +120,10 @@ def noise(rng: np.random.Generator) -> NDArray[np.uint8]:
 def measure(folder: Path, place: Path) -> Measured:
     """Train on some of the pictures, write the report of all, and open it in a browser."""
     images = sorted(folder.iterdir())
-    run, cache = place / "run", ucds.CacheOptions(place / "cache")
-    ucds.train_target(images[:TRAINED_ON], run, n_clusters=N_CLUSTERS, encoder=ENCODER, cache=cache)
+    run, compute = place / "run", ucds.Compute(cache=place / "cache")
+    ucds.train_target(images[:TRAINED_ON], run, n_clusters=N_CLUSTERS, encoder=ENCODER, compute=compute)
     start = time.monotonic()
-    page = ucds.report(run, images, place / "report.html", cache=cache).path
+    page = ucds.report(run, images, place / "report.html", compute=compute).path
     writing = time.monotonic() - start
     load = os.getloadavg()[0]
     return Measured(

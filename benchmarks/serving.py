@@ -82,9 +82,14 @@ def fresh(images: list[bytes], serials: Iterator[int]) -> list[bytes]:
 
 
 @contextmanager
-def service(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def service(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "ucds", "serve", str(run), "--accelerator", "cpu"]
+    process = subprocess.Popen(
+        [*command, *(options or ("--port", "0"))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         yield process, process.stdout.readline().removeprefix("listening on ").strip()
@@ -275,7 +280,7 @@ def _soak_record(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--soak", type=float, default=0.0, help="minutes; instead of the comparison")
     parser.add_argument("--out", type=Path, default=None)

@@ -50,7 +50,6 @@ from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 from ucds.training.steps import build_optimiser
@@ -290,8 +289,8 @@ def time_encoder(
     images: list[Path], encoder: ucds.EncoderOptions, folder: Path
 ) -> Iterator[tuple[str, float]]:
     """Time the bare pass, the package's pass over cached images, and the whole training, cold and warm."""
-    cache = ucds.CacheOptions(folder / "decoded")
-    inputs = open_for_training(images, "target", encoder, cache, Quiet())
+    compute = ucds.Compute("cpu", cache=folder / "decoded")
+    inputs = open_for_training(images, "target", encoder, compute)
     data, module = inputs.data, inputs.backbone.module.eval()
     batches = np.split(np.arange(len(images)), range(BATCH, len(images), BATCH))
     ready = [data.view.test(data.samples.read(batch)) for batch in batches]
@@ -300,14 +299,18 @@ def time_encoder(
         for batch in ready:
             module(batch)
     yield "bare pass of the encoder, eager, fp32", time.perf_counter() - begun
-    runtime = Runtime(accelerator="cpu")
+    runtime = Runtime(compute)
     begun = time.perf_counter()
-    frozen_features(inputs.backbone, data, runtime, folder / "features", batch_size=BATCH)
+    frozen_features(inputs.backbone, data, runtime, batch_size=BATCH)
     yield "features of decoded images, first time", time.perf_counter() - begun
     for what in ("train-target, nothing in the cache", "train-target again, with the cache"):
         begun = time.perf_counter()
         ucds.train_target(
-            images, folder / what, n_clusters=10, encoder=encoder, cache=ucds.CacheOptions(folder / "cache")
+            images,
+            folder / what,
+            n_clusters=10,
+            encoder=encoder,
+            compute=ucds.Compute(cache=folder / "cache"),
         )
         yield what, time.perf_counter() - begun
 

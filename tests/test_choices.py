@@ -16,6 +16,7 @@ from ucds.data.folders import scan_folder
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions
 from ucds.target.sorting import sort_into_folders
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 WRONG: Any = "other"
@@ -25,8 +26,8 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (lambda place: Runtime(accelerator=WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
-        (lambda place: Runtime(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
+        (lambda place: Runtime(Compute(WRONG)), "accelerator must be one of auto, cpu, cuda, not 'other'"),
+        (lambda place: Runtime(Compute(precision=WRONG)), "precision must be one of 32-true, bf16-mixed"),
         (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
         (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, sklearn"),
         (

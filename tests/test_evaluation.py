@@ -18,9 +18,8 @@ from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.inputs import Inputs, open_for_training
 from ucds.training.model_file import load_model
-from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.prediction import predict
-from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")
@@ -142,18 +141,18 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         3,
         encoder=ENCODER,
         settings=PCDSettings(tune="head", source_epochs=2, bottleneck_width=8),
-        options=RunOptions(accelerator="cpu"),
-        cache=CacheOptions(root / "cache"),
+        options=RunOptions(),
+        compute=Compute(cache=root / "cache"),
     )
     return root
 
 
 def opened(root: Path) -> Inputs:
-    return open_for_training(root / "data", "source", ENCODER, CacheOptions(root / "cache"), Quiet())
+    return open_for_training(root / "data", "source", ENCODER, Compute(cache=root / "cache"))
 
 
 def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
-    return evaluate(root / "run", root / data, out, accelerator="cpu", cache=CacheOptions(root / "cache"))
+    return evaluate(root / "run", root / data, out, compute=Compute("cpu", cache=root / "cache"))
 
 
 @pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
@@ -161,7 +160,7 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run:
     stored = load_model(source_run / "run")
     inputs = opened(source_run)
     samples = inputs.data.samples
-    runtime = Runtime(accelerator="cpu")
+    runtime = Runtime(Compute("cpu", cache=None))
     labels = predict(stored.model, samples, inputs.data.view, runtime, 7).argmax(-1).numpy()
     classes = np.array([int("dark" in name) for name in samples.ids])
     found = evaluated(source_run)

@@ -26,7 +26,7 @@ from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
 from ucds.data.array_files import read_arrays
 from ucds.data.decode import COMMON_FORMATS, decode_image
-from ucds.data.known_files import KnownFiles
+from ucds.data.images import KnownFiles
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError

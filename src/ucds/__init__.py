@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ucds.target.train import train_target as train_target
     from ucds.training.loaded import Model as Model
     from ucds.training.loaded import load as load
-    from ucds.training.options import CacheOptions as CacheOptions
+    from ucds.training.options import Compute as Compute
     from ucds.training.options import EncoderOptions as EncoderOptions
     from ucds.training.options import RunOptions as RunOptions
 
@@ -85,7 +85,7 @@ _NAMES = {
     "target.predict": ["predict"],
     "target.review": ["Question", "Review"],
     "target.train": ["train_target"],
-    "training.options": ["CacheOptions", "EncoderOptions", "RunOptions"],
+    "training.options": ["Compute", "EncoderOptions", "RunOptions"],
     "training.loaded": ["Model", "load"],
 }
 """Public names of each module."""

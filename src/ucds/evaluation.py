@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import Accelerator
 from ucds.data.array_files import read_arrays
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
@@ -20,8 +19,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Reporter
+from ucds.training.options import Compute
 
 
 @dataclass(frozen=True)
@@ -139,9 +137,7 @@ def evaluate(
     data: Source,
     out: str | Path | None = None,
     *,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> Report:
     """Score a run's model on samples in class folders; ``ucds evaluate`` does the same.
 
@@ -150,9 +146,7 @@ def evaluate(
         data: images in class folders; for a source run, inside one folder a domain. Lists and tables of paths
             count the folders in the paths.
         out: JSON file to write; ``evaluation.json`` in the run folder if ``None``.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the samples have no class folders, or do not fit the model.
@@ -160,7 +154,7 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
-    model = load(run, accelerator=accelerator, cache=cache, reporter=reporter)
+    model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples
     truth = read_ground_truth(samples)

@@ -22,6 +22,7 @@ from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.training.options import Compute
 
 EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
 
@@ -41,7 +42,7 @@ def run_audit(folder: Path, run: str, effort: Effort = EFFORT, out: str = "repor
         folder / "others.npz",
         folder / out,
         effort=effort,
-        accelerator="cpu",
+        compute=Compute("cpu"),
     )
     return found.to_dict()
 
@@ -59,7 +60,7 @@ def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
         samples / "others.npz",
         samples / "report.html",
         effort=EFFORT,
-        accelerator="cpu",
+        compute=Compute("cpu"),
     )
     areas = {attack.name: attack.success.auc_low for attack in found.membership if attack.success}
     assert max(areas["agreement"], areas["boundary"]) > 0.7
@@ -100,10 +101,10 @@ def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Pa
     save_nearest(samples / "run", draw(3, 99))
     members = samples / "members.npz"
     with pytest.raises(InputError, match="all of the others are members too"):
-        audit(samples / "run", members, members, samples / "r.html", accelerator="cpu")
+        audit(samples / "run", members, members, samples / "r.html", compute=Compute("cpu"))
     np.save(samples / "few.npy", draw(5, 7))
     with pytest.raises(InputError, match="needs 20 members and 20 others, not 120 and 5"):
-        audit(samples / "run", members, samples / "few.npy", samples / "r.html", accelerator="cpu")
+        audit(samples / "run", members, samples / "few.npy", samples / "r.html", compute=Compute("cpu"))
     with pytest.raises(InputError, match="either a run or a service"):
         audit(None, members, members, samples / "r.html")
     assert not (samples / "r.html").exists()
@@ -126,7 +127,7 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
         ):
             audit(None, *paths, client=client, effort=effort)
     book.close()
-    local = audit(samples / "run", *paths, effort=effort, accelerator="cpu")
+    local = audit(samples / "run", *paths, effort=effort, compute=Compute("cpu"))
     assert remote.membership == local.membership
     assert remote.queries == local.queries
 
@@ -194,5 +195,5 @@ def test_an_audit_of_a_service_uses_the_device_that_it_is_told(samples: Path) ->
         LabelClient(service.url, secret) as client,
         pytest.raises(InputError, match="CUDA"),
     ):
-        audit(None, *paths, client=client, effort=QUICK, accelerator="cuda")
+        audit(None, *paths, client=client, effort=QUICK, compute=Compute("cuda"))
     book.close()

@@ -16,6 +16,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import ImageView, VectorView
 from ucds.math.arrays import IntArray
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -52,7 +53,7 @@ def session() -> OpenSession:
     ) -> Session[ModelSettings]:
         """A session with these settings, a narrow bottleneck, a frozen backbone, and what else is given."""
         own = (given or PairSettings()).model_copy(update={"bottleneck_width": 16, "tune": "head"} | settings)
-        return Session(Runtime(accelerator="cpu", precision=precision, seed=seed), own)
+        return Session(Runtime(Compute("cpu", precision, cache=None), seed=seed), own)
 
     return opened
 

@@ -15,6 +15,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UserError
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 COUNTS = (6, 10)
@@ -93,7 +94,7 @@ def test_estimated_statistics_are_those_of_the_data() -> None:
     norm = nn.BatchNorm1d(4)
     module = nn.Sequential(norm)
     module(torch.randn(30, 4))  # leaves statistics behind
-    estimate_statistics(module, data, Runtime(accelerator="cpu"), 64, rng)
+    estimate_statistics(module, data, Runtime(Compute("cpu", cache=None)), 64, rng)
     values = data.samples.read(np.arange(40))
     torch.testing.assert_close(norm.running_mean, values.mean(0))
     torch.testing.assert_close(norm.running_var, values.var(0))
@@ -104,7 +105,9 @@ def test_statistics_of_several_batches_are_their_mean() -> None:
     rows = np.array([[0.0], [2.0], [4.0], [6.0], [10.0]], dtype=np.float32)
     data, norm = Dataset(VectorSamples(rows), VectorView()), nn.BatchNorm1d(1)
     order = np.random.default_rng(3).permutation(5)
-    estimate_statistics(nn.Sequential(norm), data, Runtime(accelerator="cpu"), 2, np.random.default_rng(3))
+    estimate_statistics(
+        nn.Sequential(norm), data, Runtime(Compute("cpu", cache=None)), 2, np.random.default_rng(3)
+    )
     parts = [rows[order[:3]], rows[order[3:]]]  # no batch of one
     assert norm.running_mean is not None
     assert norm.running_var is not None

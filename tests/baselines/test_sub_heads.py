@@ -28,7 +28,7 @@ SETTINGS = PairSettings(sub_heads=3, over_clustering=2.5, feature_dropout=0.05)
 
 def networks(session: Any, data: Any, **options: Any) -> Any:
     opened = session(SETTINGS, **options)
-    return prepare_networks(opened, identity_backbone(24), data, 4, name="test", cache=None)
+    return prepare_networks(opened, identity_backbone(24), data, 4, name="test")
 
 
 def test_pairs_keep_their_samples() -> None:
@@ -76,7 +76,7 @@ def test_the_bottleneck_is_there_where_it_must(
 
 def test_a_frozen_backbone_is_not_trained(session: Any, target: Any) -> None:
     backbone = module_backbone(nn.Linear(24, 9), 9)
-    made, data = prepare_networks(session(SETTINGS), backbone, target, 4, name="test", cache=None)
+    made, data = prepare_networks(session(SETTINGS), backbone, target, 4, name="test")
     assert data.samples.read(torch.arange(2).numpy()).shape == (2, 9)
     trained = {id(weight) for weight in made.heads.parameters()}
     assert not trained & {id(weight) for weight in backbone.module.parameters()}

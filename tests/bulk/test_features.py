@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -25,11 +26,10 @@ from ucds.data.feature_folder import FeatureFolder
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
-SMALL = ucds.BulkOptions(shard_size=10, accelerator="cpu")
+SMALL = ucds.BulkOptions(shard_size=10)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
 
@@ -60,8 +60,10 @@ def test_the_folder_holds_the_features_that_training_computes(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
-    inputs = open_for_training(folder, "target", edges, CacheOptions(tmp_path / "cache"), Quiet())
-    expected = frozen_features(inputs.backbone, inputs.data, Runtime(accelerator="cpu"), None, batch_size=64)
+    inputs = open_for_training(folder, "target", edges, Compute(cache=tmp_path / "cache"))
+    expected = frozen_features(
+        inputs.backbone, inputs.data, Runtime(Compute("cpu", cache=None)), batch_size=64
+    )
     found = opened(tmp_path / "out")
     assert found.ids == inputs.data.samples.ids
     assert found.keys == inputs.data.samples.keys
@@ -96,7 +98,7 @@ def test_changed_content_is_never_taken_for_finished(edges: ucds.EncoderOptions,
     images.mkdir()
     for number in range(6):
         Image.new("L", (9, 9), 40 * number).resize((70, 70)).save(images / f"{number}.png")
-    two = ucds.BulkOptions(shard_size=2, accelerator="cpu")
+    two = ucds.BulkOptions(shard_size=2)
     ucds.features(images, out, encoder=edges, options=two)
     first, whole = parts(out), rows(out)
     Image.effect_noise((70, 70), 90).save(images / "3.png")  # the same path, other content
@@ -162,7 +164,7 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         task = PartTask(
-            tmp_path / name, FrozenEncoder(edges.build(), Runtime(accelerator="cpu").device), None
+            tmp_path / name, FrozenEncoder(edges.build(), Runtime(Compute("cpu", cache=None)).device), None
         )
         task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
         task(1, pickle.loads(pickle.dumps(shard)))
@@ -173,8 +175,10 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
-def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["plain", "ray"])
+def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, engine: str) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
     images.mkdir()
     generator = np.random.default_rng(1)
@@ -183,6 +187,7 @@ def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
         Image.fromarray(coarse).resize((64, 64)).save(images / f"{number:03}.png")
     command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
     command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
+    command += ["--engine", engine]
     before: dict[str, tuple[int, bytes]] = {}
     for wanted in (2, 9, 17):  # parts that are there at the kill
         process = subprocess.Popen([*map(str, command)], start_new_session=True)
@@ -216,3 +221,27 @@ def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, 
     assert run(*command, "--image-size", 64, "--shard-size", 20, "--json") == 0
     told = json.loads(capfd.readouterr().out)
     assert told == {"folder": str(out), "samples": 35, "skipped": 1, "parts": 2, "made": 2}
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
+    out, options = tmp_path / "out", ucds.BulkOptions(shard_size=20)
+    ucds.features(folder, out, encoder=edges, options=options)
+    whole = parts(out)
+    for path in out.glob("part-*"):
+        path.unlink()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
+    try:
+        with pytest.raises(ucds.NoSpaceError, match="free some space"):
+            ucds.features(folder, out, encoder=edges, options=options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not [path for path in out.rglob("*") if "tmp" in path.name or path.suffix == ".npy"]
+    ucds.features(folder, out, encoder=edges, options=options)
+    assert {name: data for name, (_, data) in parts(out).items()} == {
+        n: data for n, (_, data) in whole.items()
+    }

@@ -19,7 +19,7 @@ from ucds.data.folders import scan_domains
 from ucds.labels.questions import VectorQuestions, open_questions
 
 K = 3
-CPU = ucds.RunOptions(accelerator="cpu")
+CPU = ucds.RunOptions()
 SETTINGS: dict[str, MethodSettings] = {
     "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
     "pcd": ucds.PCDSettings(
@@ -46,7 +46,7 @@ def images(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def features(images: Path, edges: ucds.EncoderOptions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("features") / "features"
-    ucds.features(images, out, encoder=edges, options=ucds.BulkOptions(accelerator="cpu"))
+    ucds.features(images, out, encoder=edges, options=ucds.BulkOptions())
     return out
 
 
@@ -70,16 +70,18 @@ def test_both_sides_train_the_same_model(
     runs: Path,
     tmp_path: Path,
 ) -> None:
-    labels = ucds.label(runs / "source", images, accelerator="cpu")
+    labels = ucds.label(runs / "source", images, compute=ucds.Compute("cpu"))
     for name, given, encoder in (("images", images, edges), ("features", features, None)):
-        place, cache = tmp_path / name, ucds.CacheOptions(tmp_path / name / "cache")
-        how = {"encoder": encoder, "options": CPU, "cache": cache}
+        place, compute = tmp_path / name, ucds.Compute(cache=tmp_path / name / "cache")
+        how = {"encoder": encoder, "options": CPU, "compute": compute}
         ucds.train_source(given, place / "source", K, settings=SETTINGS[source], **how)  # type: ignore[arg-type]
         ucds.train_target(given, place / "target", labels=labels, settings=SETTINGS[target], **how)  # type: ignore[arg-type]
     for side in ("source", "target"):
         assert model(tmp_path / "images" / side) == model(tmp_path / "features" / side)
     assert not (tmp_path / "features" / "cache" / "images").exists()  # nothing is decoded
-    found = ucds.predict(tmp_path / "features" / "target", images, accelerator="cpu")  # a model of images
+    found = ucds.predict(
+        tmp_path / "features" / "target", images, compute=ucds.Compute("cpu")
+    )  # a model of images
     assert len(found.ids) == 36
 
 
@@ -87,7 +89,7 @@ def test_some_domains_can_be_taken(
     images: Path, features: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     def train(given: Path, run: str, encoder: ucds.EncoderOptions | None, domains: list[str]) -> Any:
-        cache = ucds.CacheOptions(tmp_path / run / "cache")
+        compute = ucds.Compute(cache=tmp_path / run / "cache")
         ucds.train_source(
             given,
             tmp_path / run / "source",
@@ -96,7 +98,7 @@ def test_some_domains_can_be_taken(
             encoder=encoder,
             settings=SETTINGS["consensus"],
             options=CPU,
-            cache=cache,
+            compute=compute,
         )
         return model(tmp_path / run / "source")
 
@@ -141,16 +143,18 @@ def _write_tar(path: Path, name: str, picture: Path) -> None:
 def test_labels_clusters_and_scores_are_those_of_the_images(
     images: Path, features: Path, runs: Path, tmp_path: Path
 ) -> None:
-    labels = [ucds.label(runs / "source", given, accelerator="cpu") for given in (images, features)]
+    labels = [ucds.label(runs / "source", given, compute=ucds.Compute("cpu")) for given in (images, features)]
     assert labels[0].fingerprint == labels[1].fingerprint
     assert labels[0].contents == labels[1].contents
     assert len(set(labels[0].labels.tolist())) > 2  # or the comparison would say little
-    found = [ucds.predict(runs / "target", given, accelerator="cpu") for given in (images, features)]
+    found = [
+        ucds.predict(runs / "target", given, compute=ucds.Compute("cpu")) for given in (images, features)
+    ]
     assert found[0].ids == found[1].ids
     assert found[0].clusters.tolist() == found[1].clusters.tolist()
     np.testing.assert_allclose(found[0].confidence, found[1].confidence, atol=1e-6)
     for number, given in enumerate((images, features)):
-        ucds.evaluate(runs / "target", given, tmp_path / f"{number}.json", accelerator="cpu")
+        ucds.evaluate(runs / "target", given, tmp_path / f"{number}.json", compute=ucds.Compute("cpu"))
     scores = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1)]
     assert scores[0] == scores[1]
     assert scores[0]["n_classes"] == 2
@@ -171,7 +175,7 @@ def test_features_of_another_encoder_are_refused(
     other = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
     ucds.features(images, tmp_path / "others", encoder=other)
     with pytest.raises(ucds.InputError, match="features of another encoder than this model's"):
-        ucds.label(runs / "source", tmp_path / "others", accelerator="cpu")
+        ucds.label(runs / "source", tmp_path / "others", compute=ucds.Compute("cpu"))
     with pytest.raises(ucds.InputError, match="not for features, which name their encoder"):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, encoder=other)
     with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):

@@ -16,8 +16,9 @@ import pytest
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
-from ucds.data import decode
-from ucds.data.decode import UnusableImageError, decode_image, read_image_bytes
+from ucds.data import image_files
+from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.image_files import read_image_bytes
 from ucds.errors import UserError
 
 SIZE = 32
@@ -271,7 +272,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def refuse(*_):  # file modes would not stop a test run by root
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(decode.os, "open", refuse)
+    monkeypatch.setattr(image_files.os, "open", refuse)
     with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
         decode_file(path)
 
@@ -279,7 +280,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 def test_too_large_a_file(tmp_path, monkeypatch):
     path = tmp_path / "x.png"
     path.write_bytes(encoded(gradient()))
-    monkeypatch.setattr(decode, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(image_files, "MAX_FILE_BYTES", 10)
     with pytest.raises(UnusableImageError, match="too large a file"):
         decode_file(path)
 

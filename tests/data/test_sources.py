@@ -18,7 +18,7 @@ from PIL import Image
 from ucds.data.folders import Scan
 from ucds.data.memory import MemoryImages
 from ucds.data.sources import find_samples
-from ucds.data.table_columns import Pictures
+from ucds.data.tables import Pictures
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning
 

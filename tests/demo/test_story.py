@@ -128,14 +128,12 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
     for seed in range(5):
         place = Place(tmp_path, seed, Quiet())
         draw(place)
-        source = open_for_training(place.digits, "source", ENCODER, place.cache, Quiet(), SOURCES)
-        target = open_for_training(place.images(LARGE), "target", ENCODER, place.cache, Quiet())
+        source = open_for_training(place.digits, "source", ENCODER, place.compute, SOURCES)
+        target = open_for_training(place.images(LARGE), "target", ENCODER, place.compute)
         truth = read_ground_truth(target.data.samples)
         assert truth is not None
         task = Task(source.data, target.data, ENCODER.build, N_CLUSTERS)
-        options = TaskOptions(
-            (PCDSettings(tune="head"),), seed, accelerator="cpu", cache=place.cache.directory
-        )
+        options = TaskOptions((PCDSettings(tune="head"),), seed, place.compute)
         for outcome in run_methods(task, options, tuple(found)):
             found[outcome.method].append(100 * clustering_accuracy(outcome.labels, truth.classes))
     mean = {method: np.mean(values) for method, values in found.items()}

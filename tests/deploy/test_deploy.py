@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,6 +20,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
 
+from behind_nginx import files_with_a_body, make_certificate, nginx, replaced
 from postgres import postgresql
 from serving_kit import (
     NPY,
@@ -48,13 +49,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed here")
     return found
-
-
-def replaced(text: str, **words: str) -> str:
-    for old, new in words.items():
-        assert old in text
-        text = text.replace(old, new)
-    return text
 
 
 @contextmanager
@@ -119,25 +113,11 @@ def test_the_proxies_name_every_path_for_clients(service: Service) -> None:
 
 @contextmanager
 def nginx_before(folder: Path, *upstreams: str, **words: str) -> Iterator[tuple[str, Path, int]]:
-    """Run nginx with the file as it is but for names and places: its URL, its certificate, its process."""
-    nginx, port, certificate = program("nginx"), free_port(), make_certificate(folder)
-    servers = "".join(f"server {upstream} max_fails=0;" for upstream in upstreams)
-    given = {
-        "user www-data;": "user root;" if os.geteuid() == 0 else "",
-        "error_log syslog:server=unix:/dev/log warn;": f"error_log {folder}/nginx.log warn;",
-        "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
-        "labels.example.org": "localhost",
-        "/etc/ssl/labels.pem": str(certificate),
-        "/etc/ssl/private/labels.key": str(certificate),
-        "server 127.0.0.1:8000 max_fails=0;": servers,
-    }
-    settings = folder / "nginx.conf"
-    settings.write_text(replaced((DEPLOY / "nginx.conf").read_text(), **given | words))
-    command = (nginx, "-p", folder, "-c", settings, "-g", f"daemon off; pid {folder}/nginx.pid;")
-    tested = subprocess.run([*map(str, command), "-t"], capture_output=True, text=True, timeout=60)
-    assert tested.returncode == 0, tested.stderr
-    with process(*command) as master:
-        yield f"https://localhost:{port}", certificate, master.pid
+    """Run nginx with the file of `deploy/`: its URL, its certificate, its process."""
+    program("nginx")
+    port = free_port()
+    with nginx(folder, port, *upstreams, **words) as (certificate, master):
+        yield f"https://localhost:{port}", certificate, master
 
 
 def place_of(service: Service) -> str:
@@ -149,27 +129,12 @@ def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
         check_proxy(url, certificate, service.key)
 
 
-def files_with_a_body(master: int) -> list[str]:
-    """Files that nginx has open in a folder for bodies; it unlinks them when it makes them."""
-    workers = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    found = []
-    for worker in workers:
-        for opened in Path(f"/proc/{worker}/fd").iterdir():
-            with suppress(OSError):
-                found.append(str(opened.readlink()))
-    return [name for name in found if "/body/" in name or "/proxy/" in name]
-
-
 @pytest.mark.parametrize("buffering", ["off", "on"])
 def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
     service: Service, tmp_path: Path, buffering: str
 ) -> None:
     seen, stop = list[str](), threading.Event()
-    paths = f"client_body_temp_path {tmp_path}/body; proxy_temp_path {tmp_path}/proxy;"
-    words = {
-        "access_log off;": f"access_log off; {paths}",
-        "proxy_request_buffering off;": f"proxy_request_buffering {buffering};",
-    }
+    words = {"proxy_request_buffering off;": f"proxy_request_buffering {buffering};"}
     with nginx_before(tmp_path, place_of(service), **words) as (url, certificate, master):
 
         def look() -> None:
@@ -323,27 +288,6 @@ def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
     command = (caddy, "run", "--adapter", "caddyfile", "--config", tmp_path / "Caddyfile")
     with process(*command, **places, **names):
         check_proxy(f"https://localhost:{port}", certificate, service.key)
-
-
-def make_certificate(folder: Path) -> Path:
-    """A certificate for localhost, and its key, in one file."""
-    path = folder / "localhost.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    request = [
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-keyout",
-        str(path),
-        "-out",
-        f"{path}.crt",
-    ]
-    subprocess.run([program("openssl"), "req", *request, *names], check=True, capture_output=True)
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
 
 
 def test_the_unit_is_one_that_systemd_takes_and_calls_safe(tmp_path: Path) -> None:

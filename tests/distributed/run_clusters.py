@@ -19,6 +19,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.training.fitting import FeatureClusters, start_from_clusters
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -26,7 +27,7 @@ from ucds.training.session import Session
 def main(devices: int, out: Path, refused: bool) -> None:
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
-    runtime = Runtime(accelerator="cpu", devices=devices)
+    runtime = Runtime(Compute("cpu", cache=None), devices=devices)
     runtime.launch()
     vectors = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
 
@@ -43,7 +44,7 @@ def main(devices: int, out: Path, refused: bool) -> None:
     session = Session(runtime, ConsensusSettings(batch_size=16))
     data = Dataset(VectorSamples(vectors), VectorView())
     try:
-        training, shares = start_from_clusters(session, "find", identity_backbone(6), data, 4, cluster, None)
+        training, shares = start_from_clusters(session, "find", identity_backbone(6), data, 4, cluster)
         end = repr((training.model.prototypes.tolist(), shares.tolist()))
     except InputError as error:
         end = str(error)

@@ -14,6 +14,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.training.features import frozen_features
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 SAMPLES = 45
@@ -30,12 +31,12 @@ class Counting(nn.Module):
 
 
 def main(devices: int, out: Path) -> None:
-    runtime = Runtime(accelerator="cpu", devices=devices)
+    runtime = Runtime(Compute("cpu", cache=None), devices=devices)
     runtime.launch()
     vectors = np.random.default_rng(0).normal(size=(SAMPLES, 6)).astype(np.float32)
     network = Counting()
     data = Dataset(VectorSamples(vectors), VectorView())
-    found = frozen_features(module_backbone(network, 6), data, runtime, None, batch_size=8)
+    found = frozen_features(module_backbone(network, 6), data, runtime, batch_size=8)
     np.save(out / f"features-{runtime.rank}.npy", found.samples.read(np.arange(SAMPLES)).numpy())
     (out / f"seen-{runtime.rank}").write_text(str(network.seen))
 

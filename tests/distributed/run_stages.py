@@ -18,6 +18,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target, refine_target
+from ucds.training.options import Compute
 from ucds.training.prepare import prepare
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -74,17 +75,17 @@ def backbone() -> Backbone:
 def main(devices: int, out: Path) -> None:
     torch.set_num_threads(1)
     view = ImageView(crop=14)
-    runtime = Runtime(accelerator="cpu", devices=devices, seed=3, folder=RunFolder(out))
+    runtime = Runtime(Compute("cpu", cache=None), devices=devices, seed=3, folder=RunFolder(out))
     runtime.launch()
     if runtime.rank == 0:
         out.mkdir(parents=True)
     runtime.wait_for_all()
     session = Session(runtime, SETTINGS)
     source = Dataset(MadeImages({"a": 40, "b": 27}), view)
-    provider = prepare(session, backbone(), source, 4, side="source", cache=None)
+    provider = prepare(session, backbone(), source, 4, side="source")
     learn_source(session, provider.trained, source, source.samples)
     target = Dataset(MadeImages({"c": 45}), view)
-    client = prepare(session, backbone(), target, 4, side="target", cache=None)
+    client = prepare(session, backbone(), target, 4, side="target")
     answers = ClusterLabels(target.samples.ids, np.arange(45) % 4, 4, "made")
     cluster_target(session, client.trained, target, answers)
     refine_target(session, client.trained, target)

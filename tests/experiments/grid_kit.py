@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.methods import method_named
 from ucds.experiments.preflight import Machine
 from ucds.experiments.runner import Ended
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
+from ucds.training.progress import Reporter
 
 TOML = """
 title = "Small"
@@ -65,7 +67,12 @@ def write_pictures(root: Path, domains: Sequence[str] = ("a", "b"), per_class: i
 def make_machine(folder: Path) -> Machine:
     """A machine with these pictures, and random weights for every encoder."""
     write_pictures(folder / "data")
-    return Machine(folder / "data", {"": "none"}, CacheOptions(folder / "cache"), accelerator="cpu")
+    return Machine(folder / "data", {"": "none"}, Compute("cpu", cache=folder / "cache"))
+
+
+def told(machine: Machine, reporter: Reporter) -> Machine:
+    """The same machine, of whose work a reporter hears."""
+    return replace(machine, compute=replace(machine.compute, reporter=reporter))
 
 
 def run_inline(

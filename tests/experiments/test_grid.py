@@ -14,7 +14,6 @@ from ucds.experiments import runner
 from ucds.experiments.grid import Benchmark, Cell, EncoderChoice, read_benchmark
 from ucds.experiments.records import FILE, read_records
 from ucds.reports.tables import write_table
-from ucds.training.progress import Quiet
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
@@ -206,7 +205,7 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     monkeypatch.setattr(runner, "run_jobs", run_inline)
     methods = f'methods = ["kmeans", "po", "{name}:alternate", "{name}:titled"]'
     asked, machine, out = small(tmp_path, methods=methods), make_machine(tmp_path), tmp_path / "out"
-    assert runner.run_benchmark(asked, out, machine, Quiet()) == 8
+    assert runner.run_benchmark(asked, out, machine) == 8
     own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
     assert sorted({r["method"] for r in own}) == [f"{name}:alternate", f"{name}:titled"]
     assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
@@ -214,7 +213,7 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     }
     # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
     assert {r["accuracy"] for r in own} == {0.5}
-    assert runner.run_benchmark(asked, out, machine, Quiet()) == 0
+    assert runner.run_benchmark(asked, out, machine) == 0
     text = write_table(asked, out)
     assert f"| {name}:alternate | 50.0 +- 0.0 (2) |" in text
     assert "| Alternating | 50.0 +- 0.0 (2) |" in text

@@ -37,15 +37,15 @@ from ucds.math.metrics import clustering_accuracy
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.inputs import stored_size, view_for
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
-from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
 SETTINGS = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
-OPTIONS = TaskOptions((SETTINGS,), seed=0, accelerator="cpu")
+OPTIONS = TaskOptions((SETTINGS,), seed=0)
 Blobs = Callable[..., dict[str, Any]]
 
 
@@ -278,7 +278,7 @@ def picture_task(root: Path, cache: Path) -> Task:
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     """The same pictures in other class folders: every label of every method is the same, to the bit."""
-    options = replace(changed(tune=tune), cache=tmp_path / "cache")
+    options = replace(changed(tune=tune), compute=Compute("cpu", cache=tmp_path / "cache"))
     found = []
     for name, boundaries in (("one", (8, 16)), ("two", (1, 21))):
         draw(tmp_path / name, boundaries)
@@ -295,7 +295,7 @@ def test_the_cache_changes_no_result(tmp_path: Path) -> None:
     draw(tmp_path / "data", (8, 16))
     task = picture_task(tmp_path / "data", tmp_path / "images")
     runs = [
-        list(run_methods(task, replace(changed(tune="head"), cache=cache)))
+        list(run_methods(task, replace(changed(tune="head"), compute=Compute("cpu", cache=cache))))
         for cache in (None, tmp_path / "features", tmp_path / "features")
     ]
     for other in runs[1:]:
@@ -346,7 +346,7 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
     write_pictures(tmp_path / "data", ["a", "b", "c"])
     names = ["deepcluster", "iic", "acids"]
     asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]", **WITHOUT_PCD)
-    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == len(names)
+    assert run_benchmark(asked, tmp_path / "out", machine) == len(names)
     found = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
     assert list(found) == names
     for method, record in found.items():
@@ -357,9 +357,9 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
     assert found["iic"]["settings"]["repeats"] == 1
     # Both heads of two sub-heads each, 8 x 3 and 8 x 21, where IIC keeps one sub-head.
     assert found["acids"]["parameters"] - found["iic"]["parameters"] == 2 * 8 * (3 + 21) - 8 * 3
-    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 0
+    assert run_benchmark(asked, tmp_path / "out", machine) == 0
     others = asked.model_copy(update={"settings": asked.settings | {"iic": {"epochs": 2}}})
-    assert run_benchmark(others, tmp_path / "out", machine, Quiet()) == 1
+    assert run_benchmark(others, tmp_path / "out", machine) == 1
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
@@ -375,7 +375,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
     run = on_target(DeepClusterSettings, cluster, from_scratch=from_scratch)
     settings = DeepClusterSettings(tune="head", epochs=7)
     for seed in (3, 4):
-        outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed, accelerator="cpu")))
+        outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed)))
         assert (outcome.seconds, outcome.images) == (1.0, 10)
     (session, backbone), (_, other) = seen
     assert (session.runtime.seed, session.settings.epochs) == (3, 7)
@@ -395,7 +395,7 @@ def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
     data = Dataset(samples, VectorView())
     task = Task(data, data, lambda: identity_backbone(5), 12)
     vectors = normalize(samples.read(np.arange(200)).numpy())
-    for outcome in run_methods(task, TaskOptions((), 0, "cpu"), ["kmeans", "kmeans-100"]):
+    for outcome in run_methods(task, TaskOptions((), 0), ["kmeans", "kmeans-100"]):
         starts = {"kmeans": 5, "kmeans-100": 100}[outcome.method]
         expected = KMeans(12, n_init=starts, random_state=0).fit_predict(vectors)
         np.testing.assert_array_equal(outcome.labels, expected)

@@ -22,6 +22,7 @@ from ucds.data.views import VectorView
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Outcome, Sources, Task, TaskOptions
 from ucds.source.fit import fit_source
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
@@ -30,7 +31,7 @@ PCD = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
 CONSENSUS = ConsensusSettings(starts=1, bottleneck_width=16)
-OPTIONS = TaskOptions((PCD, CONSENSUS), seed=0, accelerator="cpu")
+OPTIONS = TaskOptions((PCD, CONSENSUS), seed=0)
 Blobs = Callable[..., dict[str, Any]]
 
 
@@ -197,10 +198,14 @@ def test_a_killed_run_continues_where_it_was_and_ends_the_same(
     (whole,) = run_methods(task, OPTIONS, ["pcd"])
     kept = replace(OPTIONS, checkpoints=tmp_path)
     with pytest.raises(Killed):
-        list(run_methods(task, replace(kept, reporter=Killer(stage)), ["pcd"]))
+        list(
+            run_methods(
+                task, replace(kept, compute=Compute("cpu", cache=None, reporter=Killer(stage))), ["pcd"]
+            )
+        )
     gc.collect()  # the lock of the run's folder goes with its process, which here goes on
     watch = Killer()
-    (resumed,) = run_methods(task, replace(kept, reporter=watch), ["pcd"])
+    (resumed,) = run_methods(task, replace(kept, compute=Compute("cpu", cache=None, reporter=watch)), ["pcd"])
     assert same(whole, resumed)
     assert [name for name, _ in watch.begun] == again
     assert [s.name for s in resumed.stages] == ["learn-source", "cluster-target", "refine-target"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grid_kit import make_machine, small, write_pictures
+from grid_kit import make_machine, small, told, write_pictures
 
 from ucds import backbones
 from ucds.errors import UserError
@@ -22,7 +22,7 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
 
@@ -49,11 +49,11 @@ def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
 def test_nothing_is_missing(tmp_path: Path) -> None:
     listener = Listener()
     asked, machine = small(tmp_path), make_machine(tmp_path)
-    found = survey(asked, machine, listener)
+    found = survey(asked, told(machine, listener))
     assert listener.lines == []
     assert not found.faults
     cells = list(asked.cells())
-    decode_all(cells, found, machine, listener)
+    decode_all(cells, found, told(machine, listener))
     origin = found.origin(cells[0])
     assert (
         origin["weights"] == origin["source_weights"] == found.weights[EncoderChoice("ucds/oriented_edges")]
@@ -64,7 +64,7 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
 def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
     listener = Listener()
     asked = small(tmp_path, targets='targets = ["a", "c"]')
-    found = survey(asked, make_machine(tmp_path), listener)
+    found = survey(asked, told(make_machine(tmp_path), listener))
     (line,) = listener.lines
     assert line.startswith("missing, 4 cells (kmeans, po on c): ")
     assert line.endswith("has no domain c")
@@ -77,7 +77,7 @@ def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
     monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
     listener = Listener()
     asked = small(tmp_path, methods='methods = ["kmeans", "po", "umap"]')
-    found = survey(asked, make_machine(tmp_path), listener)
+    found = survey(asked, told(make_machine(tmp_path), listener))
     assert listener.lines == [
         "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
     ]
@@ -89,7 +89,7 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
     asked = small(tmp_path, targets='targets = { shapes = ["a"], pacs = ["photo"] }')
     machine = make_machine(tmp_path)
     write_pictures(tmp_path / "data" / "shapes")
-    found = survey(asked, machine, listener)
+    found = survey(asked, told(machine, listener))
     (line,) = listener.lines
     assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is not whole")
     assert "put it at " in line
@@ -110,9 +110,9 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
     write_pictures(tmp_path / "data")
-    options = CacheOptions(tmp_path / "cache")
-    machine = Machine(tmp_path / "data", {"ucds/oriented_edges": "none"}, options, accelerator="cpu")
-    found = survey(asked, machine, listener)
+    compute = Compute("cpu", cache=tmp_path / "cache")
+    machine = Machine(tmp_path / "data", {"ucds/oriented_edges": "none"}, compute)
+    found = survey(asked, told(machine, listener))
     assert listener.lines == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
         "give --weights resnet18=FILE"
@@ -121,7 +121,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]
     # With random weights on purpose there is nothing to miss.
     asked = small(tmp_path, more + 'weights = "none"\n', seeds="seeds = [0]")
-    assert not survey(asked, machine, Listener()).faults
+    assert not survey(asked, told(machine, Listener())).faults
 
 
 def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -> None:
@@ -129,15 +129,15 @@ def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -
     asked = small(tmp_path, seeds="seeds = [0]\nimage_size = 48")
     cell = next(iter(asked.cells()))
     assert make_backbone(cell.condition.target, machine).spec.input_size == 48
-    found = survey(asked, machine, Quiet())
-    data = open_inputs(found.located[""], cell.condition.target, machine, Quiet())
+    found = survey(asked, machine)
+    data = open_inputs(found.located[""], cell.condition.target, machine.compute)
     assert data.view.input_shape == (3, 48, 48)
     assert data.samples.read(np.arange(1)).shape == (1, 3, 55, 55)  # 48 * 256 / 224
 
 
 def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing can be run: .* has no domain c"):
-        survey(small(tmp_path, targets='targets = ["c"]'), make_machine(tmp_path), Quiet())
+        survey(small(tmp_path, targets='targets = ["c"]'), make_machine(tmp_path))
 
 
 def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
         for folder in (tmp_path / "data" / domain).glob("?"):
             folder.rmdir()
     with pytest.raises(UserError, match="nothing can be run: .* no class folders to score against"):
-        survey(small(tmp_path), machine, Quiet())
+        survey(small(tmp_path), machine)
 
 
 def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:

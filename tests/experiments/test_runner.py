@@ -23,7 +23,6 @@ from ucds.experiments.cells import POINTS, UNFINISHED, group_cells
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
 from ucds.experiments.runner import VISIBLE, run_benchmark, run_jobs, visible_devices
-from ucds.training.progress import Quiet
 
 PARENT = """
 import sys
@@ -47,7 +46,7 @@ def cells_of(records: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
 
 def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, machine: Machine) -> None:
     benchmark = small(tmp_path)
-    assert run_benchmark(benchmark, tmp_path / "out", machine, Quiet()) == 4
+    assert run_benchmark(benchmark, tmp_path / "out", machine) == 4
     records = read_records(tmp_path / "out" / FILE)
     assert sorted(cells_of(records)) == [
         ("a", seed, method) for seed in (0, 1) for method in ("kmeans", "po")
@@ -68,30 +67,30 @@ def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, mach
 def test_a_finished_grid_runs_nothing(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_benchmark(small(tmp_path), tmp_path, machine, Quiet())
+    run_benchmark(small(tmp_path), tmp_path, machine)
     before = (tmp_path / FILE).read_bytes()
     monkeypatch.setattr(module, "run_group", lambda *arguments: pytest.fail("ran again"))
-    assert run_benchmark(small(tmp_path), tmp_path, machine, Quiet()) == 0
+    assert run_benchmark(small(tmp_path), tmp_path, machine) == 0
     assert (tmp_path / FILE).read_bytes() == before
 
 
 def test_records_without_figures_that_came_later_are_not_repeated(tmp_path: Path, machine: Machine) -> None:
-    run_benchmark(small(tmp_path), tmp_path / "new", machine, Quiet())
+    run_benchmark(small(tmp_path), tmp_path / "new", machine)
     young = {"source_scores", "parameters", "stage_steps"}
     for record in read_records(tmp_path / "new" / FILE):
         old = {key: value for key, value in record.items() if key not in young}
         append_record(tmp_path / "old" / FILE, old)
-    assert run_benchmark(small(tmp_path), tmp_path / "old", machine, Quiet()) == 0
+    assert run_benchmark(small(tmp_path), tmp_path / "old", machine) == 0
 
 
 def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, machine: Machine) -> None:
-    run_benchmark(small(tmp_path), tmp_path / "whole", machine, Quiet())
+    run_benchmark(small(tmp_path), tmp_path / "whole", machine)
     whole = read_records(tmp_path / "whole" / FILE)
     kept = [record for record in whole if (record["seed"], record["method"]) != (1, "po")]
     for record in kept:
         append_record(tmp_path / FILE, record)
     before = (tmp_path / FILE).read_bytes()
-    assert run_benchmark(small(tmp_path), tmp_path, machine, Quiet()) == 1
+    assert run_benchmark(small(tmp_path), tmp_path, machine) == 1
     assert (tmp_path / FILE).read_bytes().startswith(before)
     (again,) = read_records(tmp_path / FILE)[3:]
     (first,) = [record for record in whole if (record["seed"], record["method"]) == (1, "po")]
@@ -100,23 +99,23 @@ def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, mach
 
 
 def test_other_settings_and_more_seeds_are_new_cells(tmp_path: Path, machine: Machine) -> None:
-    run_benchmark(small(tmp_path), tmp_path, machine, Quiet())
+    run_benchmark(small(tmp_path), tmp_path, machine)
     more = small(tmp_path, seeds="seeds = [0, 1, 2]")
-    assert run_benchmark(more, tmp_path, machine, Quiet()) == 2
+    assert run_benchmark(more, tmp_path, machine) == 2
     other = small(tmp_path, bottleneck_width="bottleneck_width = 4")
     # k-means does not look at the width of the bottleneck.
-    assert run_benchmark(other, tmp_path, machine, Quiet()) == 2
+    assert run_benchmark(other, tmp_path, machine) == 2
     hashes = {(record["method"], record["settings_hash"]) for record in read_records(tmp_path / FILE)}
     assert sorted(method for method, _ in hashes) == ["kmeans", "po", "po"]
 
 
 def test_what_can_be_run_is_run(tmp_path: Path, machine: Machine) -> None:
     asked = small(tmp_path, targets='targets = ["a", "c"]')
-    assert run_benchmark(asked, tmp_path, machine, Quiet()) == 4
+    assert run_benchmark(asked, tmp_path, machine) == 4
     assert {record["target"] for record in read_records(tmp_path / FILE)} == {"a"}
     write_pictures(tmp_path / "data", ["c"])
     # The data are others now: more sources, and so other records.
-    assert run_benchmark(asked, tmp_path, machine, Quiet()) == 8
+    assert run_benchmark(asked, tmp_path, machine) == 8
 
 
 VARIANTS = """
@@ -141,7 +140,7 @@ def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machin
     write_pictures(tmp_path / "data", ["a", "b", "c"])
     asked = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]")
     # The grid's own ensemble momentum is 0.6, so that one, and the grid again, need no run of their own.
-    assert run_benchmark(asked, tmp_path, machine, Quiet()) == 5
+    assert run_benchmark(asked, tmp_path, machine) == 5
     found = {record["variant"]: record for record in read_records(tmp_path / FILE)}
     assert list(found) == ["", "open", "ensemble_momentum = 1", "pooled", "part"]
     assert {name for name, record in found.items() if record["pooled_source"]} == {"pooled"}
@@ -152,7 +151,7 @@ def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machin
     assert found["part"]["true_proportions"] == pytest.approx([1 / 9, 4 / 9, 4 / 9], abs=1e-6)
     assert found["open"]["start"] == "source weights"
     assert list(found[""]["stage_scores"]) == ["cluster-target", "refine-target"]
-    assert run_benchmark(asked, tmp_path, machine, Quiet()) == 0
+    assert run_benchmark(asked, tmp_path, machine) == 0
 
 
 def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
 
 def test_points_of_a_figure_are_kept_beside_the_records(tmp_path: Path, machine: Machine) -> None:
     plain = small(tmp_path, methods='methods = ["po"]', seeds="seeds = [0]")
-    assert run_benchmark(plain, tmp_path / "out", machine, Quiet()) == 1
+    assert run_benchmark(plain, tmp_path / "out", machine) == 1
     asked = small(
         tmp_path,
         '[[figures]]\nkind = "tsne"\nmethods = ["po"]\n',
@@ -176,9 +175,9 @@ def test_points_of_a_figure_are_kept_beside_the_records(tmp_path: Path, machine:
         seeds="seeds = [0]",
     )
     # The first record has no points, so that the cell is run once more; and then no more.
-    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 1
-    assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 0
-    assert run_benchmark(plain, tmp_path / "out", machine, Quiet()) == 0
+    assert run_benchmark(asked, tmp_path / "out", machine) == 1
+    assert run_benchmark(asked, tmp_path / "out", machine) == 0
+    assert run_benchmark(plain, tmp_path / "out", machine) == 0
     record = read_records(tmp_path / "out" / FILE)[-1]
     with np.load(tmp_path / "out" / POINTS / record["points"]) as stored:
         assert stored["samples"].shape == (12, 2)
@@ -189,7 +188,7 @@ def test_points_of_a_figure_are_kept_beside_the_records(tmp_path: Path, machine:
 def test_a_method_without_an_encoder_has_no_points(tmp_path: Path, machine: Machine) -> None:
     asked = small(tmp_path, '[[figures]]\nkind = "tsne"\nmethods = ["kmeans"]\n')
     with pytest.raises(UserError, match=r"1 of 2 tasks failed.*cannot show kmeans: it keeps no encoder"):
-        run_benchmark(asked, tmp_path, machine, Quiet())
+        run_benchmark(asked, tmp_path, machine)
     # All but the task of that cell are recorded.
     assert cells_of(read_records(tmp_path / FILE)) == [("a", 1, "kmeans"), ("a", 1, "po")]
 
@@ -205,7 +204,7 @@ def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Mac
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells_module, "measure", spy)
-        assert run_benchmark(asked, tmp_path / "out", machine, Quiet()) == 1
+        assert run_benchmark(asked, tmp_path / "out", machine) == 1
     assert len(seen) == 3
     assert not (tmp_path / "out" / UNFINISHED).exists()
 
@@ -285,7 +284,7 @@ def test_the_devices_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_tasks_run_in_processes_of_their_own(tmp_path: Path) -> None:
-    assert run_benchmark(small(tmp_path), tmp_path, make_machine(tmp_path), Quiet(), jobs=2) == 4
+    assert run_benchmark(small(tmp_path), tmp_path, make_machine(tmp_path), jobs=2) == 4
     records = read_records(tmp_path / FILE)
     assert len(cells_of(records)) == 4
     json.dumps(records)

@@ -106,7 +106,7 @@ def test_what_is_pushed_comes_back_the_same(
     assert link == f"{address}/anna/clinic/commit/{COMMIT}"
     assert sorted(handler.files) == ["README.md", "config.json", "model.safetensors"]
     assert handler.visibility.get("visibility") == "private"
-    again = ucds.from_pretrained("anna/clinic", endpoint=address, accelerator="cpu", role="target")
+    again = ucds.from_pretrained("anna/clinic", endpoint=address, compute=ucds.Compute("cpu"), role="target")
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     with pytest.raises(InputError, match="neither a folder nor a model of the hub"):
         ucds.from_pretrained("anna/other", endpoint=address)
@@ -133,7 +133,7 @@ def test_a_local_folder_is_opened_without_a_hub(make_model: MakeModel, tmp_path:
         "config.json",
         "model.safetensors",
     ]
-    again = ucds.from_pretrained(done.path, accelerator="cpu")
+    again = ucds.from_pretrained(done.path, compute=ucds.Compute("cpu"))
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     config = json.loads((done.path / "config.json").read_text())
     assert (config["model_type"], config["n_clusters"], config["card"]["domains"]) == (

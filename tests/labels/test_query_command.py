@@ -144,7 +144,9 @@ def test_the_function_and_the_command_write_the_same_labels(
     count: int | None, run: Run, embeddings: FakeService, vectors: Path
 ) -> None:
     with ucds.LabelClient(embeddings.url, KEY) as client:
-        labels = ucds.query(str(vectors), "own.json", client, max_queries=count, seed=2, accelerator="cpu")
+        labels = ucds.query(
+            str(vectors), "own.json", client, max_queries=count, seed=2, compute=ucds.Compute("cpu")
+        )
     few = () if count is None else ("--max-queries", count)
     command = ("query", vectors, "--url", embeddings.url, "--out", "typed.json", "--seed", 2, *few)
     assert run(*command, "--accelerator", "cpu") == 0

@@ -23,6 +23,7 @@ from ucds.math.pcd import temporal_ensemble
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
 from ucds.target.pcd import cluster_target, refine_target
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -56,7 +57,7 @@ def vectors(*sizes: int) -> VectorSamples:
 
 
 def session() -> Session[PCDSettings]:
-    return Session(Runtime(accelerator="cpu", seed=0), SETTINGS)
+    return Session(Runtime(Compute("cpu", cache=None), seed=0), SETTINGS)
 
 
 def one_step(
@@ -154,7 +155,10 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
     )
     labels = ClusterLabels(samples.ids, np.zeros(40, dtype=np.int64), K, "test")
     result = cluster_target(
-        Session(Runtime(accelerator="cpu"), settings), trained, Dataset(samples, VectorView()), labels
+        Session(Runtime(Compute("cpu", cache=None)), settings),
+        trained,
+        Dataset(samples, VectorView()),
+        labels,
     )
     assert [e.step for e in result.evaluations] == [2, 4, 6]
     # The targets at the end come from the refresh at step 4; the last evaluation serves no further step.
@@ -170,7 +174,7 @@ def test_methods_without_a_term_skip_it() -> None:
     network = model()
     calls: list[int] = []
     network.register_forward_hook(lambda *_: calls.append(1))
-    stage_session = Session(Runtime(accelerator="cpu"), settings)
+    stage_session = Session(Runtime(Compute("cpu", cache=None)), settings)
     cluster_target(
         stage_session,
         network,

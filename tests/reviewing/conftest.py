@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "run",
         n_clusters=4,
         encoder=ucds.EncoderOptions("ucds/oriented_edges", "none"),
-        cache=ucds.CacheOptions(root / "cache"),
+        compute=ucds.Compute(cache=root / "cache"),
     )
     return root / "run"
 

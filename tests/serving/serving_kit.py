@@ -25,7 +25,7 @@ from ucds.backbones import Backbone, identity_backbone
 from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.serve import run_service
+from ucds.serving.serve import serve_with
 from ucds.serving.signing import Signer
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
@@ -117,7 +117,7 @@ def running(
 
     def serve(ready: Callable[[str], None], stop: threading.Event) -> None:
         told = {"host": host, "ops_port": port, "ready": ready, "stop": stop} | options
-        run_service(labeller, ledger, signer, limits or Limits(), **told)
+        serve_with(labeller, ledger, signer, limits or Limits(), **told)
 
     with in_thread(serve) as url:
         yield Service(url, f"http://{host}:{port}", ledger)

@@ -152,12 +152,6 @@ def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> Non
     assert post(vectors, [vector(1, 0)]).status_code == 200  # other keys are not concerned
 
 
-def test_the_rate_counts_what_is_repeated_for_free(vectors: Service) -> None:
-    key = vectors.ledger.add_key("slow", 1000, rate=0.5)
-    rows = [vector(1, i) for i in range(3)]
-    assert [post(vectors, rows, key=key).status_code for _ in range(3)] == [200, 200, 429]
-
-
 def test_a_wrong_media_type_is_refused(vectors: Service, pictures: Service) -> None:
     with vectors.client() as client:
         refused(client.post("/v1/labels", files=files(picture(1))), 415, "wrong-type")

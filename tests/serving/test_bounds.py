@@ -6,8 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ucds.serving.bounds import Repeats, Share, Waste
-from ucds.serving.keys import Key, Terms
+from ucds.serving.bounds import Share, Waste, cost_of_refusal
 from ucds.serving.problems import Refusal
 
 ANNA, BERT = 1, 2
@@ -36,12 +35,11 @@ def test_waste_slows_then_refuses_then_is_forgiven() -> None:
     waste.charge(ANNA, 4.0)
     assert waste.delay(ANNA) == 0
     waste.charge(ANNA, 3.0)
-    assert 0 < waste.delay(ANNA) < waste.longest_wait
+    assert 0 < waste.delay(ANNA) < 2
     assert waste.delay(BERT) == 0
     for _ in range(2):
         waste.charge(ANNA, 50.0)
     assert told == [ANNA]  # once
-    assert waste.is_refused(ANNA)
     with pytest.raises(Refusal, match="wait") as refused:
         waste.delay(ANNA)
     assert refused.value.kind == "over-waste"
@@ -52,7 +50,6 @@ def test_waste_slows_then_refuses_then_is_forgiven() -> None:
         waste.delay(ANNA)
     now += 3
     assert waste.delay(ANNA) == 0
-    assert not waste.is_refused(ANNA)
     now += 3600
     assert waste.debt(ANNA) == 0
 
@@ -60,18 +57,5 @@ def test_waste_slows_then_refuses_then_is_forgiven() -> None:
 def test_honest_clients_may_send_some_bad_files() -> None:
     waste = Waste(10.0, clock=lambda: 0.0)
     for _ in range(200):
-        waste.charge(ANNA, 0.003)
+        waste.charge(ANNA, 0.003 + cost_of_refusal(30_000))
     assert waste.delay(ANNA) == 0
-
-
-def test_repeats_count_for_a_key_with_a_rate_alone() -> None:
-    created = "2026-01-01T00:00:00.000+00:00"
-    anna, bert = (
-        Key(number=number, name="k", terms=Terms(budget=1, rate=rate), created=created, secrets=())
-        for number, rate in ((ANNA, 0.001), (BERT, None))
-    )
-    repeats = Repeats()
-    for key in (anna, bert):
-        repeats.add(key, 5)
-        repeats.add(key, 2)
-    assert (repeats.count(anna), repeats.count(bert)) == (7, 0)

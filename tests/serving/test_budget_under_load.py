@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
 
 CLIENTS, BUDGET = 64, 1000
+LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,8 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[int, set[int]]:
-    """Ask for distinct samples from all clients at once: how many were answered, and all statuses."""
+def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[list[int], set[int]]:
+    """Ask for distinct samples from all clients at once: how many each service answered, and all statuses."""
 
     def work(client: int) -> tuple[int, set[int]]:
         answered, statuses = 0, set()
@@ -43,12 +45,14 @@ def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[int, set[
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         results = list(pool.map(work, range(CLIENTS)))
-    return sum(answered for answered, _ in results), set().union(*(statuses for _, statuses in results))
+    answered = [sum(count for count, _ in results[number :: len(urls)]) for number in range(len(urls))]
+    return answered, set().union(*(statuses for _, statuses in results))
 
 
 def check(place: str | Path, replicas: int, samples: int, each: int, budget: int = BUDGET) -> None:
     with ExitStack() as stack:
-        books = [Ledger(place, create=True) for _ in range(replicas)]
+        clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(replicas)]
+        books = [Ledger(place, create=True, clock=clock) for clock in clocks]
         key = books[0].add_key("shared", budget)
         services = [stack.enter_context(running(FakeLabeller(), book)) for book in books]
         answered, statuses = storm([service.url for service in services], key, samples, each)
@@ -57,7 +61,8 @@ def check(place: str | Path, replicas: int, samples: int, each: int, budget: int
     for book in books:
         book.close()
     assert statuses == {200, 429}
-    assert answered == budget
+    assert sum(answered) == budget
+    assert all(answered)
     assert record.used == budget
     assert verdict.faults == ()
 

@@ -83,7 +83,7 @@ LABELLERS = {"images": FakeImageLabeller, "embeddings": FakeLabeller, "calibrate
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(10, id="some"), pytest.param(1000, id="many", marks=pytest.mark.slow)]
+    "count", [pytest.param(10, id="some"), pytest.param(1500, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", LABELLERS)
 @pytest.mark.timeout(1800)

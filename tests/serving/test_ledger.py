@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from sqlalchemy.pool import Pool
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
 from ucds.labels.receipts import check_receipt
 from ucds.labels.wire import Calibration
+from ucds.serving import log
 from ucds.serving.keys import KeyRefused
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
@@ -64,6 +67,21 @@ def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(
     receipt = signer.receipt(more, MODELS[0])
     check_receipt(receipt, more.labels, signer=signer.public, model_digest=MODELS[0])
     assert not any(isinstance(value, int) for value in receipt.model_dump().values())
+
+
+def test_no_entry_can_be_guessed_from_its_hash(tmp_path: Path) -> None:
+    """The same happens twice: what a client does not know of an entry is never all that its hash hides."""
+    found = set[str]()
+    for name in ("a", "b"):
+        with closing(Ledger(tmp_path / name, create=True)) as book:
+            charge(book, make_key(book), 1)
+            with book.reading() as (connection, _):
+                bodies = [json.loads(entry.body) for entry in log.read_entries(connection)]
+            salts = {body.pop("salt") for body in bodies}
+            assert not salts & found
+            found |= salts
+    assert all(re.fullmatch("[0-9a-f]{32}", salt) for salt in found)
+    assert len(found) == 6
 
 
 def test_a_repeat_writes_nothing(ledger: Ledger) -> None:

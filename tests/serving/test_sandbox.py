@@ -20,7 +20,7 @@ from ucds.serving.sandbox import confine
 
 secret, folder, port = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 kept = open(secret)
-assert confine(map(Path, sys.path))
+confine(map(Path, sys.path))
 
 def attempt(name, work):
     try:

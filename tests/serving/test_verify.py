@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -71,13 +72,16 @@ class Tampering:
         self._file = place / "ledger.sqlite"
         self._whole = self._file.read_bytes()
 
-    def faults(self, change: Callable[[Connection], object]) -> tuple[str, ...]:
-        """The faults after a change; the refusal of the database counts as one."""
+    def faults(
+        self, change: Callable[[Connection], object], use: Callable[[], object] = lambda: None
+    ) -> tuple[str, ...]:
+        """The faults after a change and a use; the refusal of the database counts as one."""
         try:
             with behind(self.place) as connection:
                 change(connection)
+            use()
             return verify(self.place).faults
-        except IntegrityError as error:
+        except (IntegrityError, DamagedFileError) as error:
             return (str(error),)
         finally:
             for path in self.place.glob("ledger.sqlite-*"):
@@ -117,6 +121,29 @@ def test_each_column_of_each_row(tampering: Tampering, name: str, column: str) -
     for row in tampering.rows(table):
         for value in others(row[column]):
             assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
+
+
+@pytest.mark.parametrize(("name", "column"), COLUMNS)
+def test_values_of_another_type(tampering: Tampering, name: str, column: str) -> None:
+    """SQLite keeps any value in any column: the check finds it, and a service gives no wrong answer."""
+    contents = [content(number) for number in (1, 2, 3)]
+    row = "key = 1" if name == "answers" else "number = 4"
+
+    def ask() -> dict[bytes, int]:
+        with closing(Ledger(tampering.place)) as book:
+            return book.find_answers(book.list_keys()[0], MODELS[0], contents).labels
+
+    good = ask()
+    for value in ("x", b"x", 0.5, 7, 2**62):
+
+        def change(connection: Connection, value: object = value) -> None:
+            connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {row}", (value,))
+
+        def use(value: object = value) -> None:
+            with suppress(UserError):
+                assert ask().items() <= good.items(), value
+
+        assert tampering.faults(change, use), value
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
@@ -180,6 +207,14 @@ BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
     "a number twice": ("there already", lambda c: forge(c, "KeyAdded", _added("dora", 1, "1"))),
     "revoked twice": ("after it was revoked", lambda c: forge(c, "KeyRevoked", {"key": 3})),
     "forgotten alive": ("not revoked", lambda c: forge(c, "Forgotten", {"key": 1})),
+    "a network that is none": (
+        "form",
+        lambda c: forge(c, "KeySet", {"key": 1, "terms": {"budget": 9, "networks": ["here"]}}),
+    ),
+    "a mean of no numbers": (
+        "no list of numbers",
+        lambda c: forge(c, "Calibrated", _calibrated() | {"model": "e" * 32, "mean": "AAA"}),
+    ),
     "calibrated after answers": ("or after answers", lambda c: forge(c, "Calibrated", _calibrated())),
     "archived by no snapshot": ("last snapshot", lambda c: forge(c, "Archived", {"first": 5})),
 }

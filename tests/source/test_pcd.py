@@ -13,6 +13,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.source.fit import fit_source
+from ucds.training.options import Compute
 from ucds.training.prediction import decide
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -30,7 +31,7 @@ def test_of_many_samples_some_choose_the_model(blobs: Any, fraction: float) -> N
         most_samples=MOST,
         validation_fraction=fraction,
     )
-    runtime = Runtime(accelerator="cpu")
+    runtime = Runtime(Compute("cpu", cache=None))
     session: Session[MethodSettings] = Session(runtime, settings)
     found = fit_source(session, identity_backbone(data.samples.rows.shape[1]), data, K)
     (stage,) = found.stages

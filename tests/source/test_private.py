@@ -42,10 +42,10 @@ def test_a_private_model_finds_the_groups_and_carries_its_claim(
 ) -> None:
     path, truth = data
     settings = ConsensusSettings(dp_epsilon=8.0)
-    ucds.train_source(path, tmp_path / "run", K, settings=settings, options=RunOptions(accelerator="cpu"))
+    ucds.train_source(path, tmp_path / "run", K, settings=settings, options=RunOptions())
     stored = load_model(tmp_path / "run", role="source")
     assert stored.card.privacy == PrivacyClaim(8.0, 1e-5, "image")
-    probabilities = ucds.load(tmp_path / "run", accelerator="cpu").predict_proba(
+    probabilities = ucds.load(tmp_path / "run", compute=ucds.Compute("cpu")).predict_proba(
         np.concatenate(list(np.load(path).values()))
     )
     assert adjusted_rand_score(truth, probabilities.argmax(1)) > 0.95
@@ -76,7 +76,7 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
     with (tmp_path / "g.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("id", "group"), *((i, i % 300) for i in range(len(truth)))])
     settings = ConsensusSettings(dp_epsilon=8.0, dp_delta=1e-3)
-    options = RunOptions(accelerator="cpu")
+    options = RunOptions()
     run = tmp_path / "run"
     ucds.train_source(path, run, K, settings=settings, options=options, groups=tmp_path / "g.csv")
     card = load_model(run).card

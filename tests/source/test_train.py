@@ -19,7 +19,7 @@ BRIEF = {
     "pcd": ucds.PCDSettings(source_epochs=2, bottleneck_width=8),
     "consensus": ucds.ConsensusSettings(starts=2, bottleneck_width=8),
 }
-CPU = ucds.RunOptions(seed=3, accelerator="cpu")
+CPU = ucds.RunOptions(seed=3)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_run_folder_is_used_once_unless_resumed(domains: Path, tmp_path: Path)
     ucds.train_source(**given, n_clusters=4, options=CPU)
     with pytest.raises(ucds.InputError, match="run"):
         ucds.train_source(**given, n_clusters=4, options=CPU)
-    resumed = ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    resumed = ucds.RunOptions(seed=3, resume=True)
     again = ucds.train_source(**given, n_clusters=4, options=resumed)
     assert again.resumed_finished
     assert again.seconds == 0
@@ -87,7 +87,7 @@ def test_a_damaged_model_is_no_finished_run(domains: Path, tmp_path: Path) -> No
     model = tmp_path / "run" / "model.safetensors"
     before = state_digest(ucds.load(tmp_path / "run").stored.model)
     model.write_bytes(model.read_bytes()[:-100])
-    resumed = ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    resumed = ucds.RunOptions(seed=3, resume=True)
     with pytest.raises(ucds.DamagedFileError, match=r"model\.safetensors is damaged .*delete it, and train"):
         ucds.train_source(**given, n_clusters=4, options=resumed)
     model.unlink()

@@ -20,6 +20,7 @@ from ucds.data.views import VectorView
 from ucds.math.consensus import match
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source
+from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -135,7 +136,7 @@ def train(path: Path | None, data: Dataset) -> tuple[ClusteringModel, Session[Me
     folder = None if path is None else RunFolder(path)
     if path is not None and folder is not None:
         folder.open({}, resume=path.exists())
-    session: Session[MethodSettings] = Session(Runtime(accelerator="cpu", folder=folder), settings)
+    session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), folder=folder), settings)
     try:
         found = fit_source(session, small_backbone(), data, K)
         assert found.recentres

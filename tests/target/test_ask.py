@@ -17,6 +17,7 @@ from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.labels.questions import questions_about
 from ucds.target.ask import choose_spread
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 
@@ -28,7 +29,7 @@ def data(blobs: Any) -> Dataset:
 
 def _choose(data: Dataset, count: int, known: list[int], seed: int = 0) -> list[int]:
     backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
-    choose = choose_spread(data, backbone, Runtime(accelerator="cpu", seed=seed), count, cache=None)
+    choose = choose_spread(data, backbone, Runtime(Compute("cpu", cache=None), seed=seed), count)
     return list(choose({data.samples.keys[i]: 0 for i in known}))
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ucds import ClusterLabels, InputError, SourceClustering, TargetClustering, UcdsWarning, load
+from ucds.training.options import Compute
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -116,7 +117,7 @@ def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
     assert again.n_clusters == 4
     np.testing.assert_array_equal(again.predict_proba(x), target.predict_proba(x))
     np.testing.assert_array_equal(again.proportions_, target.proportions_)
-    opened = load(tmp_path / "run", role="target", accelerator="cpu")
+    opened = load(tmp_path / "run", role="target", compute=Compute("cpu"))
     np.testing.assert_array_equal(opened.predict(x), target.labels_)
     with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
         SourceClustering.load(tmp_path / "run")

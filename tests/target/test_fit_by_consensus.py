@@ -24,6 +24,7 @@ from ucds.models import ClusteringModel
 from ucds.target.fit import fit_target
 from ucds.target.remembered import read_features, read_remembered
 from ucds.training.fitting import LOGIT_SCALE
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
@@ -75,7 +76,7 @@ def train(
     run = None if folder is None else RunFolder(folder)
     if run is not None and folder is not None:
         run.open({}, resume=folder.exists())
-    runtime = Runtime(accelerator="cpu", folder=run, reporter=listener, seed=seed)
+    runtime = Runtime(Compute("cpu", cache=None, reporter=listener or Quiet()), folder=run, seed=seed)
     session: Session[MethodSettings] = Session(runtime, settings)
     backbone = identity_backbone(WIDTH)
     aligned = None if labels is None else labels.align(data.samples.ids)
@@ -89,7 +90,7 @@ def train(
 
 def predicted(model: ClusteringModel, data: Dataset | None = None) -> np.ndarray:
     data = data or blob_data()
-    found = predict(model, data.samples, data.view, Runtime(accelerator="cpu"), 64)
+    found = predict(model, data.samples, data.view, Runtime(Compute("cpu", cache=None)), 64)
     return found.argmax(1).cpu().numpy()
 
 

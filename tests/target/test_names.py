@@ -19,7 +19,7 @@ from ucds.training.model_file import load_model
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
-CPU = ucds.RunOptions(accelerator="cpu")
+CPU = ucds.RunOptions()
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 
 
@@ -60,11 +60,13 @@ def test_names_are_a_column_of_the_predictions(
 
 def test_folders_have_the_names_of_their_clusters(client: Path, images: Path, tmp_path: Path) -> None:
     names = write_names(tmp_path / "n.json", client, {"0": "../up", "1": "both", "2": "both"})
-    found = ucds.predict(client, images, sort_into=tmp_path / "sorted", names=names, accelerator="cpu")
+    found = ucds.predict(
+        client, images, sort_into=tmp_path / "sorted", names=names, compute=ucds.Compute("cpu")
+    )
     assert sorted(path.name for path in (tmp_path / "sorted").iterdir()) == ["_up", "both"]
     assert len(list((tmp_path / "sorted" / "both").iterdir())) == int((found.clusters > 0).sum())
     names = write_names(tmp_path / "n.json", client, {"0": " . "})
-    ucds.predict(client, images, sort_into=tmp_path / "more", names=names, accelerator="cpu")
+    ucds.predict(client, images, sort_into=tmp_path / "more", names=names, compute=ucds.Compute("cpu"))
     assert (tmp_path / "more" / "cluster_0").is_dir()
 
 
@@ -84,7 +86,7 @@ def test_what_is_no_name_of_this_model_is_refused(
 ) -> None:
     names = write_names(tmp_path / "names.json", client, **{"names": {"0": "a"}, **more})
     with pytest.raises(ucds.UserError, match=problem):
-        ucds.predict(client, images, tmp_path / "never.csv", names=names, accelerator="cpu")
+        ucds.predict(client, images, tmp_path / "never.csv", names=names, compute=ucds.Compute("cpu"))
     assert not (tmp_path / "never.csv").exists()
 
 

@@ -24,6 +24,7 @@ from ucds.math.pcd import (
     temporal_ensemble,
 )
 from ucds.target.fit import fit_target
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -86,7 +87,7 @@ def _data(blobs: Any) -> tuple[Dataset, np.ndarray]:
 
 def _train(data: Dataset, labels: ClusterLabels, epochs: int, n_clusters: int = K) -> np.ndarray:
     settings = PCDSettings(bottleneck_width=8, batch_size=16, clustering_epochs=epochs, refinement_epochs=5)
-    session: Session[MethodSettings] = Session(Runtime(accelerator="cpu", seed=0), settings)
+    session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), seed=0), settings)
     backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
     model = fit_target(session, backbone, data, n_clusters, labels).model
     return predict(model, data.samples, data.view, session.runtime, 64).argmax(-1).numpy()

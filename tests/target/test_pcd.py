@@ -15,6 +15,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
+from ucds.training.options import Compute
 from ucds.training.prediction import decide
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -33,7 +34,7 @@ def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any
     labels = ClusterLabels(tuple(map(str, asked)), provider[asked], K, "p")
     folder = RunFolder(tmp_path / "run")
     folder.open({}, resume=False)
-    runtime = Runtime(accelerator="cpu", folder=folder)
+    runtime = Runtime(Compute("cpu", cache=None), folder=folder)
     session: Session[MethodSettings] = Session(runtime, SETTINGS)
     found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
     clusters = decide(found.model, data.samples, data.view, runtime, 64).clusters.numpy()

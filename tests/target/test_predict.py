@@ -17,7 +17,7 @@ from ucds.training.progress import Quiet
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
-CPU = ucds.RunOptions(accelerator="cpu")
+CPU = ucds.RunOptions()
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 
 
@@ -51,14 +51,14 @@ class Listener(Quiet):
 
 def test_of_several_domains_only_the_one_asked_for_is_decoded(tmp_path: Path, images: Path) -> None:
     out, listener = tmp_path / "run", Listener()
-    cache = ucds.CacheOptions(tmp_path / "cache")
+    compute = ucds.Compute("cpu", cache=tmp_path / "cache", reporter=listener)
     ucds.train_target(
-        images, out, n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU, cache=ucds.CacheOptions()
+        images, out, n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU, compute=ucds.Compute()
     )
-    ucds.predict(out, images / "a", accelerator="cpu", cache=cache, reporter=listener)
+    ucds.predict(out, images / "a", compute=compute)
     assert listener.begun == [("decode images", 1), ("compute features", 1)]
     listener.begun.clear()
-    ucds.predict(out, images / "a", accelerator="cpu", cache=cache, reporter=listener)
+    ucds.predict(out, images / "a", compute=compute)
     assert listener.begun == []  # neither is done again
 
 
@@ -66,27 +66,27 @@ def test_the_function_and_the_command_write_the_same_file(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
     samples, own, typed = (tmp_path / name for name in ("x.npy", "function.csv", "command.csv"))
-    found = ucds.predict(str(client), str(samples), str(own), accelerator="cpu")
+    found = ucds.predict(str(client), str(samples), str(own), compute=ucds.Compute("cpu"))
     assert run("predict", client, samples, "--out", typed, "--accelerator", "cpu") == 0
     assert own.read_bytes() == typed.read_bytes()
     rows = list(csv.DictReader(own.open()))
     assert [row["sample"] for row in rows] == list(found.ids) == [str(i) for i in range(48)]
     assert [int(row["cluster"]) for row in rows] == found.clusters.tolist()
     assert [row["confidence"] for row in rows] == [f"{c:.4f}" for c in found.confidence]
-    model = ucds.load(client, accelerator="cpu")
+    model = ucds.load(client, compute=ucds.Compute("cpu"))
     np.testing.assert_array_equal(found.clusters, model.predict(samples))
     np.testing.assert_array_equal(found.confidence, model.confidence(samples))
 
 
 def test_nothing_is_written_unless_asked_for(client: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert len(ucds.predict(client, tmp_path / "x.npy", accelerator="cpu").ids) == 48
+    assert len(ucds.predict(client, tmp_path / "x.npy", compute=ucds.Compute("cpu")).ids) == 48
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_images_are_copied_into_one_folder_a_cluster(images: Path, tmp_path: Path) -> None:
     ucds.train_target(images, tmp_path / "run", n_clusters=2, encoder=EDGES, settings=BRIEF, options=CPU)
-    found = ucds.predict(tmp_path / "run", images, sort_into=tmp_path / "sorted", accelerator="cpu")
+    found = ucds.predict(tmp_path / "run", images, sort_into=tmp_path / "sorted", compute=ucds.Compute("cpu"))
     assert sorted(path.name for path in (tmp_path / "sorted").iterdir()) == ["cluster_0", "cluster_1"]
     for name, cluster in zip(found.ids, found.clusters.tolist(), strict=True):
         copies = [path.read_bytes() for path in (tmp_path / "sorted" / f"cluster_{cluster}").iterdir()]
@@ -99,7 +99,7 @@ def test_images_are_copied_into_one_folder_a_cluster(images: Path, tmp_path: Pat
 def test_doubtful_samples_are_left_without_a_cluster(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
-    every = ucds.predict(client, tmp_path / "x.npy", accelerator="cpu")
+    every = ucds.predict(client, tmp_path / "x.npy", compute=ucds.Compute("cpu"))
     limit = float(np.median(every.confidence))
     out = tmp_path / "sure.csv"
     assert run("predict", client, tmp_path / "x.npy", "--out", out, "--min-confidence", limit) == 0
@@ -108,7 +108,7 @@ def test_doubtful_samples_are_left_without_a_cluster(
     assert [int(row["cluster"]) for row in rows] == expected.tolist()
     assert 0 < (expected == -1).sum() < 48
     assert [row["confidence"] for row in rows] == [f"{c:.4f}" for c in every.confidence]
-    found = ucds.predict(client, tmp_path / "x.npy", min_confidence=limit, accelerator="cpu")
+    found = ucds.predict(client, tmp_path / "x.npy", min_confidence=limit, compute=ucds.Compute("cpu"))
     assert found.unsorted == (expected == -1).sum()
     for impossible in (1.5, -0.1, float("nan")):
         with pytest.raises(ucds.InputError, match="--min-confidence is a probability from 0 to 1, not"):

@@ -19,7 +19,7 @@ BRIEF = {
     "pcd": ucds.PCDSettings(clustering_epochs=2, refinement_epochs=2, bottleneck_width=8),
     "consensus": ucds.ConsensusSettings(starts=2, bottleneck_width=8),
 }
-CPU = ucds.RunOptions(seed=3, accelerator="cpu")
+CPU = ucds.RunOptions(seed=3)
 ANSWERS = (np.arange(48) % 4 + 1) % 4
 
 
@@ -93,7 +93,7 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
 
 
 def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -> None:
-    out, resumed = tmp_path / "run", ucds.RunOptions(seed=3, accelerator="cpu", resume=True)
+    out, resumed = tmp_path / "run", ucds.RunOptions(seed=3, resume=True)
     labels = tmp_path / "labels.json"
     ucds.train_target(samples, out, labels=labels, settings=BRIEF["consensus"], options=CPU)
     again = ucds.train_target(samples, out, labels=labels, settings=BRIEF["consensus"], options=resumed)

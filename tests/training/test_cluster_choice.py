@@ -15,7 +15,7 @@ from ucds import InputError, SourceClustering, TargetClustering, UcdsWarning
 from ucds.choices import ClusterRange, read_clusters
 
 BRIEF = ucds.ConsensusSettings(starts=1, bottleneck_width=8)
-CPU = ucds.RunOptions(accelerator="cpu")
+CPU = ucds.RunOptions()
 K = 5
 
 
@@ -77,7 +77,7 @@ def test_the_command_the_function_and_the_estimator_choose_the_same_number(
     assert (tmp_path / "own/clusters.json").read_bytes() == (tmp_path / "typed/clusters.json").read_bytes()
     assert ucds.load(tmp_path / "typed").n_clusters == K
     np.testing.assert_array_equal(
-        fitted.labels_, ucds.load(tmp_path / "own", accelerator="cpu").predict(samples)
+        fitted.labels_, ucds.load(tmp_path / "own", compute=ucds.Compute("cpu")).predict(samples)
     )
     evidence = json.loads((tmp_path / "own/clusters.json").read_text())
     assert (evidence["asked"], evidence["number"], evidence["clear"]) == ("auto", K, True)
@@ -87,7 +87,7 @@ def test_the_command_the_function_and_the_estimator_choose_the_same_number(
 
 def test_a_resumed_run_keeps_its_number_and_must_ask_for_the_same(samples: Path, tmp_path: Path) -> None:
     def train(asked: str) -> ucds.TrainedRun:
-        options = ucds.RunOptions(accelerator="cpu", resume=(tmp_path / "run").exists())
+        options = ucds.RunOptions(resume=(tmp_path / "run").exists())
         return ucds.train_target(samples, tmp_path / "run", n_clusters=asked, settings=BRIEF, options=options)
 
     assert train("3..8").n_clusters == K

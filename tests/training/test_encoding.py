@@ -26,7 +26,7 @@ from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder, find_graph
 from ucds.training.features import frozen_features
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 CPU = torch.device("cpu")
@@ -219,10 +219,10 @@ def pictures(n: int = 6) -> Dataset:
 
 
 def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, runtime, backbone = pictures(), Runtime(accelerator="cpu"), named(network())
+    data, backbone = pictures(), named(network())
 
     def compute(folder: Path | None) -> Dataset:
-        return frozen_features(backbone, data, runtime, folder, batch_size=4)
+        return frozen_features(backbone, data, Runtime(Compute("cpu", cache=folder)), batch_size=4)
 
     by_torch = compute(tmp_path)
     stores = set(tmp_path.iterdir())
@@ -254,7 +254,7 @@ def test_a_model_predicts_by_its_graph(tmp_path: Path, monkeypatch: pytest.Monke
         unit_features=True,
     )
     stored = StoredModel(card, network, torch.full((1, 3), 1 / 3))
-    model = Model(stored, "cpu", CacheOptions(tmp_path))
+    model = Model(stored, Compute("cpu", cache=tmp_path))
     images = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
     expected = [model.predict_proba(images), model.transform(images), model.confidence(images)]
     labels = model.predict(images)

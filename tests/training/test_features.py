@@ -17,6 +17,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
 from ucds.training.features import frozen_features
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 
@@ -51,28 +52,19 @@ def data(n: int = 50, seed: int = 0) -> Dataset:
     return Dataset(VectorSamples(array, domain, ("a", "b")), VectorView())
 
 
-@pytest.fixture
-def runtime() -> Runtime:
-    return Runtime(accelerator="cpu")
-
-
 def values(result: Dataset) -> Tensor:
     return result.samples.read(np.arange(len(result.samples)))
 
 
-def extract(
-    backbone: Backbone, inputs: Dataset, runtime: Runtime, cache: Path | None, batch_size: int = 16
-) -> Dataset:
-    return frozen_features(backbone, inputs, runtime, cache, batch_size=batch_size)
+def extract(backbone: Backbone, inputs: Dataset, cache: Path | None, batch_size: int = 16) -> Dataset:
+    return frozen_features(backbone, inputs, Runtime(Compute("cpu", cache=cache)), batch_size=batch_size)
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_features_are_the_backbones_in_evaluation_mode(
-    stored: bool, runtime: Runtime, tmp_path: Path
-) -> None:
+def test_features_are_the_backbones_in_evaluation_mode(stored: bool, tmp_path: Path) -> None:
     module, inputs = Counting(), data()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    found = extract(named(module), inputs, runtime, tmp_path if stored else None)
+    found = extract(named(module), inputs, tmp_path if stored else None)
     assert module.training  # as it was
     assert torch.is_grad_enabled()
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
@@ -85,76 +77,73 @@ def test_features_are_the_backbones_in_evaluation_mode(
     assert values(found).dtype == torch.float32
 
 
-def test_in_memory_and_stored_are_equal_to_the_bit(runtime: Runtime, tmp_path: Path) -> None:
-    kept = extract(named(Counting()), data(), runtime, tmp_path)
-    in_memory = extract(named(Counting()), data(), runtime, None)
+def test_in_memory_and_stored_are_equal_to_the_bit(tmp_path: Path) -> None:
+    kept = extract(named(Counting()), data(), tmp_path)
+    in_memory = extract(named(Counting()), data(), None)
     assert torch.equal(values(kept), values(in_memory))
 
 
-def test_a_second_run_computes_nothing(runtime: Runtime, tmp_path: Path) -> None:
-    extract(named(Counting()), data(), runtime, tmp_path)
+def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
+    extract(named(Counting()), data(), tmp_path)
     again = Counting()
-    extract(named(again), data(), runtime, tmp_path)
+    extract(named(again), data(), tmp_path)
     assert again.seen == 0
 
 
-def test_other_splits_orders_and_names_share_features(runtime: Runtime, tmp_path: Path) -> None:
-    whole = extract(named(Counting()), data(), runtime, tmp_path)
+def test_other_splits_orders_and_names_share_features(tmp_path: Path) -> None:
+    whole = extract(named(Counting()), data(), tmp_path)
     inputs = data()
     chosen = np.array([7, 3, 30, 4])
     array = values(inputs).numpy()[chosen]
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
     for samples in (subset(inputs.samples, chosen), renamed):
         module = Counting()
-        found = extract(named(module), Dataset(samples, VectorView()), runtime, tmp_path)
+        found = extract(named(module), Dataset(samples, VectorView()), tmp_path)
         assert module.seen == 0
         assert torch.equal(values(found), values(whole)[chosen])
 
 
-def test_only_new_contents_are_computed_each_once(runtime: Runtime, tmp_path: Path) -> None:
-    extract(named(Counting()), data(50), runtime, tmp_path)
+def test_only_new_contents_are_computed_each_once(tmp_path: Path) -> None:
+    extract(named(Counting()), data(50), tmp_path)
     old = values(data(50)).numpy()[:5]
     new = values(data(8, seed=9)).numpy()
     mixed = VectorSamples(np.concatenate([old, new, new, old]))
     module = Counting()
-    found = extract(named(module), Dataset(mixed, VectorView()), runtime, tmp_path)
+    found = extract(named(module), Dataset(mixed, VectorView()), tmp_path)
     assert module.seen == 8
     assert torch.equal(values(found)[5:13], values(found)[13:21])
     assert torch.equal(values(found)[:5], values(found)[21:])
 
 
-def test_other_weights_and_other_architectures_have_features_of_their_own(
-    runtime: Runtime, tmp_path: Path
-) -> None:
-    first = extract(named(Counting(0)), data(), runtime, tmp_path)
+def test_other_weights_and_other_architectures_have_features_of_their_own(tmp_path: Path) -> None:
+    first = extract(named(Counting(0)), data(), tmp_path)
     others = [named(Counting(1)), named(Counting(0), "another name")]
     for backbone in others:
-        found = extract(backbone, data(), runtime, tmp_path)
+        found = extract(backbone, data(), tmp_path)
         assert backbone.module.seen == 50
         assert found.samples.fingerprint != first.samples.fingerprint
-    again = extract(named(Counting(0)), data(), runtime, tmp_path)
+    again = extract(named(Counting(0)), data(), tmp_path)
     assert torch.equal(values(again), values(first))
     assert again.samples.fingerprint == first.samples.fingerprint
 
 
-def test_an_interrupted_computation_goes_on(runtime: Runtime, tmp_path: Path) -> None:
+def test_an_interrupted_computation_goes_on(tmp_path: Path) -> None:
     interrupted = Counting(fail_after=32)
     with pytest.raises(KeyboardInterrupt):
-        extract(named(interrupted), data(), runtime, tmp_path)
+        extract(named(interrupted), data(), tmp_path)
     assert interrupted.seen == 32
     assert interrupted.training
     assert torch.is_grad_enabled()
     rest = Counting()
-    found = extract(named(rest), data(), runtime, tmp_path)
+    found = extract(named(rest), data(), tmp_path)
     assert rest.seen == 50 - 32
-    assert torch.equal(values(found), values(extract(named(Counting()), data(), runtime, None)))
+    assert torch.equal(values(found), values(extract(named(Counting()), data(), None)))
 
 
-def test_modules_of_ones_own_are_not_taken_for_each_other(runtime: Runtime, tmp_path: Path) -> None:
+def test_modules_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
     """Two modules without weights have the same description, but not the same features."""
     found = [
-        values(extract(module_backbone(module, 4), data(), runtime, tmp_path))
-        for module in (nn.ReLU(), nn.Tanh())
+        values(extract(module_backbone(module, 4), data(), tmp_path)) for module in (nn.ReLU(), nn.Tanh())
     ]
     array = values(data())
     assert torch.equal(found[0], array.relu())
@@ -162,23 +151,23 @@ def test_modules_of_ones_own_are_not_taken_for_each_other(runtime: Runtime, tmp_
 
 
 @pytest.mark.parametrize("batch_size", [1, 49, 50, 1000])
-def test_any_batch_size_will_do(batch_size: int, runtime: Runtime, tmp_path: Path) -> None:
-    expected = values(extract(named(Counting()), data(), runtime, None))
-    found = values(extract(named(Counting()), data(), runtime, tmp_path, batch_size))
+def test_any_batch_size_will_do(batch_size: int, tmp_path: Path) -> None:
+    expected = values(extract(named(Counting()), data(), None))
+    found = values(extract(named(Counting()), data(), tmp_path, batch_size))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
-def test_damaged_features_are_computed_again(runtime: Runtime, tmp_path: Path) -> None:
+def test_damaged_features_are_computed_again(tmp_path: Path) -> None:
     module = Counting()
-    before = values(extract(named(module), data(), runtime, tmp_path))
+    before = values(extract(named(module), data(), tmp_path))
     (rows,) = tmp_path.glob("*/*.npy")
     content = bytearray(rows.read_bytes())
     content[-7] ^= 1
     rows.write_bytes(content)
     seen = module.seen
     with pytest.warns(UcdsWarning, match="are damaged or gone, and are made again"):
-        assert torch.equal(values(extract(named(module), data(), runtime, tmp_path)), before)
+        assert torch.equal(values(extract(named(module), data(), tmp_path)), before)
     assert module.seen == seen + len(data().samples)
     with warnings.catch_warnings(action="error"):
-        assert torch.equal(values(extract(named(module), data(), runtime, tmp_path)), before)
+        assert torch.equal(values(extract(named(module), data(), tmp_path)), before)
     assert module.seen == seen + len(data().samples)

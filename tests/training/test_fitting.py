@@ -28,6 +28,7 @@ from ucds.training.fitting import (
     solve_prototypes,
     start_from_clusters,
 )
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training
 from ucds.training.run_folder import RunFolder
@@ -42,8 +43,8 @@ def settings(**changes: Any) -> ConsensusSettings:
     return ConsensusSettings.from_mapping({"bottleneck_width": 8} | changes)
 
 
-def opened(**changes: Any) -> Session[ConsensusSettings]:
-    return Session(Runtime(accelerator="cpu"), settings(**changes))
+def opened(cache: Path | None = None, **changes: Any) -> Session[ConsensusSettings]:
+    return Session(Runtime(Compute("cpu", cache=cache)), settings(**changes))
 
 
 def blob_data(domains: int = 1) -> Dataset:
@@ -75,9 +76,8 @@ def start(
     data: Dataset,
     cluster: Callable[[np.ndarray], FeatureClusters],
     n_clusters: int = K,
-    cache: Path | None = None,
 ) -> tuple[Training, torch.Tensor]:
-    return start_from_clusters(session, "find", backbone, data, n_clusters, cluster, cache)
+    return start_from_clusters(session, "find", backbone, data, n_clusters, cluster)
 
 
 def refuse(vectors: np.ndarray) -> FeatureClusters:
@@ -113,7 +113,7 @@ def test_features_that_are_not_finite_are_refused(cached: bool, tmp_path: Path) 
     named = dataclasses.replace(backbone, spec=dataclasses.replace(backbone.spec, name="broken"))
     nn.init.constant_(named.module[0].bias, math.nan)
     with pytest.raises(UserError, match="features are not finite: are its weights right"):
-        start(opened(), named, blob_data(), refuse, cache=tmp_path / "cache" if cached else None)
+        start(opened(tmp_path / "cache" if cached else None), named, blob_data(), refuse)
 
 
 def test_the_model_built_from_clusters_predicts_them() -> None:
@@ -187,7 +187,7 @@ def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> Non
     for resume in (False, True):
         folder = RunFolder(tmp_path / "run")
         folder.open({}, resume=resume)
-        session = Session(Runtime(accelerator="cpu", folder=folder, seed=int(resume)), settings())
+        session = Session(Runtime(Compute("cpu", cache=None), folder=folder, seed=int(resume)), settings())
         data, backbone = blob_data(), identity_backbone(6)
         if resume:
             training, _ = start(session, backbone, data, refuse)

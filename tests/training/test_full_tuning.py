@@ -20,6 +20,7 @@ from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -58,8 +59,8 @@ def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Prec
     target_domain = images.domain_names.index("three")
     source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
     target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)
-    provider = Session(Runtime(accelerator="cpu", precision=precision), SETTINGS)
-    client = Session(Runtime(accelerator="cpu", precision=precision), SETTINGS)
+    provider = Session(Runtime(Compute("cpu", precision, cache=None)), SETTINGS)
+    client = Session(Runtime(Compute("cpu", precision, cache=None)), SETTINGS)
     answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")
     trained = (
         fit_source(provider, build_backbone("resnet18", weights="none"), source, 3),

@@ -16,8 +16,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.views import ImageView, VectorView
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
 IMAGES = BackboneSpec("ucds/oriented_edges", 128, input_size=28)
@@ -42,13 +41,12 @@ def archive(tmp_path: Path) -> Path:
 
 
 def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **options: Any) -> Inputs:
-    cache = CacheOptions(path.parent / "cache")
-    return open_for_training(path, side, encoder, cache, Quiet(), **options)
+    return open_for_training(path, side, encoder, Compute(cache=path.parent / "cache"), **options)
 
 
 def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
     backbone = Backbone(torch.nn.Identity(), spec, "given")  # only features are compared with its weights
-    return open_for_prediction(source, backbone, side, CacheOptions(cache), Quiet())
+    return open_for_prediction(source, backbone, side, Compute(cache=cache))
 
 
 def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> None:
@@ -184,6 +182,7 @@ def test_views_follow_the_backbone() -> None:
         stored_size(VECTORS)
 
 
-def test_the_cache_is_the_users_own_unless_given(tmp_path: Path) -> None:
-    assert CacheOptions(tmp_path).directory == tmp_path
-    assert CacheOptions().directory.name == "ucds"
+def test_the_cache_is_the_users_own_unless_given() -> None:
+    cache = Compute().cache
+    assert cache is not None
+    assert cache.name == "ucds"

@@ -18,7 +18,7 @@ from ucds.models import ClusteringModel
 from ucds.training.inference import FEWEST_TO_CENTRE
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
 K = 3
@@ -45,7 +45,7 @@ def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
         stages=("learn",),
         **values,
     )
-    return Model(StoredModel(described, model, torch.full((1, K), 1 / K)), "cpu", CacheOptions(cache))
+    return Model(StoredModel(described, model, torch.full((1, K), 1 / K)), Compute("cpu", cache=cache))
 
 
 @pytest.fixture
@@ -69,8 +69,9 @@ class Listener(Quiet):
 
 def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, of_vectors: Model) -> None:
     listener = Listener()
-    replace(of_images, reporter=listener).predict(np.repeat(PIXELS, 20, axis=0))  # two batches
-    replace(of_vectors, reporter=listener).predict(VECTORS)
+    compute, two_batches = Compute("cpu", reporter=listener), np.repeat(PIXELS, 20, axis=0)
+    replace(of_images, compute=compute).predict(two_batches)
+    replace(of_vectors, compute=compute).predict(VECTORS)
     frozen = of_images.stored.card.tune == "head"
     assert listener.begun == [("compute features", 80) if frozen else ("predict", 2)]
 
@@ -194,7 +195,7 @@ def test_images_are_refused_by_a_model_of_vectors(of_vectors: Model, source: Any
 
 def test_saved_and_loaded_it_is_the_same(of_vectors: Model, tmp_path: Path) -> None:
     of_vectors.save(tmp_path / "deep" / "run")
-    again = load(tmp_path / "deep" / "run", accelerator="cpu", role="target")
+    again = load(tmp_path / "deep" / "run", compute=Compute("cpu"), role="target")
     assert again.stored.card == of_vectors.stored.card
     assert torch.equal(again.stored.proportions, of_vectors.stored.proportions)
     np.testing.assert_array_equal(again.predict_proba(VECTORS), of_vectors.predict_proba(VECTORS))
@@ -208,7 +209,7 @@ def test_a_model_with_a_module_of_ones_own_is_loaded_with_it(tmp_path: Path) -> 
     model.save(tmp_path / "run")
     with pytest.raises(InputError, match="a module of your own"):
         load(tmp_path / "run")
-    again = load(tmp_path / "run", backbone=module_backbone(torch.nn.Linear(5, 4), 4), accelerator="cpu")
+    again = load(tmp_path / "run", backbone=module_backbone(torch.nn.Linear(5, 4), 4), compute=Compute("cpu"))
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
 
 

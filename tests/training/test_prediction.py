@@ -13,6 +13,7 @@ from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
+from ucds.training.options import Compute
 from ucds.training.prediction import encode, evaluation_mode, predict, threads_for
 from ucds.training.runtime import Runtime
 
@@ -46,7 +47,7 @@ def samples(n: int = 23) -> VectorSamples:
 def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, training: bool) -> None:
     net = model().train(training)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    found = predict(net, samples(), VectorView(), Runtime(accelerator="cpu"), batch_size)
+    found = predict(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), batch_size)
     assert net.training == training
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     with torch.no_grad():
@@ -54,25 +55,25 @@ def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, 
     torch.testing.assert_close(found, output.logits.softmax(-1), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     assert not found.requires_grad
-    features = encode(net, samples(), VectorView(), Runtime(accelerator="cpu"), batch_size)
+    features = encode(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), batch_size)
     torch.testing.assert_close(features, output.features, rtol=0, atol=1e-6)
 
 
 def test_samples_come_in_batches_of_the_size_asked_for() -> None:
     sizes = Sizes()
     net = ClusteringModel(module_backbone(sizes, 4), 3)
-    predict(net, samples(), VectorView(), Runtime(accelerator="cpu"), 10)
+    predict(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), 10)
     assert sizes.sizes == [10, 10, 3]
 
 
 def test_one_sample_is_enough() -> None:
-    assert predict(model(), samples(1), VectorView(), Runtime(accelerator="cpu"), 8).shape == (1, 3)
+    assert predict(model(), samples(1), VectorView(), Runtime(Compute("cpu", cache=None)), 8).shape == (1, 3)
 
 
 def test_answers_are_single_precision_under_autocast() -> None:
-    runtime = Runtime(accelerator="cpu", precision="bf16-mixed")
+    runtime = Runtime(Compute("cpu", "bf16-mixed", cache=None))
     found = predict(model(), samples(), VectorView(), runtime, 8)
-    exact = predict(model(), samples(), VectorView(), Runtime(accelerator="cpu"), 8)
+    exact = predict(model(), samples(), VectorView(), Runtime(Compute("cpu", cache=None)), 8)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     torch.testing.assert_close(found, exact, rtol=0, atol=0.05)

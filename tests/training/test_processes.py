@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ucds.errors import InputError
+from ucds.training.options import Compute
 from ucds.training.processes import Processes, is_first_on_machine, is_first_process, started_by_torchrun
 from ucds.training.runtime import Runtime
 
@@ -50,4 +51,4 @@ def test_other_devices_than_those_of_torchrun_are_refused(
     for name, value in LAST_OF_FOUR.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="--devices 3, but torchrun has started 2 on this machine"):
-        Runtime(accelerator="cpu", devices=3)
+        Runtime(Compute("cpu", cache=None), devices=3)

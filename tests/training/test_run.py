@@ -23,9 +23,8 @@ from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
 from ucds.training.objective import PrototypeTransport
-from ucds.training.options import RunOptions
+from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import TrainedModel, conclude, prepare
-from ucds.training.progress import Quiet
 from ucds.training.run import TrainedRun, open_run, train_run
 from ucds.training.run_folder import check_run
 from ucds.training.session import Session
@@ -33,12 +32,12 @@ from ucds.training.stage import Stage
 
 SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
 INPUTS = Inputs(Dataset(SAMPLES, VectorView()), identity_backbone(4))
-OPTIONS = RunOptions(accelerator="cpu", seed=7)
+OPTIONS = RunOptions(seed=7)
 SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 
 
 def learn(session: Session[MethodSettings]) -> TrainedModel:
-    training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source", cache=None)
+    training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source")
     state = PrototypeTransport(1, 3, SETTINGS, session.runtime.device)
     stage = Stage(session, "learn", training.trained, training.data, state, epochs=2)
     for step in stage.steps():
@@ -48,7 +47,7 @@ def learn(session: Session[MethodSettings]) -> TrainedModel:
 
 def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **changes: Any) -> TrainedRun:
     given = {"role": "source", "clusters": 3, "settings": SETTINGS, "identity": {"labels": "abc"}} | changes
-    return train_run(out, inputs=INPUTS, options=options, reporter=Quiet(), train=train, **given)
+    return train_run(out, inputs=INPUTS, options=options, compute=Compute("cpu"), train=train, **given)
 
 
 def unexpected(session: Session[MethodSettings]) -> TrainedModel:
@@ -184,12 +183,12 @@ def test_a_run_may_be_started_in_any_thread(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
-    with open_run(tmp_path, {}, SETTINGS, OPTIONS, Quiet()):
+    with open_run(tmp_path, {}, SETTINGS, OPTIONS, Compute("cpu")):
         pass
     (tmp_path / "checkpoint.pt").write_bytes(b"junk")
     resumed = dataclasses.replace(OPTIONS, resume=True)
     for _ in range(2):
-        with pytest.raises(DamagedFileError), open_run(tmp_path, {}, SETTINGS, resumed, Quiet()):
+        with pytest.raises(DamagedFileError), open_run(tmp_path, {}, SETTINGS, resumed, Compute("cpu")):
             pass
 
 

@@ -17,8 +17,7 @@ import torch
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError, NoSpaceError, UserError
 from ucds.training.checkpoint import Checkpoint, StageProgress
-from ucds.training.options import RunOptions
-from ucds.training.progress import Quiet
+from ucds.training.options import Compute, RunOptions
 from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
 from ucds.training.session import Session
@@ -207,8 +206,8 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def start(out: Path, **options: Any) -> Any:
-    chosen = RunOptions(accelerator="cpu", **options)
-    return open_run(out, {"role": "source", "seed": chosen.seed}, PCDSettings(), chosen, Quiet())
+    chosen = RunOptions(**options)
+    return open_run(out, {"role": "source", "seed": chosen.seed}, PCDSettings(), chosen, Compute("cpu"))
 
 
 def test_a_run_refused_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:

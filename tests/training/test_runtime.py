@@ -10,13 +10,14 @@ from torch import nn
 
 from ucds.errors import InputError, Interrupted
 from ucds.training.devices import choose_device
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 
 
 @pytest.fixture
 def runtime() -> Runtime:
-    return Runtime(accelerator="cpu", seed=5)
+    return Runtime(Compute("cpu", cache=None), seed=5)
 
 
 def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> None:
@@ -56,7 +57,7 @@ class Listener(Quiet):
 
 def test_watched_work_is_shown_and_ends_on_request() -> None:
     listener = Listener()
-    runtime = Runtime(accelerator="cpu", reporter=listener)
+    runtime = Runtime(Compute("cpu", cache=None, reporter=listener))
     for _ in range(2):  # the same work again is shown anew
         for done in range(3):
             runtime.watch("k-means", done, 2)
@@ -91,21 +92,21 @@ def test_gradients_are_those_of_the_loss(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize(("precision", "dtype"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)])
 def test_forward_passes_have_the_precision_asked_for(precision: str, dtype: torch.dtype) -> None:
-    with Runtime(accelerator="cpu", precision=precision).autocast():  # type: ignore[arg-type]
+    with Runtime(Compute("cpu", precision, cache=None)).autocast():  # type: ignore[arg-type]
         assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
 
 
 def test_the_device_chosen_without_fabric_is_that_of_fabric() -> None:
     assert choose_device("auto") == Runtime().device
-    assert choose_device("cpu") == Runtime(accelerator="cpu").device
+    assert choose_device("cpu") == Runtime(Compute("cpu", cache=None)).device
 
 
 def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="must be at least 1, not 0"):
-        Runtime(accelerator="cpu", devices=0)
+        Runtime(Compute("cpu", cache=None), devices=0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(InputError, match="no CUDA device found: use --accelerator cpu"):
-        Runtime(accelerator="cuda")
+        Runtime(Compute("cuda"))
     with pytest.raises(InputError, match="no CUDA device found"):
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -14,6 +14,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess
+from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -23,7 +24,7 @@ WEIGHTS = {"w": torch.arange(4.0)}
 
 def opened(path: Path | None) -> Session[PCDSettings]:
     folder = None if path is None else RunFolder(path)
-    return Session(Runtime(accelerator="cpu", folder=folder), PCDSettings())
+    return Session(Runtime(Compute("cpu", cache=None), folder=folder), PCDSettings())
 
 
 def result(name: str, step: int = 5) -> StageResult:

@@ -21,6 +21,8 @@ from ucds.math.pcd import mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.objective import PrototypeTransport
+from ucds.training.options import Compute
+from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -38,9 +40,13 @@ def network() -> ClusteringModel:
     return ClusteringModel(identity_backbone(4), K, bottleneck_width=5, generator=generator)
 
 
-def opened(path: Path | None = None, **options: Any) -> Session[PCDSettings]:
+def opened(
+    path: Path | None = None, reporter: Reporter | None = None, **options: Any
+) -> Session[PCDSettings]:
     folder = None if path is None else RunFolder(path)
-    return Session(Runtime(accelerator="cpu", folder=folder, **options), SETTINGS)
+    return Session(
+        Runtime(Compute("cpu", cache=None, reporter=reporter or Quiet()), folder=folder, **options), SETTINGS
+    )
 
 
 def started(session: Session[PCDSettings], model: ClusteringModel, **options: Any) -> Stage:

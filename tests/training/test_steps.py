@@ -21,6 +21,7 @@ from ucds.data.views import VectorView
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
+from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -33,7 +34,7 @@ SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
 def made(total: int = 50, seed: int = 0, name: str = "loop", folder: RunFolder | None = None) -> Steps:
     network = nn.Linear(3, 1)
     nn.init.zeros_(network.weight)
-    session = Session(Runtime(accelerator="cpu", seed=seed, folder=folder), ModelSettings())
+    session = Session(Runtime(Compute("cpu", cache=None), seed=seed, folder=folder), ModelSettings())
     return Steps(session, name, network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, total)
 
 
@@ -92,7 +93,7 @@ def test_losses_are_read_now_and_then_and_at_the_end(tmp_path: Path) -> None:
 
 
 def test_losses_are_logged(tmp_path: Path) -> None:
-    session = Session(Runtime(accelerator="cpu", folder=RunFolder(tmp_path)), ModelSettings())
+    session = Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(tmp_path)), ModelSettings())
     network = nn.Linear(3, 1)
     steps = Steps(session, "loop", network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, 9)
     steps.update(fit=steps.module(torch.ones(1, 3)).sum() * 0 + 1.5)

@@ -27,14 +27,13 @@ from ucds.auditing.extraction import price_curve
 from ucds.auditing.opening import Opened, open_model, open_service
 from ucds.auditing.report import Attack, Findings, Prevalence, render
 from ucds.auditing.subject import Labels
-from ucds.choices import Accelerator
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet, Reporter, told_to
+from ucds.training.options import Compute, EncoderOptions
+from ucds.training.progress import Reporter, told_to
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator, torch_generator
 
@@ -77,9 +76,7 @@ def audit(
     encoder: EncoderOptions | None = None,
     effort: Effort | None = None,
     seed: int = 0,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> Findings:
     """Attack a source model with labels alone, and write what was found; ``ucds audit`` does the same.
 
@@ -92,23 +89,21 @@ def audit(
         encoder: the attacker's encoder for images; that of ``run`` if ``None``.
         effort: number of samples and queries; the defaults if ``None``.
         seed: seed of every random choice.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the run, the service or the samples cannot be used, or there are too few samples.
         UserError: the service refuses, or cannot be reached.
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
-    reporter, cache = reporter or Quiet(), cache or CacheOptions()
+    compute = compute or Compute()
     require_writable(out)
     if out.suffix == ".json":
         raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
     if (run is None) == (client is None):
         raise InputError("an audit attacks either a run or a service: give one of them")
-    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
-    how = ((members, others), encoder, effort.samples, runtime, cache)
+    runtime = Runtime(compute, seed=seed)
+    how = ((members, others), encoder, effort.samples, runtime)
     if client is not None:
         opened = open_service(client, *how)
     else:
@@ -119,7 +114,7 @@ def audit(
             f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
             f"{len(opened.others)}"
         )
-    found = _Audit(opened, effort, seed, reporter).findings()
+    found = _Audit(opened, effort, seed, compute.reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
     write_text_atomically(out, render(found))

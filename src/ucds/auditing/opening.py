@@ -20,7 +20,7 @@ from ucds.math.claims import PrivacyClaim
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import load_model
-from ucds.training.options import CacheOptions, EncoderOptions
+from ucds.training.options import EncoderOptions
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
@@ -59,7 +59,6 @@ def open_model(
     encoder: EncoderOptions | None,
     most: int,
     runtime: Runtime,
-    cache: CacheOptions,
 ) -> Opened:
     """Open a model in this process.
 
@@ -68,21 +67,20 @@ def open_model(
         both: members and others.
         encoder: the attacker's encoder for images; the model's own if ``None``.
         most: samples of each to take.
-        runtime: device, seed and reporter.
-        cache: place of decoded images and frozen features.
+        runtime: device, seed, cache and reporter.
     """
     stored = load_model(run, role="source")
     card = stored.card
     attacker = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
     if encoder is not None and card.backbone.input_size is not None:
         attacker = encoder.build()
-    seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime, cache)
+    seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime)
     return Opened(
         ModelSubject(stored, runtime),
         seen[0].samples,
         seen[1].samples,
         card.backbone.input_size is not None,
-        _features(seen, attacker, runtime, cache),
+        _features(seen, attacker, runtime),
         card.privacy,
         stored.proportions.double().mean(0).numpy(),
     )
@@ -94,7 +92,6 @@ def open_service(
     encoder: EncoderOptions | None,
     most: int,
     runtime: Runtime,
-    cache: CacheOptions,
 ) -> Opened:
     """Open a label service; the arguments are those of :func:`open_model`.
 
@@ -109,17 +106,17 @@ def open_service(
         raise InputError("a service of images needs the attacker's encoder: give --backbone and --weights")
     else:
         attacker = encoder.build()
-    seen = _open_both(both, attacker, most, runtime, cache)
-    features, images = _features(seen, attacker, runtime, cache), info.accepts == "images"
+    seen = _open_both(both, attacker, most, runtime)
+    features, images = _features(seen, attacker, runtime), info.accepts == "images"
     claim = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
     return Opened(ServiceSubject(client, info), seen[0].samples, seen[1].samples, images, features, claim)
 
 
 def _open_both(
-    both: tuple[Source, Source], backbone: Backbone, most: int, runtime: Runtime, cache: CacheOptions
+    both: tuple[Source, Source], backbone: Backbone, most: int, runtime: Runtime
 ) -> tuple[Dataset, Dataset]:
     """Open members and others, a random choice of each; others whose content a member has are left out."""
-    opened = [open_for_prediction(one, backbone, "source", cache, runtime.reporter) for one in both]
+    opened = [open_for_prediction(one, backbone, "source", runtime.compute) for one in both]
     known, rng = set(opened[0].samples.keys), numpy_generator(runtime.seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])
     if not apart.any():
@@ -135,11 +132,11 @@ def _open_both(
 
 
 def _features(
-    both: tuple[Dataset, Dataset], attacker: Backbone, runtime: Runtime, cache: CacheOptions
+    both: tuple[Dataset, Dataset], attacker: Backbone, runtime: Runtime
 ) -> tuple[FloatArray, FloatArray]:
     attacker.module.to(runtime.device)
     found = []
     for data in both:
-        features = frozen_features(attacker, data, runtime, cache.directory, batch_size=64).samples
+        features = frozen_features(attacker, data, runtime, batch_size=64).samples
         found.append(features.read(np.arange(len(features))).numpy())
     return found[0], found[1]

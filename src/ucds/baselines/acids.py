@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -63,8 +62,6 @@ def learn_acids(
     backbone: Backbone,
     source_data: Dataset,
     n_clusters: int,
-    *,
-    cache: Path | None = None,
 ) -> AcidsModel:
     """Learn clusters that say much about a sample and nothing about its domain.
 
@@ -73,7 +70,6 @@ def learn_acids(
         backbone: encoder; the original starts from random weights.
         source_data: samples of several domains; images are cropped as the settings say.
         n_clusters: number of clusters, the paper's ``C``.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
         InputError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
@@ -81,7 +77,7 @@ def learn_acids(
     """
     name = "acids-source"
     settings = session.settings
-    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name, cache=cache)
+    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name)
     pairs, heads = in_pairs(backbone, usual, settings), networks.heads
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
     split_norms(heads.encoder, sampler.counts)
@@ -110,8 +106,6 @@ def adapt_acids(
     session: Session[ACIDSSettings],
     model: AcidsModel,
     target_data: Dataset,
-    *,
-    cache: Path | None = None,
 ) -> Clustering:
     """Cluster target samples with the source weights: align the statistics, then train on the target.
 
@@ -119,7 +113,6 @@ def adapt_acids(
         session: the run, with the same ``tune`` as the source's.
         model: source model of :func:`learn_acids`; it is not changed.
         target_data: samples of one domain.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Returns:
         The clustering; its cost includes the source model.
@@ -132,7 +125,7 @@ def adapt_acids(
     networks = copy.deepcopy(model.networks)
     merge_norms(networks.heads.encoder)
     if settings.tune == "head":
-        target_data = frozen_features(model.backbone, target_data, runtime, cache, batch_size=size)
+        target_data = frozen_features(model.backbone, target_data, runtime, batch_size=size)
     pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
     sampler = DomainBalancedSampler(
         np.zeros(len(pairs.samples), dtype=np.int64), settings.batch_size, runtime.seed

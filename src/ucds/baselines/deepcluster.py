@@ -6,7 +6,6 @@ whitened features and with empty clusters refilled, is that of Sections 3.3 and 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,6 @@ def cluster_by_deepcluster(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-    *,
-    cache: Path | None = None,
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
@@ -52,7 +49,6 @@ def cluster_by_deepcluster(
         backbone: encoder; the original starts from random weights.
         data: samples, whose domains are ignored; images are cropped as the settings say.
         n_clusters: number of clusters, ``k`` of k-means.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Returns:
         The clustering of the last features; the model's own predictions are those of the epoch before.
@@ -64,7 +60,7 @@ def cluster_by_deepcluster(
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
         raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
-    training = prepare(session, backbone, data, n_clusters, side=_NAME, cache=cache)
+    training = prepare(session, backbone, data, n_clusters, side=_NAME)
     model, view = training.trained, resized_view(backbone.spec, training.data.view, settings.crop)
     own = Dataset(training.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))

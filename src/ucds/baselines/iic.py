@@ -5,8 +5,6 @@ Source: Ji, Henriques and Vedaldi, Invariant information clustering, ICCV 2019.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from ucds.backbones import Backbone
@@ -24,8 +22,6 @@ def cluster_by_iic(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-    *,
-    cache: Path | None = None,
 ) -> Clustering:
     """Cluster samples by invariant information.
 
@@ -34,13 +30,12 @@ def cluster_by_iic(
         backbone: encoder; the original starts from random weights.
         data: samples, whose domains are ignored; images are cropped as the settings say.
         n_clusters: number of clusters, the paper's ``C``.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
         InputError: there are fewer than 2 samples, or the loss is no longer finite.
     """
     settings = session.settings
-    networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic", cache=cache)
+    networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic")
     pairs = in_pairs(backbone, usual, settings, settings.repeats)
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
     sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.runtime.seed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -86,10 +85,9 @@ def prepare_networks(
     n_clusters: int,
     *,
     name: str,
-    cache: Path | None,
 ) -> tuple[Networks, Dataset]:
     """Build the networks of a baseline, and the data that they take, in its usual view."""
-    training = prepare(session, backbone, data, n_clusters, side=name, cache=cache)
+    training = prepare(session, backbone, data, n_clusters, side=name)
     trained, device = training.trained, session.runtime.device
     settings = session.settings
     if settings.tune == "full" and not settings.bottleneck:

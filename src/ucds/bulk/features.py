@@ -18,6 +18,7 @@ from ucds.backbones import Backbone
 from ucds.bulk.encode import MadePart, PartTask
 from ucds.bulk.options import BulkOptions
 from ucds.bulk.shards import Found, Shard, find_shards
+from ucds.choices import Engine
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.feature_folder import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.parts import DESCRIPTION, read_description, rows_file
@@ -28,8 +29,7 @@ from ucds.training.devices import choose_device
 from ucds.training.encoder_file import save_encoder
 from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
 from ucds.training.inputs import stored_size
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute, EncoderOptions
 
 SKIPPED_FILE = "skipped.csv"
 _NAMED = 20
@@ -64,8 +64,7 @@ def features(
     *,
     encoder: EncoderOptions | None = None,
     options: BulkOptions | None = None,
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> WrittenFeatures:
     """Compute the features of images, and write them into a folder; ``ucds features`` does the same.
 
@@ -77,8 +76,7 @@ def features(
         out: folder of the features.
         encoder: encoder; ResNet-18 with published weights if ``None``.
         options: engine, and how it works; a loop in this process if ``None``.
-        cache: place of the graph that computes the features; the user's cache folder if ``None``.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, reporter, and cache of the graph that computes; the defaults if ``None``.
 
     Raises:
         InputError: images, encoder or folder cannot be used.
@@ -87,40 +85,37 @@ def features(
     Warns:
         UcdsWarning: images are skipped; 20 at most are named.
     """
-    options, reporter, folder = options or BulkOptions(), reporter or Quiet(), Path(out).absolute()
+    options, compute, folder = options or BulkOptions(), compute or Compute(), Path(out).absolute()
     if folder.is_file():
         raise InputError(f"{out} is a file: name a folder, which gets the features")
     if (place := place_of(images)) is not None:
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     backbone = (encoder or EncoderOptions()).build()
-    frozen = _choose_encoder(found, backbone, options, cache or CacheOptions(), reporter)
+    frozen = _choose_encoder(found, backbone, options.engine, compute)
     manifest = _describe(found, frozen)
     _claim(folder, manifest, backbone)
     finished = {part.number: part for part in _finished(folder, manifest)}
     missing = [number for number in range(len(found.shards)) if number not in finished]
     task = PartTask(folder, frozen, 1 if options.engine == "ray" else None)
-    made = _make(task, found.shards, missing, options, reporter) if missing else []
+    made = _make(task, found.shards, missing, options, compute) if missing else []
     _remove_others(folder, len(found.shards))
     return _conclude(folder, [*finished.values(), *made], len(made))
 
 
-def _choose_encoder(
-    found: Found, backbone: Backbone, options: BulkOptions, cache: CacheOptions, reporter: Reporter
-) -> FrozenEncoder:
+def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: Compute) -> FrozenEncoder:
     """Choose what computes the features, as training does."""
-    remote = options.engine == "ray" and options.accelerator == "cuda"  # this machine may have none
-    device = torch.device("cuda") if remote else choose_device(options.accelerator)
+    remote = engine == "ray" and compute.accelerator == "cuda"  # this machine may have none
+    device = torch.device("cuda") if remote else choose_device(compute.accelerator)
     encoder = FrozenEncoder(backbone, device)
-    if suits_graph(backbone.spec, sum(map(len, found.shards)), device):
+    if compute.cache is not None and suits_graph(backbone.spec, sum(map(len, found.shards)), device):
         inputs = PartTask(Path(), encoder, None).first_inputs
 
         def example(count: int) -> Tensor:
             return inputs(found.shards[0].images(), count)
 
-        encoder = FrozenEncoder(
-            backbone, device, find_graph(backbone, example, cache.directory, reporter.say)
-        )
+        graph = find_graph(backbone, example, compute.cache, compute.reporter.say)
+        encoder = FrozenEncoder(backbone, device, graph)
     return encoder
 
 
@@ -163,20 +158,20 @@ def _finished(folder: Path, manifest: Manifest) -> Iterator[MadePart]:
 
 
 def _make(
-    task: PartTask, shards: Sequence[Shard], missing: Sequence[int], options: BulkOptions, reporter: Reporter
+    task: PartTask, shards: Sequence[Shard], missing: Sequence[int], options: BulkOptions, compute: Compute
 ) -> list[MadePart]:
     items, made, done = [(number, shards[number]) for number in missing], list[MadePart](), 0
-    reporter.begin("compute features", sum(len(shard) for _, shard in items))
+    compute.reporter.begin("compute features", sum(len(shard) for _, shard in items))
     parts: Iterator[MadePart] = (task(*item) for item in items)
     if options.engine == "ray":
         from ucds.bulk.ray_engine import run_on_ray
 
-        parts = run_on_ray(task, items, options)
+        parts = run_on_ray(task, items, options.workers, on_gpu=compute.accelerator == "cuda")
     for part in parts:
         made.append(part)
         done += len(shards[part.number])
-        reporter.advance(done, {})
-    reporter.end()
+        compute.reporter.advance(done, {})
+    compute.reporter.end()
     return made
 
 

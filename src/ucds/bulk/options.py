@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ucds.choices import Accelerator, Engine, require_choice
+from ucds.choices import Engine, require_choice
 from ucds.errors import InputError
 
 
@@ -18,7 +18,6 @@ class BulkOptions:
         workers: number of workers of Ray; one a processor, or a GPU where the accelerator is ``"cuda"``, if
             ``None``.
         shard_size: number of images of a part, the unit that is computed and written at a time.
-        accelerator: device to compute on.
 
     Raises:
         InputError: there is no such engine, workers are given to the loop, or a number is below 1.
@@ -27,7 +26,6 @@ class BulkOptions:
     engine: Engine = "plain"
     workers: int | None = None
     shard_size: int = 4096
-    accelerator: Accelerator = "auto"
 
     def __post_init__(self) -> None:
         """Refuse options that nothing would use, and an engine that does not exist."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ucds.bulk.options import BulkOptions
 from ucds.data.ahead import processors
 from ucds.errors import InputError, UserError, one_line
 
@@ -33,7 +32,7 @@ class _Worker:
 
 
 def run_on_ray(
-    task: Callable[..., Answer], items: Sequence[tuple[Any, ...]], options: BulkOptions
+    task: Callable[..., Answer], items: Sequence[tuple[Any, ...]], workers: int | None, *, on_gpu: bool
 ) -> Iterator[Answer]:
     """Run a task on every item, and yield each result as soon as it is there.
 
@@ -42,18 +41,18 @@ def run_on_ray(
     Args:
         task: function that can be pickled.
         items: arguments of each call.
-        options: number of workers, and their device.
+        workers: number of workers; one a processor or GPU if ``None``.
+        on_gpu: whether each worker has a GPU.
 
     Raises:
         InputError: Ray is not installed, or its cluster cannot be reached.
         RayFailedError: Ray gave the work up.
         UserError: the task raised it.
     """
-    ray = _connect(options)
-    gpus = int(options.accelerator == "cuda")
-    everywhere = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))
-    workers = max(1, min(options.workers or everywhere, len(items)))
-    kind = ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=1, num_gpus=gpus)(_Worker)
+    ray = _connect(workers or 0)
+    everywhere = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
+    workers = max(1, min(workers or everywhere, len(items)))
+    kind = ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=1, num_gpus=int(on_gpu))(_Worker)
     shared = ray.put(task)
     pool = ray.util.ActorPool([kind.remote(shared) for _ in range(workers)])
     try:
@@ -66,7 +65,7 @@ def run_on_ray(
         raise RayFailedError(reason) from None
 
 
-def _connect(options: BulkOptions) -> Any:
+def _connect(workers: int) -> Any:
     """Connect to a cluster, or start Ray on this machine, once for all work of this process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters of its remarks becomes an error
@@ -76,7 +75,7 @@ def _connect(options: BulkOptions) -> Any:
     except ImportError:
         raise InputError("--engine ray needs a further package: pip install 'ucds[ray]'") from None
     if not ray.is_initialized():
-        cpus, address = max(options.workers or 0, processors()), os.environ.get("RAY_ADDRESS")
+        cpus, address = max(workers, processors()), os.environ.get("RAY_ADDRESS")
         own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
         how = own if address is None else {"address": address}
         try:

@@ -16,12 +16,11 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 
-from ucds.data.decode import MAX_FILE_BYTES, UnusableImageError, read_image_bytes
+from ucds.data.decode import UnusableImageError
 from ucds.data.folders import IMAGE_SUFFIXES, Scan, scan_folder
-from ucds.data.known_files import stamp
+from ucds.data.image_files import MAX_FILE_BYTES, Span, read_image_bytes, stamp
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
-from ucds.data.table_columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
-from ucds.data.tar_files import Span
+from ucds.data.tables import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
 

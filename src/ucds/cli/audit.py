@@ -45,8 +45,6 @@ def audit_command(
         encoder=None if encoder.backbone is None else encoder.encoder(),
         effort=QUICK if quick else None,
         seed=seed,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
+        compute=work.compute(reporter),
     )
     output.present("\n".join([*found.summary(), f"report written to {out}"]), found.to_dict())

@@ -47,9 +47,8 @@ def features_command(
         images,
         out,
         encoder=encoder.encoder(),
-        options=BulkOptions(engine, workers, shard_size, work.accelerator),
-        cache=work.cache_options(),
-        reporter=reporter,
+        options=BulkOptions(engine, workers, shard_size),
+        compute=work.compute(reporter),
     )
     sentence = f"features of {done.samples:,} images written to {out} in {done.parts:,} parts"
     if done.made < done.parts:

@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -24,7 +24,7 @@ from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
-    from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+    from ucds.training.options import Compute, EncoderOptions, RunOptions
     from ucds.training.run import TrainedRun
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
@@ -120,11 +120,12 @@ class WorkGroup:
         typer.Option(help="Folder of decoded images and features.", show_default="the user's cache folder"),
     ] = None
 
-    def cache_options(self) -> CacheOptions:
-        """Return the cache as training takes it."""
-        from ucds.training.options import CacheOptions
+    def compute(self, reporter: Reporter) -> Compute:
+        """Return how to compute as every function takes it."""
+        from ucds.training.options import Compute
 
-        return CacheOptions(self.cache)
+        found = Compute(self.accelerator, reporter=reporter)
+        return found if self.cache is None else replace(found, cache=self.cache)
 
 
 @dataclass(frozen=True)
@@ -144,13 +145,11 @@ class TrainingGroup(WorkGroup):
         """Return the options of the run as training takes them."""
         from ucds.training.options import RunOptions
 
-        return RunOptions(
-            seed,
-            self.resume,
-            self.accelerator,
-            self.devices,
-            self.precision,
-        )
+        return RunOptions(seed, self.resume, self.devices)
+
+    def compute(self, reporter: Reporter) -> Compute:
+        """See :meth:`WorkGroup.compute`."""
+        return replace(super().compute(reporter), precision=self.precision)
 
 
 @dataclass(frozen=True)

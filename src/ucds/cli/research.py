@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,9 +40,7 @@ def evaluate_command(
         run,
         data,
         out,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
+        compute=work.compute(reporter),
     )
     options.show(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
 
@@ -114,8 +113,8 @@ def benchmark_command(
     from ucds.reports.tables import write_table
 
     asked, folder, files = read_benchmark(config), results / config.stem, read_weights(weights or [])
-    machine = Machine(data, files, work.cache_options(), work.accelerator, precision, threads)
-    count = run_benchmark(asked, folder, machine, reporter, jobs=jobs)
+    machine = Machine(data, files, replace(work.compute(reporter), precision=precision), threads)
+    count = run_benchmark(asked, folder, machine, jobs=jobs)
     page = write_table(asked, folder)
     output.present(f"{count} new records in {folder}", {"new_records": count, "folder": str(folder)})
     if not output.as_json:

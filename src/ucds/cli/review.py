@@ -43,8 +43,9 @@ def review_command(
     Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
     """
     reporter = output.reporter()
+    from ucds.data.part_store import default_cache_dir
     from ucds.reviewing.command import review
-    from ucds.training.options import CacheOptions
+    from ucds.training.options import Compute
 
     done = review(
         run,
@@ -53,7 +54,6 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
-        cache=CacheOptions(cache),
-        reporter=reporter,
+        compute=Compute(cache=cache or default_cache_dir(), reporter=reporter),
     )
     output.present(done.sentence, done.to_dict())

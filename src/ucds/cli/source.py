@@ -52,9 +52,8 @@ def train_source_command(
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
-        cache=training.cache_options(),
         groups=dp_group,
-        reporter=reporter,
+        compute=training.compute(reporter),
     )
     output.present_run(run)
 
@@ -83,8 +82,6 @@ def label_command(
         run,
         images,
         out,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
+        compute=work.compute(reporter),
     )
     output.present_labels(labels, out)

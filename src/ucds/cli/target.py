@@ -114,9 +114,7 @@ def query_command(
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
                 seed=seed,
-                accelerator=work.accelerator,
-                cache=work.cache_options(),
-                reporter=reporter,
+                compute=work.compute(reporter),
             )
         except KeyboardInterrupt:
             options.say("stopped, with all labels kept: run the same command again to go on")
@@ -158,8 +156,7 @@ def train_target_command(
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
-        cache=training.cache_options(),
-        reporter=reporter,
+        compute=training.compute(reporter),
     )
     page = None if output.no_report else _write_report(out, images, None, None, training, reporter)
     output.present_run(run, page)
@@ -196,9 +193,7 @@ def predict_command(
         sort_how=sort_how,
         names=names,
         min_confidence=min_confidence,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
+        compute=work.compute(reporter),
     )
     page = None
     if not output.no_report:
@@ -270,7 +265,5 @@ def _report(
         out,
         names=names,
         pictures=pictures,
-        accelerator=work.accelerator,
-        cache=work.cache_options(),
-        reporter=reporter,
+        compute=work.compute(reporter),
     )

@@ -21,15 +21,7 @@ def content_key(data: bytes | memoryview) -> bytes:
 def fingerprint(
     keys: Sequence[bytes], ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], kind: str
 ) -> str:
-    """Compute a hash of everything that defines a collection of samples.
-
-    Args:
-        keys: content key of each sample.
-        ids: id of each sample.
-        domain: ``(n,)`` positions in ``domain_names``.
-        domain_names: names of the domains.
-        kind: kind of the samples and the way of reading them, in words.
-    """
+    """Compute a hash of everything that defines a collection of samples."""
     digest = hashlib.sha256()
     for text in chain((kind, *domain_names), ids):  # ids may be computed one by one
         data = text.encode("utf-8", "surrogatepass")

@@ -5,8 +5,6 @@ The table in ``docs/inputs.md`` lists what is done with each kind of file.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +14,11 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ucds.data.extra_formats import EXTRA_FORMATS, open_image
-from ucds.data.tar_files import Span
 from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
 
 DECODER_VERSION = 2  # part of every cache key: raise it whenever the decoded pixels change
-MAX_FILE_BYTES = 256 * 2**20
 MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
 FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", *EXTRA_FORMATS)
@@ -41,42 +37,6 @@ class UnusableImageError(UserError):
     def __reduce__(self) -> tuple[type[UnusableImageError], tuple[str, str]]:
         """Return what rebuilds the error in another process."""
         return type(self), (self.path, self.reason)
-
-
-def read_image_bytes(path: str | Path, span: Span | None = None) -> bytes:
-    """Read the contents of a regular file of an acceptable length, or of a part of one.
-
-    Args:
-        path: file to read.
-        span: place of the image in the file, if that is an archive; the whole file if ``None``.
-
-    Raises:
-        UnusableImageError: the file is missing, unreadable, not a regular one or shorter than the span; or
-            the image is empty or larger than 256 MiB.
-    """
-    try:
-        # Non-blocking: opening a named pipe would otherwise wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise UnusableImageError(path, "not a regular file")
-            length = status.st_size if span is None else span.length
-            if length == 0:
-                raise UnusableImageError(path, "empty file")
-            if length > MAX_FILE_BYTES:
-                raise UnusableImageError(path, f"too large a file (over {MAX_FILE_BYTES // 2**20} MiB)")
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                if span is None:
-                    return file.read()
-                file.seek(span.offset)
-                if len(data := file.read(length)) < length:
-                    raise UnusableImageError(path, "the archive is cut off")
-                return data
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise UnusableImageError(path, f"cannot be read ({error.strerror})") from None
 
 
 def decode_image(
@@ -114,16 +74,7 @@ def decode_image(
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
-    """Bring an opened image to a square of 8-bit RGB; see :func:`decode_image`.
-
-    Args:
-        image: image in any mode.
-        size: side of the square in pixels.
-        path: name of the image, for messages only.
-
-    Raises:
-        UnusableImageError: the image is damaged, or has more than 89 million pixels.
-    """
+    """Bring an opened image to a square of 8-bit RGB; see :func:`decode_image`."""
     with _explained(path):
         _check_pixels(image, path, MAX_PIXELS)
         if 0 in image.size:

@@ -31,14 +31,7 @@ def readable_suffixes() -> frozenset[str]:
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:
-    """Say how many files of types that are images cannot be read here, and what to do.
-
-    Args:
-        suffixes: number of files by suffix, in lower case; suffixes of other types are passed over.
-
-    Returns:
-        One sentence; ``None`` if there is no such file.
-    """
+    """Say how many files of types that are images cannot be read here, and what to do."""
     extras = dict.fromkeys(_HEIF_SUFFIXES, "pip install 'ucds[heif]'")
     extras |= dict.fromkeys(_DICOM_SUFFIXES, "pip install 'ucds[dicom]'")
     remedies = dict.fromkeys(_OTHER_SUFFIXES, "convert them to PNG or TIFF") | extras
@@ -50,16 +43,7 @@ def describe_unreadable(suffixes: Counter[str]) -> str | None:
 
 
 def open_image(data: bytes, formats: tuple[str, ...], max_pixels: int) -> Image.Image:
-    """Open an image file in memory; as far as its format allows, no pixel is decoded.
-
-    Args:
-        data: bytes of the file.
-        formats: formats that are read, by Pillow's names or "DICOM".
-        max_pixels: most pixels of a DICOM frame, which is decoded at once.
-
-    Raises:
-        Exception: the file is of no such format, or damaged; libraries raise nearly anything.
-    """
+    """Open an image file in memory; as far as its format allows, no pixel is decoded."""
     if data[_DICOM_MARK] != b"DICM":
         return Image.open(io.BytesIO(data), formats=[name for name in formats if name in _pillows()])
     if "DICOM" not in formats or not find_spec("pydicom"):

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ucds.data.columns import Column, texts_of
 from ucds.data.content import fingerprint
-from ucds.data.decode import UnusableImageError, decode_image, read_image_bytes
+from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import require_domains
+from ucds.data.image_files import read_image_bytes
 from ucds.data.parts import DESCRIPTION, Described, Part, Rows, read_description
 from ucds.data.samples import Kind
 from ucds.data.sources import FEATURES_FILE
@@ -64,14 +65,7 @@ class Manifest(BaseModel):
 
 
 class FeaturePart(Described):
-    """Description of a part of features.
-
-    Attributes:
-        made_of: mark of the images that the part was made from.
-        ids: id of each image.
-        domains: name of the domain of each image; ``None`` if the ids alone tell.
-        skipped: id of each image that cannot be used, with the reason.
-    """
+    """Description of a part of features."""
 
     made_of: str
     ids: list[str]
@@ -85,12 +79,7 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the description of a folder of features.
-
-    Raises:
-        InputError: there is none.
-        DamagedFileError: it is damaged.
-    """
+    """Read the description of a folder of features."""
     return read_json(folder / FEATURES_FILE, Manifest, "description of features")
 
 

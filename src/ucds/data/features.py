@@ -41,11 +41,7 @@ class FeatureSamples:
         return len(self._rows)
 
     def read(self, index: IntArray) -> Tensor:
-        """Read the features ``(b, width)`` float32 of the samples at positions ``index``.
-
-        Raises:
-            DamagedFileError: features in the cache are damaged or gone.
-        """
+        """Read the features ``(b, width)`` float32 of the samples at positions ``index``."""
         features, good = self._store.read(self._rows[np.asarray(index, np.int64)])
         if not good.all():
             damaged = f"{(~good).sum():,} rows of the cache {self._store.path} are damaged"

@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from ucds.data.columns import Column, first_repeated, texts_of
-from ucds.data.decode import UnusableImageError, read_image_bytes
+from ucds.data.decode import UnusableImageError
 from ucds.data.extra_formats import describe_unreadable, readable_suffixes
-from ucds.data.known_files import Stamp, stamp
-from ucds.data.tar_files import TAR_SUFFIX, Span, list_tar
+from ucds.data.image_files import TAR_SUFFIX, Span, Stamp, list_tar, read_image_bytes, stamp
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
@@ -69,11 +68,7 @@ class Scan:
         return None if self.span(position) else self.root / self.paths[position]
 
     def read(self, position: int) -> bytes:
-        """Read the bytes of an image.
-
-        Raises:
-            UnusableImageError: they cannot be read.
-        """
+        """Read the bytes of an image."""
         path, span = self.root / self.paths[position], self.span(position)
         if span is None:
             return read_image_bytes(path)
@@ -143,11 +138,7 @@ def scan_folder(root: str | Path) -> Scan:
 
 
 def scan_tar(path: str | Path) -> Scan:
-    """Find the images inside a tar file as one domain, named after the file.
-
-    Raises:
-        InputError: the file cannot be read, or there is no image in it.
-    """
+    """Find the images inside a tar file as one domain, named after the file."""
     path = Path(path)
     spans = _images_in_tar(path.parent, path.name)
     if not spans:
@@ -197,11 +188,7 @@ def _folder(root: str | Path) -> Path:
 
 
 def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Return the wanted domains, sorted.
-
-    Raises:
-        InputError: some of them are not known, or none is wanted.
-    """
+    """Return the wanted domains, sorted."""
     unknown = sorted(set(wanted) - set(known))
     if unknown or not wanted:
         raise InputError(f"{what} has no domain {_quoted(unknown)}; it has {_quoted(known)}.")

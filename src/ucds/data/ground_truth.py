@@ -9,8 +9,8 @@ from itertools import takewhile
 
 import numpy as np
 
+from ucds.data.image_files import TAR_SUFFIX
 from ucds.data.samples import Listing
-from ucds.data.tar_files import TAR_SUFFIX
 from ucds.errors import UcdsWarning
 from ucds.math.arrays import IntArray
 

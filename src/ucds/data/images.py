@@ -1,10 +1,20 @@
-"""Images as samples: decoded once into a store, and read from there afterwards."""
+"""Images as samples: decoded once into a store, once for each content, and read from there afterwards.
+
+The content keys of files that were decoded before are remembered, so that the files need not be read again. A
+file is taken to be unchanged while its length, time of modification and time of status change are. What is
+remembered is only a short cut: where it is lost, files are read once more.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,20 +22,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.data.ahead import processors
-from ucds.data.columns import Column, first_of_each
+from ucds.data.ahead import map_ahead, processors
+from ucds.data.columns import KEY_TYPE, Column, first_of_each, keys_of
 from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
-from ucds.data.filling import Filling, Progress
 from ucds.data.folders import Scan
-from ucds.data.known_files import KnownFiles
+from ucds.data.image_files import Stamp
 from ucds.data.part_store import PartStore, default_cache_dir
 from ucds.data.samples import Kind
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
+from ucds.files import read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
+Progress = Callable[[int, int], None]
 
+_SEAL = "ucds-known-files/1"
+_AHEAD = 64  # images that may wait to be stored
+_STEP = 32  # files between two reports of progress
 _WARNINGS_SHOWN = 20
 _COPIES_SHOWN = 3
 
@@ -41,7 +55,7 @@ class ImageSamples:
 
     kind: Kind = "images"
 
-    def __init__(self, filling: Filling, workers: int) -> None:
+    def __init__(self, filling: _Filling, workers: int) -> None:
         scan, problems = filling.scan, filling.problems
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
@@ -89,7 +103,7 @@ class ImageSamples:
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
         known = KnownFiles(folder, scan.root, str(DECODER_VERSION))
-        filling = Filling(scan, store, limit // store.row_bytes, known, size)
+        filling = _Filling(scan, store, limit // store.row_bytes, known, size)
         workers = workers or processors()
         filling.run(workers, progress or (lambda done, total: None))
         _warn_of_skipped([filling.problems[i] for i in sorted(filling.problems)], len(scan))
@@ -130,6 +144,131 @@ class ImageSamples:
             return decode_image(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What one thread found out about one file; no pixels if the store has them already."""
+
+    position: int
+    stamp: Stamp | None
+    key: bytes
+    pixels: ByteArray | None
+
+
+class _Filling:
+    """One pass over the files that brings the store and the known files up to date."""
+
+    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: KnownFiles, size: int) -> None:
+        self.scan, self.store, self.size = scan, store, size
+        self._capacity, self._known_files = capacity, known
+        self.problems: dict[int, UnusableImageError] = {}
+        self.keys = np.zeros(len(scan), KEY_TYPE)
+        self._known = np.zeros(len(scan), dtype=bool)
+        for position, path in enumerate(scan.paths):
+            if (key := known.key(path, scan.stamp(position))) is not None:
+                self.keys[position], self._known[position] = key, True
+
+    def run(self, workers: int, progress: Progress) -> None:
+        """Decode the images that the store lacks."""
+        # The image library's own remarks are silenced: what matters of them becomes one warning of ours.
+        with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
+            todo = self._todo(pool)
+            needed = min(len(todo), self._free) * self.store.row_bytes
+            require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another --cache")
+            if not len(todo):
+                return
+            try:
+                self.store.gather(self._decoded(pool, todo, progress))
+            finally:
+                self._known_files.save()
+
+    def _todo(self, pool: ThreadPoolExecutor) -> IntArray:
+        """List files never decoded so far, and files that have lost their row if there is room for it."""
+        unknown = np.flatnonzero(~self._known)
+        lost = np.flatnonzero(self._known & (self.store.rows_of(Column(self.keys)) < 0))
+        wanted, free = min(len(unknown) + len(lost), self._capacity), self._capacity - len(self.store)
+        if wanted > free and self.store.writable:  # rows of other data sets make room, but none of these
+            hashed = keys_of([key for key in pool.map(self._hash, unknown.tolist()) if key is not None])
+            wanted -= int((self.store.rows_of(hashed) >= 0).sum())
+            keep = np.concatenate([self.keys[self._known], hashed.array])
+            self.store.make_room(wanted, self._capacity, Column(keep))
+        self._free = max(0, self._capacity - len(self.store)) if self.store.writable else 0
+        return np.sort(np.concatenate([unknown, lost[: self._free]]))
+
+    def _hash(self, position: int) -> bytes | None:
+        try:
+            return content_key(self.scan.read(position))
+        except UnusableImageError:
+            return None
+
+    def _decoded(
+        self, pool: ThreadPoolExecutor, todo: IntArray, progress: Progress
+    ) -> Iterator[tuple[Sequence[bytes], ByteArray]]:
+        """Yield content key and pixels of each image that the store lacks and has room for."""
+        progress(0, len(todo))
+        for done, item in enumerate(map_ahead(pool, self._load, map(int, todo), _AHEAD), 1):
+            if item is not None:
+                if item.pixels is not None and self._free > 0:
+                    self._free -= 1
+                    yield [item.key], item.pixels[None]
+                self.keys[item.position] = item.key
+                if item.stamp is not None:
+                    self._known_files.add(self.scan.paths[item.position], item.stamp, item.key)
+            if done % _STEP == 0 or done == len(todo):
+                progress(done, len(todo))
+
+    def _load(self, position: int) -> _Loaded | None:
+        """Read and decode one file; what cannot be used is noted as a problem."""
+        path = self.scan.root / self.scan.paths[position]
+        # Taken first: a file that changes while it is read is read again next time.
+        before = self.scan.stamp(position)
+        try:
+            data = self.scan.read(position)
+            key = content_key(data)
+            known = self.store.rows_of([key])[0] >= 0
+            return _Loaded(position, before, key, None if known else decode_image(data, self.size, path))
+        except UnusableImageError as error:
+            self.problems[position] = error
+            return None
+
+
+class KnownFiles:
+    """The content keys of the files below one root.
+
+    Processes that share them save one after the other; what one of them overwrites is only read again.
+    """
+
+    def __init__(self, folder: Path, root: Path, kind: str) -> None:
+        name = hashlib.sha256(f"{kind}|{root.resolve()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self.path = folder / f"{name}.known"
+        self._known, self._fresh = self._load(), dict[str, tuple[Stamp, bytes]]()
+
+    def key(self, path: str, current: Stamp | None) -> bytes | None:
+        """Return the content key of a file that has not changed since it was remembered."""
+        known = self._known.get(path)
+        return known[1] if known is not None and known[0] == current else None
+
+    def add(self, path: str, current: Stamp, key: bytes) -> None:
+        """Remember a file that has been decoded without fault."""
+        self._fresh[path] = current, key
+
+    def save(self) -> None:
+        """Write what is new, if the file can be written."""
+        if not self._fresh:
+            return
+        self._known = self._load() | self._fresh
+        self._fresh = {}
+        entries = {path: [*current, key.hex()] for path, (current, key) in self._known.items()}
+        with suppress(NoSpaceError, OSError):
+            write_sealed(self.path, _SEAL, json.dumps(entries).encode())
+
+    def _load(self) -> dict[str, tuple[Stamp, bytes]]:
+        try:
+            entries = json.loads(read_sealed(self.path, _SEAL))
+        except (OSError, DamagedFileError):
+            return {}
+        return {path: (tuple(current), bytes.fromhex(key)) for path, (*current, key) in entries.items()}
 
 
 def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:

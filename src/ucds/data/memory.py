@@ -14,24 +14,13 @@ from torch import Tensor
 from ucds.data.content import content_key, fingerprint
 from ucds.data.decode import ByteArray, decode_image, to_square
 from ucds.data.samples import Kind, Listing
-from ucds.data.table_columns import Pictures
+from ucds.data.tables import Pictures
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
 
 class MemoryImages:
-    """Images in memory, brought to squares of 8-bit RGB like decoded files; the given ones stay as they are.
-
-    Args:
-        images: PIL images, arrays ``(h, w)``, ``(h, w, 3)`` or ``(h, w, 4)`` (with transparency) of uint8, or
-            contents of image files.
-        size: side of the squares in pixels.
-        listing: ids and domains of the images; "0", "1", .. in one domain if ``None``.
-
-    Raises:
-        InputError: there is no image, or one of them is of another kind.
-        UnusableImageError: an image is damaged or too large.
-    """
+    """Images in memory, brought to squares of 8-bit RGB like decoded files; those given stay as they are."""
 
     kind: Kind = "images"
     files: None = None

@@ -125,11 +125,7 @@ class PartStore:
             return np.where(self._keys[places] == wanted, self._rows[places], -1)
 
     def add(self, keys: Sequence[bytes], values: npt.NDArray[Any]) -> None:
-        """Write rows ``(b, *row_shape)`` of different contents as one part.
-
-        Raises:
-            NoSpaceError: the disk is full, or the folder is not writable.
-        """
+        """Write rows ``(b, *row_shape)`` of different contents as one part."""
         values = np.ascontiguousarray(values, self.dtype)
         assert values.shape == (len(keys), *self.row_shape)
         described = Described(**describe_rows(keys, values))
@@ -144,12 +140,6 @@ class PartStore:
         """Gather rows into parts of some megabytes, or of half a minute's work, which a kill may lose.
 
         What was gathered is written after an interruption too; not after an error of the disk.
-
-        Args:
-            batches: content keys of some rows, and the rows ``(b, *row_shape)``.
-
-        Raises:
-            NoSpaceError: the disk is full, or the folder is not writable.
         """
         keys, values, since = list[bytes](), list[npt.NDArray[Any]](), time.monotonic()
         try:
@@ -214,13 +204,7 @@ class PartStore:
         return [(number, chosen[here], places) for number, here, places in found]
 
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
-        """Remove parts without any of the keys to keep, the oldest first, until there is room for more rows.
-
-        Args:
-            rows: number of rows that are to be added.
-            capacity: largest number of rows of the store.
-            keep: content keys of rows that stay.
-        """
+        """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
         with self._lock:
             for number, part in enumerate(self._parts):
                 if not self.writable or len(self) + rows <= capacity:

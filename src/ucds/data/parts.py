@@ -31,32 +31,14 @@ Form = TypeVar("Form", bound="Described")
 
 
 class Described(BaseModel):
-    """Description of a part.
-
-    Attributes:
-        keys: content keys of the samples, one after the other, in hexadecimal digits.
-        digest: digest of the rows.
-    """
+    """Description of a part."""
 
     keys: str
     digest: str
 
 
 class Part:
-    """Rows of one part, mapped into memory for each reading by itself: they do not count as memory in use.
-
-    Args:
-        path: path of the part, without suffix.
-        described: description of the part.
-
-    Attributes:
-        path: this path.
-        keys: ``(n,)`` content keys of the rows.
-        shape: shape of all rows, ``(n, ...)``.
-
-    Raises:
-        DamagedFileError: there are no such rows.
-    """
+    """Rows of one part, mapped into memory for each reading by itself: they do not count as memory in use."""
 
     def __init__(self, path: Path, described: Described) -> None:
         self.path, self._digest = path, described.digest
@@ -73,11 +55,7 @@ class Part:
         return len(self.keys)
 
     def __getitem__(self, index: IntArray) -> npt.NDArray[Any]:
-        """Return a copy of some rows.
-
-        Raises:
-            DamagedFileError: the file is gone, or too short.
-        """
+        """Return a copy of some rows."""
         try:
             mapped = np.memmap(rows_file(self.path), self.dtype, "r", self._offset, self.shape)
         except (OSError, ValueError) as error:
@@ -111,16 +89,7 @@ def describe_rows(keys: Sequence[bytes], rows: npt.NDArray[Any]) -> dict[str, st
 
 
 def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None:
-    """Write a part, all of it or none.
-
-    Args:
-        path: path of the part, without suffix.
-        rows: ``(n, ...)`` rows.
-        described: description that holds the entries of :func:`describe_rows`.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write a part, all of it or none."""
     data = np.ascontiguousarray(rows)
 
     def write(file: Any) -> None:  # numpy.save says nothing of the reason where the disk is full
@@ -132,12 +101,7 @@ def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None
 
 
 def read_description(path: Path, form: type[Form]) -> Form:
-    """Read the description of a part; ``path`` has no suffix.
-
-    Raises:
-        InputError: there is none.
-        DamagedFileError: it is damaged.
-    """
+    """Read the description of a part; ``path`` has no suffix."""
     path = path.with_suffix(DESCRIPTION)
     try:
         return form.model_validate_json(read_sealed(path, _SEAL))
@@ -171,16 +135,7 @@ class RowsOfOne(Protocol):
 
 
 class Rows:
-    """Rows of several parts or arrays, one after the other; a type is brought about when they are read.
-
-    Args:
-        parts: parts or arrays whose rows have one shape; at least one.
-        dtype: type of the rows that are read.
-
-    Attributes:
-        parts: these parts.
-        shape: number of all rows, and the shape of one.
-    """
+    """Rows of several parts or arrays, one after the other; a type is brought about when they are read."""
 
     def __init__(self, parts: Sequence[RowsOfOne], dtype: npt.DTypeLike) -> None:
         self.parts, self._dtype = list(parts), np.dtype(dtype)
@@ -191,11 +146,7 @@ class Rows:
         return int(self.shape[0])
 
     def take(self, index: IntArray) -> npt.NDArray[Any]:
-        """Return a copy of the rows at positions ``index``.
-
-        Raises:
-            DamagedFileError: a part is gone.
-        """
+        """Return a copy of the rows at positions ``index``."""
         out = np.empty((len(index), *self.shape[1:]), self._dtype)
         with np.errstate(over="ignore"):  # what is too large for the type becomes infinity
             for number, here, rows in self.places(index):

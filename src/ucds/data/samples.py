@@ -23,25 +23,19 @@ from ucds.math.arrays import IntArray
 
 
 class Listing(Protocol):
-    """Ids and domains of samples without their contents; a scan of folders is one.
-
-    Attributes:
-        ids: stable id of each sample: the path below the root, or "0", "1", .. for arrays.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domains; each has at least one sample.
-    """
+    """Ids and domains of samples without their contents; a scan of folders is one."""
 
     @property
-    def ids(self) -> Sequence[str]:  # noqa: D102  (described above, here and below)
-        ...
+    def ids(self) -> Sequence[str]:
+        """Stable id of each sample: the path below the root, or "0", "1", .. for arrays."""
 
     @property
-    def domain(self) -> IntArray:  # noqa: D102
-        ...
+    def domain(self) -> IntArray:
+        """Positions ``(n,)`` of the samples' domains in ``domain_names``."""
 
     @property
-    def domain_names(self) -> tuple[str, ...]:  # noqa: D102
-        ...
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the domains; each has at least one sample."""
 
 
 Kind = Literal["images", "embeddings", "features"]
@@ -50,31 +44,23 @@ Kind = Literal["images", "embeddings", "features"]
 
 @runtime_checkable
 class Samples(Listing, Protocol):
-    """Unlabelled samples of one or several domains.
-
-    Attributes:
-        kind: pixels, embeddings or features.
-        keys: 16-byte content key of each sample, equal for equal contents; whatever is computed
-            from a sample (its features, say) can be stored under it.
-        fingerprint: hexadecimal hash of keys, ids and domains.
-        files: image files that the samples were read from; ``None`` if there are none at hand.
-    """
+    """Unlabelled samples of one or several domains."""
 
     @property
-    def kind(self) -> Kind:  # noqa: D102
-        ...
+    def kind(self) -> Kind:
+        """Pixels, embeddings or features."""
 
     @property
-    def keys(self) -> Sequence[bytes]:  # noqa: D102
-        ...
+    def keys(self) -> Sequence[bytes]:
+        """16-byte content key of each sample; what is computed from the sample can be stored under it."""
 
     @property
-    def fingerprint(self) -> str:  # noqa: D102
-        ...
+    def fingerprint(self) -> str:
+        """Hexadecimal hash of keys, ids and domains."""
 
     @property
-    def files(self) -> Scan | None:  # noqa: D102
-        ...
+    def files(self) -> Scan | None:
+        """Image files that the samples were read from; ``None`` if there are none at hand."""
 
     def __len__(self) -> int: ...
 
@@ -84,7 +70,6 @@ class Samples(Listing, Protocol):
         Returns:
             ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)

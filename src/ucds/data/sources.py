@@ -16,9 +16,16 @@ from PIL import Image
 
 from ucds.data.columns import texts_of
 from ucds.data.folders import Scan, require_domains, scan_domains, scan_files, scan_folder, scan_tar
-from ucds.data.table_columns import PICTURE_NAMES, WORD_NAMES, Pictures, first_present, samples_in_columns
-from ucds.data.tables import READ_SUFFIXES, read_table
-from ucds.data.tar_files import TAR_SUFFIX
+from ucds.data.image_files import TAR_SUFFIX
+from ucds.data.tables import (
+    PICTURE_NAMES,
+    READ_SUFFIXES,
+    WORD_NAMES,
+    Pictures,
+    first_present,
+    read_table,
+    samples_in_columns,
+)
 from ucds.errors import InputError
 
 if TYPE_CHECKING:

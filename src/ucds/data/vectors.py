@@ -112,10 +112,6 @@ def load_vectors(path: str | Path) -> VectorSamples:
 
     The arrays are memory-mapped, not loaded, unless the ``.npz`` file is compressed. The domain of a ``.npy``
     file is the file's name.
-
-    Raises:
-        InputError: there is no such file, it cannot be opened, it is not in NumPy's format, or it holds
-            Python objects or values that :class:`VectorSamples` refuses.
     """
     path = Path(path)
     if not path.is_file():

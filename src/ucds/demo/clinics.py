@@ -31,7 +31,7 @@ from ucds.target.ask import query
 from ucds.target.review import Review
 from ucds.target.train import train_target
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
@@ -68,15 +68,14 @@ class Place:
         return self.out / "digits"
 
     @property
-    def cache(self) -> CacheOptions:
-        """Cache of every run."""
-        return CacheOptions(self.out / "cache")
+    def compute(self) -> Compute:
+        """How every run computes."""
+        return Compute("cpu", cache=self.out / "cache", reporter=self.reporter)
 
     @property
     def shared(self) -> dict[str, Any]:
         """Arguments of every training."""
-        options = RunOptions(self.seed, accelerator="cpu")
-        return {"encoder": ENCODER, "options": options, "cache": self.cache, "reporter": self.reporter}
+        return {"encoder": ENCODER, "options": RunOptions(self.seed), "compute": self.compute}
 
     def images(self, clinic: str) -> Path:
         """Folder of a clinic's pictures."""
@@ -126,7 +125,7 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
                 query(images, answers, client)
         else:
             say(f"the {name} hands its pictures over and gets a file of labels")
-            label(provider, images, answers, accelerator="cpu", cache=place.cache)
+            label(provider, images, answers, compute=place.compute.silent())
         train_target(images, place.run(clinic), labels=answers, **place.shared)
     # The classes are read only from here on, after every clinic has its clusters.
     return {clinic: judge(place, clinic) for clinic in STYLE_OF}
@@ -177,14 +176,14 @@ def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
 
 def _classes_of(place: Place, clinic: str) -> dict[str, int]:
     """Return the digit that each picture of a clinic shows, by its id."""
-    samples = load(place.run(clinic), cache=place.cache).open(place.images(clinic)).samples
+    samples = load(place.run(clinic), compute=place.compute.silent()).open(place.images(clinic)).samples
     truth = read_ground_truth(samples)
     assert truth is not None
     return dict(zip(samples.ids, truth.classes.tolist(), strict=True))
 
 
 def _accuracy(place: Place, clinic: str, run: str) -> float:
-    found = evaluate(place.run(run), place.images(clinic), accelerator="cpu", cache=place.cache)
+    found = evaluate(place.run(run), place.images(clinic), compute=place.compute.silent())
     return found.overall.accuracy
 
 

@@ -60,7 +60,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "review": review}
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
-        page = report(place.run(clinic), accelerator="cpu", cache=place.cache, reporter=reporter)
+        page = report(place.run(clinic), compute=place.compute)
     lines = [*describe_clinics(clinics), describe_review(review), describe_ledger(place.run(PROVIDER))]
     lines += [f"Pictures, models and metrics are in {out}."]
     lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]

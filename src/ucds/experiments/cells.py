@@ -11,10 +11,9 @@ import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +35,6 @@ from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance, source_scores
 from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
-from ucds.training.progress import Quiet
 
 POINTS = "points"
 """Name of the folder of the points of figures, beside the records."""
@@ -45,17 +43,11 @@ UNFINISHED = "unfinished"
 """Name of the folder of the state of unfinished stages, beside the records."""
 
 
-@dataclass(frozen=True)
-class CellGroup:
-    """Cells of one target and seed that may share a source model.
-
-    Attributes:
-        cells: cells in the order of the grid.
-        drawn: cells of which points for a figure are kept too.
-    """
+class CellGroup(NamedTuple):
+    """Cells of one target and seed that may share a source model, in the order of the grid."""
 
     cells: tuple[Cell, ...]
-    drawn: frozenset[Cell] = frozenset()
+    drawn: frozenset[Cell] = frozenset()  # of which points for a figure are kept too
 
 
 def group_cells(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[CellGroup]:
@@ -76,11 +68,7 @@ def source_of(cell: Cell) -> tuple[object, ...]:
 def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) -> Iterator[dict[str, Any]]:
     """Run the cells of a group, and yield the record of each as soon as it is finished.
 
-    Args:
-        machine: device and caches.
-        survey: places of data and weights.
-        folder: folder of the records; points of figures and the state of unfinished stages go there too.
-        group: cells to run.
+    Points of figures and the state of unfinished stages go into the folder of the records.
     """
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
@@ -98,16 +86,14 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
             options = TaskOptions(
                 condition.settings,
                 cells[0].seed,
-                machine.accelerator,
-                machine.precision,
-                machine.cache.directory,
+                machine.compute,
                 start=condition.start,
                 checkpoints=unfinished and unfinished / digest(condition),
             )
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(opened.task, options, list(named), sources=sources):
                 cell = named[outcome.method]
-                values = provenance(cell.settings, machine.accelerator, machine.precision)
+                values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
                 values |= {"variant": cell.variant} | describe(cell)
                 record = json.loads(json.dumps(values)) | survey.origin(cell)
                 record |= measure(outcome, opened.classes, opened.names)
@@ -144,8 +130,9 @@ def digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class _Opened:
+class _Opened(NamedTuple):
+    """A task, and the classes that score it."""
+
     task: Task
     classes: IntArray
     names: tuple[str, ...]
@@ -158,18 +145,19 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
     Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
     """
     condition = cell.condition
-    data = seen = open_inputs(located, condition.target, machine, Quiet())
+    data = seen = open_inputs(located, condition.target, machine.compute.silent())
     if condition.source != condition.target:
-        seen = open_inputs(located, condition.source, machine, Quiet())
+        seen = open_inputs(located, condition.source, machine.compute.silent())
     truth = read_ground_truth(data.samples)
     if truth is None:
         raise InputError(f"{located.path} has no class folders to score against")
     domain = data.samples.domain_names.index(located.folders[cell.target])
     is_target = data.samples.domain == domain
     target, source = _taking_part(cell, data.samples, truth, is_target), np.flatnonzero(~is_target)
-    source_samples = (
-        _pooled(seen.samples, source) if condition.pooled_source else subset(seen.samples, source)
-    )
+    source_samples = subset(seen.samples, source)
+    if condition.pooled_source:  # as samples of one domain
+        nowhere = np.zeros(len(source), dtype=np.int64)
+        source_samples = SubsetSamples(seen.samples, source, nowhere, ("pooled",))
     task = Task(
         source=Dataset(source_samples, seen.view),
         target=Dataset(subset(data.samples, target), data.view),
@@ -194,8 +182,3 @@ def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: ND
         case "imbalanced":
             kept = imbalanced_subset(truth, samples.domain)
     return kept[is_target[kept]]
-
-
-def _pooled(samples: Samples, positions: IntArray) -> SubsetSamples:
-    """Select samples of all source domains as samples of one domain."""
-    return SubsetSamples(samples, positions, np.zeros(len(positions), dtype=np.int64), ("pooled",))

@@ -122,13 +122,7 @@ class Figure(BaseModel):
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """A pre-trained encoder by name.
-
-    Attributes:
-        name: name that :func:`ucds.backbones.build_backbone` takes.
-        random: whether the encoder starts from random weights on purpose.
-        image_size: side of the square crop in pixels; the encoder's own if ``None``.
-    """
+    """A pre-trained encoder by name; or one that starts from random weights on purpose."""
 
     name: str
     random: bool = False
@@ -277,6 +271,7 @@ class Benchmark(BaseModel):
         )
 
     def _families_of(self, variant: Variant) -> set[str]:
+        """Return the families of settings that a variant's methods look at."""
         found = {method_named(method).family for method in self.methods_of(variant)}
         return {family for family in found if family is not None}
 

@@ -8,6 +8,7 @@ of the group ``ucds.methods``. Such a name stands for a function, or for a :clas
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from ucds.backbones import Backbone
 from ucds.baselines import plain
 from ucds.baselines.acids import adapt_acids, learn_acids
 from ucds.baselines.deepcluster import cluster_by_deepcluster
@@ -32,12 +32,11 @@ from ucds.baselines.sub_heads import with_best_rate
 from ucds.config import ConsensusSettings, ModelSettings, PCDSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
-from ucds.experiments.pipeline import LearnedSource, Outcome, Pipeline, Sources, Task, TaskOptions
-from ucds.labels.cluster_labels import ClusterLabels
+from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions, provider_labels
 from ucds.math.arrays import FloatArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
-from ucds.training.prepare import prepare
+from ucds.training.prepare import Training, prepare
 
 Encoders = Literal["target", "source", "both", "none"]
 
@@ -148,21 +147,18 @@ def _plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Call
 def on_target(
     kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
 ) -> Callable[[Pipeline], Outcome]:
-    """Make the method that clusters the target alone by a baseline.
+    """Make the method that clusters the target alone by a baseline, with settings of a kind.
 
-    Args:
-        kind: class of the baseline's settings.
-        cluster: function of the baseline, such as :func:`ucds.baselines.iic.cluster_by_iic`.
-        from_scratch: start from a random encoder, as in the baseline's paper, in place of the client's.
+    From scratch, it starts from a random encoder, as in the baseline's paper, in place of the client's.
     """
 
     def run(pipeline: Pipeline) -> Outcome:
         task, options = pipeline.task, pipeline.options
 
         def train(settings: ModelSettings) -> Clustering:
-            backbone = _backbone(pipeline, task.backbone, from_scratch)
+            backbone = sobel_backbone(seed=options.seed) if from_scratch else task.backbone()
             session = options.session(settings)
-            return cluster(session, backbone, task.target, task.n_clusters, cache=options.cache)
+            return cluster(session, backbone, task.target, task.n_clusters)
 
         settings = _settings(pipeline, kind, from_scratch)
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
@@ -179,14 +175,12 @@ def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
 
     def train(settings: ACIDSSettings) -> Clustering:
         nonlocal trained
-        backbone, session = (
-            _backbone(pipeline, task.make_source_backbone, from_scratch),
-            options.session(settings),
-        )
-        source = learn_acids(session, backbone, task.source, task.n_clusters, cache=options.cache)
+        backbone = sobel_backbone(seed=options.seed) if from_scratch else task.make_source_backbone()
+        session = options.session(settings)
+        source = learn_acids(session, backbone, task.source, task.n_clusters)
         # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
         trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
-        return adapt_acids(options.session(settings), source, target, cache=options.cache)
+        return adapt_acids(options.session(settings), source, target)
 
     found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
     return _outcome(found, trained, task.target)
@@ -198,29 +192,18 @@ def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
     return settings.model_copy(update={"tune": "full"}) if from_scratch else settings
 
 
-def _backbone(pipeline: Pipeline, make_backbone: Callable[[], Backbone], from_scratch: bool) -> Backbone:
-    """Make the encoder that a baseline starts from, anew at every call."""
-    return sobel_backbone(seed=pipeline.options.seed) if from_scratch else make_backbone()
-
-
 def _outcome(found: Clustering, trained: nn.Module, data: Dataset) -> Outcome:
     parameters = sum(weight.numel() for weight in trained.parameters())
     return Outcome(found.labels, found.seconds, data, parameters=parameters, images=found.images_seen)
 
 
-def _pretrained_only(pipeline: Pipeline) -> Outcome:
-    session = pipeline.options.session(pipeline.options.settings_of(PCDSettings))
-    training = pipeline.new_target(session)
-    return pipeline.outcome(pipeline.extended(None, training, session))
-
-
-def _pretrained_source_only(pipeline: Pipeline) -> Outcome:
-    """Run PO with the source's encoder, which the paper prints beside the target's where the two differ."""
+def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
+    """Run PO with the target's encoder, or with the source's, which the paper prints where the two differ."""
     task, options = pipeline.task, pipeline.options
-    session, backbone = options.session(options.settings_of(PCDSettings)), task.make_source_backbone()
-    training = prepare(
-        session, backbone, task.seen_by_source, task.n_clusters, side="target", cache=options.cache
-    )
+    session = options.session(options.settings_of(PCDSettings))
+    backbone = task.make_source_backbone() if of_source else task.backbone()
+    data = task.seen_by_source if of_source else task.target
+    training = prepare(session, backbone, data, task.n_clusters, side="target")
     return pipeline.outcome(pipeline.extended(None, training, session))
 
 
@@ -231,46 +214,26 @@ def _target_only(pipeline: Pipeline) -> Outcome:
     return pipeline.outcome(pipeline.extended(None, training, session))
 
 
-def _source_only(pipeline: Pipeline) -> Outcome:
-    return pipeline.outcome(pipeline.source.learned, pipeline.source.answers)
-
-
-def _adaptation_only(pipeline: Pipeline) -> Outcome:
-    return pipeline.outcome(pipeline.adapted)
-
-
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
-    before = pipeline.adapted.copied()
-    refine_target(session, before.training.trained, before.training.data)
-    return pipeline.outcome(pipeline.extended(before, before.training, session))
+    training = pipeline.adapted.training
+    model = copy.deepcopy(training.model)  # AO's stays as it is
+    trained = model if training.trained is training.model else model.head()
+    refine_target(session, trained, training.data)
+    training = Training(model, trained, training.data)
+    return pipeline.outcome(pipeline.extended(pipeline.adapted, training, session))
 
 
-def _provider_labels(pipeline: Pipeline) -> Outcome:
-    """Take the provider's labels of the target's samples as they are."""
-    source = pipeline.transported
-    return pipeline.outcome(source.learned, source.answers)
-
-
-def _without_provider(pipeline: Pipeline) -> Outcome:
-    """Cluster the target without a provider."""
-    return _cluster_target("consensus-alone", pipeline, None)
-
-
-def _with_provider(pipeline: Pipeline) -> Outcome:
-    """Cluster the target with the provider's labels, as far as the guard trusts them."""
-    return _cluster_target("consensus", pipeline, pipeline.transported)
-
-
-def _cluster_target(method: str, pipeline: Pipeline, source: LearnedSource | None) -> Outcome:
+def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
+    """Cluster the target with the provider's labels, as far as the guard trusts them, or alone."""
     task, options = pipeline.task, pipeline.options
-    session, labels = options.session(options.settings_of(ConsensusSettings), method), None
+    unfinished = "consensus-alone" if alone else "consensus"
+    session, labels = options.session(options.settings_of(ConsensusSettings), unfinished), None
+    source = None if alone else pipeline.transported
     if source is not None:
-        n_clusters = task.source_clusters or task.n_clusters
-        labels = ClusterLabels(task.target.samples.ids, source.answers, n_clusters, "source")
-    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels, cache=options.cache)
-    before = None if source is None else source.learned
-    return pipeline.outcome(pipeline.extended(before, found, session))
+        labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
+    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
+    return pipeline.outcome(pipeline.extended(source, found, session))
 
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
@@ -304,13 +267,20 @@ METHODS: dict[str, Method] = {
         "ACIDS, from scratch", partial(_acids, from_scratch=True), ACIDSSettings, "none"
     ),
     "po": Method("PO", _pretrained_only),
-    "po-source": Method("PO, source's encoder", _pretrained_source_only, encoders="source"),
-    "so": Method("SO", _source_only, encoders="source"),
+    "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
+    "so": Method("SO", lambda pipeline: pipeline.outcome(pipeline.source), encoders="source"),
     "to": Method("TO", _target_only),
-    "ao": Method("AO", _adaptation_only, encoders="both"),
+    "ao": Method("AO", lambda pipeline: pipeline.outcome(pipeline.adapted), encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
-    "consensus-source": Method("consensus, provider's labels", _provider_labels, ConsensusSettings, "source"),
-    "consensus-alone": Method("consensus, without a provider", _without_provider, ConsensusSettings),
-    "consensus": Method("consensus", _with_provider, ConsensusSettings, "both"),
+    "consensus-source": Method(
+        "consensus, provider's labels",
+        lambda pipeline: pipeline.outcome(pipeline.transported),
+        ConsensusSettings,
+        "source",
+    ),
+    "consensus-alone": Method(
+        "consensus, without a provider", partial(_consensus, alone=True), ConsensusSettings
+    ),
+    "consensus": Method("consensus", _consensus, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

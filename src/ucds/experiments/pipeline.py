@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Precision
 from ucds.config import (
     ConsensusSettings,
     MethodSettings,
@@ -34,9 +33,9 @@ from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.inference import recentre
+from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import TrainedModel, Training, prepare
-from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -90,20 +89,14 @@ class TaskOptions:
     Attributes:
         settings: settings of the methods to run, one entry for each settings class.
         seed: seed of every random choice.
-        accelerator: "auto", "cpu" or "cuda".
-        precision: precision of forward passes.
-        cache: folder of frozen features.
-        reporter: receives progress messages.
+        compute: device, precision, cache and reporter; by default features stay in memory.
         start: start of the target's model.
         checkpoints: folder of the state of unfinished stages; ``None`` keeps no state.
     """
 
     settings: tuple[Settings, ...]
     seed: int
-    accelerator: Accelerator = "auto"
-    precision: Precision = "32-true"
-    cache: Path | None = None
-    reporter: Reporter | None = None
+    compute: Compute = field(default_factory=lambda: Compute(cache=None))
     start: Start = "pre-trained"
     checkpoints: Path | None = None
 
@@ -113,13 +106,7 @@ class TaskOptions:
 
     def runtime(self, folder: RunFolder | None = None) -> Runtime:
         """Make the runtime of a session, with a run folder if its state is kept."""
-        return Runtime(
-            accelerator=self.accelerator,
-            precision=self.precision,
-            seed=self.seed,
-            folder=folder,
-            reporter=self.reporter,
-        )
+        return Runtime(self.compute, seed=self.seed, folder=folder)
 
     def session(self, settings: S, unfinished: str | None = None) -> Session[S]:
         """Make a session; if checkpoints are kept, its state goes into the folder ``unfinished``."""
@@ -157,26 +144,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Learned:
-    """The stages done so far: their model, their results, and the number of images that they saw."""
+    """A model after some stages.
+
+    Attributes:
+        training: model.
+        stages: results of the stages.
+        images: number of images that the stages saw, every pass counted.
+        labels: ``(n,)`` provider's labels of the target samples; ``None`` for a model of the client.
+    """
 
     training: Training | TrainedModel
     stages: tuple[StageResult, ...]
     images: int
-
-    def copied(self) -> Learned:
-        """Copy the model, so that the copy can be trained further."""
-        model = copy.deepcopy(self.training.model)
-        frozen = self.training.trained is not self.training.model
-        training = Training(model, model.head() if frozen else model, self.training.data)
-        return Learned(training, self.stages, self.images)
-
-
-@dataclass(frozen=True)
-class LearnedSource:
-    """The provider's model, and its labels of the target samples, ``(n,)``."""
-
-    learned: Learned
-    answers: NDArray[np.int64]
+    labels: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +168,7 @@ class Sources:
         checkpoints: folder of the state of unfinished ones; ``None`` keeps no state.
     """
 
-    learned: dict[str, LearnedSource] = field(default_factory=dict)
+    learned: dict[str, Learned] = field(default_factory=dict)
     checkpoints: Path | None = None
 
 
@@ -206,12 +186,12 @@ class Pipeline:
         self._sources = sources or Sources(checkpoints=options.checkpoints)
 
     @property
-    def source(self) -> LearnedSource:
+    def source(self) -> Learned:
         """PCD's source model, of stage 1."""
         return self._learn_source("learn-source", PCDSettings, self.task.n_clusters)
 
     @property
-    def transported(self) -> LearnedSource:
+    def transported(self) -> Learned:
         """The source model of the consensus method."""
         n_clusters = self.task.source_clusters or self.task.n_clusters
         return self._learn_source("cluster-domains", ConsensusSettings, n_clusters)
@@ -222,16 +202,15 @@ class Pipeline:
         session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
         source, training = self.source, self.new_target(session)
         if self.options.start == "source weights":
-            training.model.load_state_dict(source.learned.training.model.state_dict())
-        ids = training.data.samples.ids
-        labels = ClusterLabels(ids, source.answers, self.task.n_clusters, "source")
+            training.model.load_state_dict(source.training.model.state_dict())
+        labels = provider_labels(training.data, source, self.task.n_clusters)
         cluster_target(session, training.trained, training.data, labels)
-        return self.extended(source.learned, training, session)
+        return self.extended(source, training, session)
 
     def new_target(self, session: Session[ModelSettings]) -> Training:
         """Make a fresh model of the client."""
-        task, cache = self.task, self.options.cache
-        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target", cache=cache)
+        task = self.task
+        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
 
     def extended(
         self, before: Learned | None, training: Training | TrainedModel, session: Session[Settings]
@@ -248,11 +227,11 @@ class Pipeline:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
         return self._vectors(self.task.target, self.task.backbone)
 
-    def outcome(self, learned: Learned, labels: NDArray[np.int64] | None = None) -> Outcome:
-        """Make the outcome of a method from the latest stage; the labels are its model's unless given."""
+    def outcome(self, learned: Learned) -> Outcome:
+        """Make the outcome of a method from the latest stage: the provider's labels, or its model's own."""
         training = learned.training
         return Outcome(
-            self._predict(training) if labels is None else labels,
+            self._predict(training) if learned.labels is None else learned.labels,
             sum((stage.seconds for stage in learned.stages), 0.0),
             training.data,
             learned.stages,
@@ -261,7 +240,8 @@ class Pipeline:
             learned.images,
         )
 
-    def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> LearnedSource:
+    def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> Learned:
+        """Learn a source model, unless it is known, and label the target's samples as ``ucds label`` does."""
         # Without the target's settings: neither the model nor its checkpoint may depend on them.
         settings = for_source(self.options.settings_of(kind))
         key = f"{name}-{settings.hash}"
@@ -269,12 +249,14 @@ class Pipeline:
             task = self.task
             own = replace(self.options, checkpoints=self._sources.checkpoints)
             session, backbone = own.session(settings, key), task.make_source_backbone()
-            found = fit_source(session, backbone, task.source, n_clusters, cache=own.cache)
+            found = fit_source(session, backbone, task.source, n_clusters)
             queries = task.seen_by_source
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
-            learned = replace(self.extended(None, found, session), training=replace(found, data=queries))
-            self._sources.learned[key] = LearnedSource(learned, self._answer(learned.training))
+            learned, found = self.extended(None, found, session), replace(found, data=queries)
+            trained = recentre(found.trained, queries) if found.recentres else found.trained
+            labels = self._predict(replace(found, trained=trained))
+            self._sources.learned[key] = replace(learned, training=found, labels=labels)
         return self._sources.learned[key]
 
     def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:
@@ -282,16 +264,16 @@ class Pipeline:
             return data
         runtime, backbone = self.options.runtime(), make_backbone()
         backbone.module.to(runtime.device)
-        return frozen_features(backbone, data, runtime, self.options.cache, batch_size=FEATURE_BATCH)
-
-    def _answer(self, training: Training | TrainedModel) -> NDArray[np.int64]:
-        """Label the target's samples as ``ucds label`` does."""
-        if isinstance(training, TrainedModel) and training.recentres:
-            training = replace(training, trained=recentre(training.trained, training.data))
-        return self._predict(training)
+        return frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)
 
     def _predict(self, training: Training | TrainedModel) -> NDArray[np.int64]:
         runtime, data = self.options.runtime(), training.data
         found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
         labels: NDArray[np.int64] = found.argmax(-1).cpu().numpy()
         return labels
+
+
+def provider_labels(data: Dataset, source: Learned, n_clusters: int) -> ClusterLabels:
+    """Return the labels that a source model gives to the target's samples, as the client receives them."""
+    assert source.labels is not None
+    return ClusterLabels(data.samples.ids, source.labels, n_clusters, "source")

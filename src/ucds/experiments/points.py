@@ -24,15 +24,8 @@ def save_points(
 ) -> str:
     """Embed the encoder's outputs and the prototypes of an outcome in the plane, and write the points.
 
-    Args:
-        folder: folder of the points of figures.
-        cell: cell that was run; it names the file.
-        outcome: outcome of the cell.
-        runtime: device to compute on.
-        classes: ``(n,)`` class of each target sample.
-
     Returns:
-        Name of the file.
+        Name of the file, which the cell gives it.
 
     Raises:
         InputError: the method keeps no encoder.

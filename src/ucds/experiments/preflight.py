@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ucds.backbones import Backbone
 from ucds.backbones.build import NO_WEIGHTS
-from ucds.choices import Accelerator, Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
@@ -23,8 +22,7 @@ from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 RANDOM = "none (random)"
@@ -37,17 +35,13 @@ class Machine:
     Attributes:
         data: folder of a data set, or of several.
         weights: file or source of weights by name of encoder; the entry ``""`` is for all others.
-        cache: place of decoded images and features.
-        accelerator: "auto", "cpu" or "cuda".
-        precision: precision of forward passes.
+        compute: device, precision, cache and reporter.
         threads: processor threads of each process; torch's choice if ``None``.
     """
 
     data: Path
     weights: Mapping[str, str]
-    cache: CacheOptions
-    accelerator: Accelerator = "auto"
-    precision: Precision = "32-true"
+    compute: Compute = field(default_factory=Compute)
     threads: int | None = None
 
 
@@ -108,13 +102,8 @@ def encoders_of(cell: Cell) -> list[EncoderChoice]:
     return {"source": [source], "target": [target], "both": [source, target], "none": []}[needs]
 
 
-def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey:
-    """Find the data sets and encoders of a benchmark, and report which cells will be missing.
-
-    Args:
-        benchmark: benchmark to run.
-        machine: places of data and weights.
-        reporter: receives one message for each reason why cells will be missing.
+def survey(benchmark: Benchmark, machine: Machine) -> Survey:
+    """Find the data sets and encoders of a benchmark, and say for what reasons which cells will be missing.
 
     Raises:
         InputError: not a single cell can be run.
@@ -128,7 +117,7 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
             if truth is None:
                 raise InputError(f"{located.path} has no class folders to score against")
             for line in check_counts(name, scan, truth.n_classes):
-                reporter.say(line)
+                machine.compute.reporter.say(line)
             for target in targets:
                 if located.folders.get(target) not in scan.domain_names:
                     found.faults[name, target] = f"{located.path} has no domain {target}"
@@ -146,7 +135,7 @@ def survey(benchmark: Benchmark, machine: Machine, reporter: Reporter) -> Survey
             found.faults[method] = f"{method.title} needs a further package: {extra}"
     faulty = [cell for cell in cells if found.fault(cell) is not None]
     for line in _describe_missing(faulty, found):
-        reporter.say(line)
+        machine.compute.reporter.say(line)
     if len(faulty) == len(cells):
         raise InputError(f"nothing can be run: {found.fault(faulty[0])}")
     return found
@@ -177,24 +166,22 @@ def make_backbone(encoder: EncoderChoice, machine: Machine) -> Backbone:
     return encoder.options(encoder.weights(machine.weights)).build()
 
 
-def open_inputs(located: Located, encoder: EncoderChoice, machine: Machine, reporter: Reporter) -> Dataset:
+def open_inputs(located: Located, encoder: EncoderChoice, compute: Compute) -> Dataset:
     """Open all samples of a data set as an encoder takes them, without its weights."""
     options = encoder.options(NO_WEIGHTS)
-    return open_for_training(
-        located.path, "source", options, machine.cache, reporter, domains=located.domains
-    ).data
+    return open_for_training(located.path, "source", options, compute, domains=located.domains).data
 
 
-def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
+def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
     """Decode all images that cells need, before processes run side by side, and note their fingerprints."""
     for cell in cells:
         for encoder in (cell.condition.source, cell.condition.target):
             if (cell.dataset, encoder) not in found.data:
-                data = open_inputs(found.located[cell.dataset], encoder, machine, reporter)
+                data = open_inputs(found.located[cell.dataset], encoder, machine.compute)
                 found.data[cell.dataset, encoder] = data.samples.fingerprint[:16]
 
 
-def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine, reporter: Reporter) -> None:
+def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
     """Compute the features of frozen encoders, before processes run side by side."""
     needed = {
         (cell.dataset, encoder): None
@@ -205,8 +192,8 @@ def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine, rep
     for dataset, encoder in needed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UcdsWarning)  # said when the images were decoded
-            data = open_inputs(found.located[dataset], encoder, machine, Quiet())
+            data = open_inputs(found.located[dataset], encoder, machine.compute.silent())
         backbone = make_backbone(encoder, machine)
-        runtime = Runtime(accelerator=machine.accelerator, reporter=reporter)
+        runtime = Runtime(machine.compute)
         backbone.module.to(runtime.device)
-        frozen_features(backbone, data, runtime, machine.cache.directory, batch_size=FEATURE_BATCH)
+        frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -35,21 +36,18 @@ from ucds.experiments.records import (
     origin_of,
     read_records,
 )
-from ucds.training.progress import Reporter
+from ucds.training.options import Compute
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def run_benchmark(
-    benchmark: Benchmark, folder: Path, machine: Machine, reporter: Reporter, *, jobs: int | None = None
-) -> int:
+def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs: int | None = None) -> int:
     """Run the cells of a benchmark that have no record yet.
 
     Args:
         benchmark: benchmark to run.
         folder: folder of its records.
-        machine: data, weights and device.
-        reporter: receives progress messages: what is missing, and every finished cell.
+        machine: data, weights and device; its reporter hears what is missing, and of every finished cell.
         jobs: number of groups of cells that run at a time, each in a process of its own; one for each GPU,
             or one without a GPU, if ``None``.
 
@@ -60,14 +58,14 @@ def run_benchmark(
         InputError: nothing can be run, or a cell failed; the others are recorded.
     """
     with lock_records(folder):
-        found = survey(benchmark, machine, reporter)
+        found = survey(benchmark, machine)
         cells = [cell for cell in benchmark.cells() if found.fault(cell) is None]
-        decode_all(cells, found, machine, reporter)
+        decode_all(cells, found, machine)
         drawn = frozenset(cell for cell in cells if benchmark.is_drawn(cell))
         todo = _without_record(cells, drawn, found, read_records(folder / FILE))
-        compute_features(todo, found, machine, reporter)
-        work = partial(_record_group, machine, found, folder)
-        count = _run(group_cells(todo, drawn), work, folder / FILE, machine, reporter, jobs)
+        compute_features(todo, found, machine)
+        work = partial(_record_group, replace(machine, compute=machine.compute.silent()), found, folder)
+        count = _run(group_cells(todo, drawn), work, folder / FILE, machine.compute, jobs)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         return count
 
@@ -90,6 +88,7 @@ def _without_record(
 
 
 def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> None:
+    """Run a group in a process of its own, and append its records."""
     for record in run_group(machine, found, folder, group):
         append_record(folder / FILE, record)
 
@@ -98,14 +97,14 @@ def _run(
     groups: Sequence[CellGroup],
     work: Callable[[CellGroup], None],
     path: Path,
-    machine: Machine,
-    reporter: Reporter,
+    compute: Compute,
     jobs: int | None,
 ) -> int:
     """Run groups, tell of each record as it comes, and return their number."""
     if not groups:
         return 0
-    devices = visible_devices() if machine.accelerator != "cpu" else []
+    devices = visible_devices() if compute.accelerator != "cpu" else []
+    reporter = compute.reporter
     before, count, failures = len(read_records(path)), 0, []
     reporter.begin("run cells", sum(len(group.cells) for group in groups))
     for ended in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
@@ -218,6 +217,7 @@ def visible_devices() -> list[str]:
 
 
 def _line(record: Record) -> str:
+    """Describe a record in one line."""
     row = f"{record['method']} [{record['variant']}]" if record["variant"] else record["method"]
     where = f"{record['dataset']} {record['target']}".strip()
     return f"{where}, seed {record['seed']}: {row} {100 * record['accuracy']:.1f}"

@@ -37,13 +37,7 @@ SOURCE_STAGES = (SOURCE_STAGE, "cluster-domains", "fit-domains")
 
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
-    """Compute the figures of one record: scores of the labels, times, memory and proportions.
-
-    Args:
-        outcome: outcome of a method.
-        classes: ``(n,)`` class of each target sample.
-        names: names of the classes.
-    """
+    """Compute the figures of one record: scores of the labels, times, memory and proportions."""
     scores = score(outcome.labels, classes)
     record: dict[str, Any] = {
         "method": outcome.method,
@@ -73,6 +67,7 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
 def _of_target_stages(
     labels: IntArray, stages: Sequence[StageResult], classes: IntArray, names: Sequence[str]
 ) -> dict[str, Any]:
+    """Score the stages on the target at every evaluation, and the proportions against the classes."""
     kept = {stage.name: stage.evaluations[stage.selected].labels.numpy() for stage in stages}
     curves = {
         stage.name: [(e.step, clustering_accuracy(e.labels.numpy(), classes)) for e in stage.evaluations]
@@ -108,17 +103,9 @@ def _cluster_sizes(
 def source_scores(
     stages: Sequence[StageResult], samples: Samples, classes: IntArray, fraction: float, seed: int
 ) -> dict[str, Any]:
-    """Score PCD's source model on the source samples that were set aside to choose it.
+    """Score PCD's source model, by domain, on the share of the source samples set aside to choose it.
 
-    Args:
-        stages: stages of an outcome.
-        samples: source samples.
-        classes: ``(n,)`` class of each source sample.
-        fraction: share of the samples that was set aside.
-        seed: seed of the choice of those samples.
-
-    Returns:
-        Scores by domain; empty without a stage 1.
+    There are no scores without a stage 1. ``seed`` is that of the choice of the samples.
     """
     stage = next((stage for stage in stages if stage.name == SOURCE_STAGE), None)
     if stage is None:

@@ -24,6 +24,7 @@ from ucds.exports.scikit import scikit_bytes
 from ucds.files import parse_json, require_writable, write_atomically, write_text_atomically
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
+from ucds.training.options import Compute
 
 _SUFFIXES: dict[ExportFormat, str] = {"onnx": ".onnx", "sklearn": ".skops"}
 _COMPARED = 64
@@ -81,7 +82,7 @@ def export(
     require_choice("form", form, ExportFormat)
     if out is None and isinstance(run, Model):
         raise InputError("name the file to write: a model that is open already has no folder")
-    model = run if isinstance(run, Model) else load(run, accelerator="cpu")
+    model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if form == "hub":
         folder = Path(str(run)) / "hub" if out is None else Path(out)
         _warn_of_source(model)

@@ -14,6 +14,7 @@ from ucds.exports.describe import describe
 from ucds.files import write_text_atomically, writing
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel, save_model
+from ucds.training.options import Compute
 from ucds.training.run_folder import MODEL_FILE
 
 CONFIG_FILE = "config.json"
@@ -96,7 +97,7 @@ def push_to_hub(
 
 def _exported(run: str | Path | Model, place: Path) -> Path:
     """Return a folder that was exported before, once it is known to be whole; export all else to a place."""
-    model = run if isinstance(run, Model) else load(run, accelerator="cpu")
+    model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     folder = None if isinstance(run, Model) else Path(run)
     if folder is not None and all((folder / name).exists() for name in _FILES):
         return folder

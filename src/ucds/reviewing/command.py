@@ -12,8 +12,7 @@ from ucds.reviewing.server import serve_review
 from ucds.reviewing.session import Session
 from ucds.target.names import NAMES_FILE
 from ucds.target.review import Review
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ def review(
     images: str | Path | None = None,
     keep_clusters: bool = False,
     open_browser: bool = True,
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> ReviewDone:
     """Ask a person about the clusters of a run, on a page of this machine; ``ucds review`` does the same.
 
@@ -69,16 +67,16 @@ def review(
         images: folder or file of the samples, if they have moved.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
         open_browser: whether the page opens in the browser; its address is said in any case.
-        cache: place of decoded images.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the run cannot be reviewed, its review is open already, or the answers cannot be used.
         DamagedFileError: a file of the run, or of answers, cannot be read.
         NoSpaceError: the disk is full, or a folder is not writable.
     """
-    run, reporter = Path(run), reporter or Quiet()
-    state, written = Review(run, keep_clusters=keep_clusters, images=images, cache=cache), []
+    run, compute = Path(run), compute or Compute()
+    state = Review(run, keep_clusters=keep_clusters, images=images, compute=compute.silent())
+    written: list[ReviewDone] = []
 
     def finish() -> str:
         result = state.finish(out)
@@ -90,7 +88,7 @@ def review(
                 result.path,
                 None if images is None else Path(images),
                 names=names if names.exists() else None,
-                cache=cache,
+                compute=compute.silent(),
             )
         except UserError as error:
             return f"{done.sentence}; it has no report: {error}"
@@ -101,10 +99,10 @@ def review(
         if not taken:
             raise InputError(f"none of the answers in {answers} is about samples of {run}")
         if missed:
-            reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
+            compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
         finish()
     else:
         place = None if images is None else Path(images)
-        session = Session(state, place, cache, reporter)
-        serve_review(run, session, finish, open_browser=open_browser, say=reporter.say)
+        session = Session(state, place, compute)
+        serve_review(run, session, finish, open_browser=open_browser, say=compute.reporter.say)
     return written[-1] if written else ReviewDone(run, state.answered)

@@ -22,7 +22,7 @@ from ucds.reports.page.report import images_of
 from ucds.reports.page.thumbnails import Images
 from ucds.target.review import Question, Review
 from ucds.training.loaded import Model, load
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.progress import Reporter
 
 SHOWN = 8
@@ -42,22 +42,19 @@ class Session:
     Args:
         review: review.
         images: samples of the run, if they are no longer where the run found them; ``None`` if they are.
-        cache: place of decoded images.
-        reporter: receives progress messages.
+        compute: cache of decoded images, and receiver of progress messages.
     """
 
-    def __init__(
-        self, review: Review, images: Path | None, cache: CacheOptions | None, reporter: Reporter
-    ) -> None:
+    def __init__(self, review: Review, images: Path | None, compute: Compute) -> None:
         self._review, self._lock = review, Lock()
         self._rows = {name: i for i, name in enumerate(review.clusters)}
         self._ids = tuple(self._rows)
         self._directions = unit_rows(review.features)
-        model = load(review.run, role="target", cache=cache, reporter=reporter)
-        self._images, ids = _open_pictures(model, review.run, images, reporter)
+        model = load(review.run, role="target", compute=compute)
+        self._images, ids = _open_pictures(model, review.run, images, compute.reporter)
         known = {name: i for i, name in enumerate(ids)}
         self._pictures = {row: known[name] for name, row in self._rows.items() if name in known}
-        reporter.say("drawing the map")
+        compute.reporter.say("drawing the map")
         stars = model.stored.model.prototypes.detach().cpu().numpy()
         points, _ = place_all(review.features, stars, 0)
         low, high = points.min(0), points.max(0)

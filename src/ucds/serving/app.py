@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.labels import wire
 from ucds.serving.ops import Metrics
-from ucds.serving.problems import Refusal, install_handlers, problem_schemas
+from ucds.serving.problems import HANDLERS, Refusal, problem_schemas
 from ucds.serving.service import MULTIPART, Service
 
 VERSION = "1"
@@ -33,16 +33,16 @@ logger = logging.getLogger("ucds.serving")
 
 
 def create_app(service: Service) -> FastAPI:
-    """Build the application that clients ask.
-
-    Args:
-        service: service that answers; who makes it closes it.
-    """
+    """Build the application that clients ask."""
     app = FastAPI(
-        title="ucds label service", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="ucds label service",
+        version=VERSION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers=HANDLERS,
     )
     app.add_middleware(FrontDoor, metrics=service.metrics)
-    install_handlers(app)
     _add_paths(app, service)
     _, problems = models_json_schema(
         [(wire.Problem, "validation")], ref_template="#/components/schemas/{model}"
@@ -56,10 +56,6 @@ class FrontDoor:
 
     The id is the client's own `X-Request-ID`, where it is of a usual form. It stands in the answer and in the
     log of the ledger, and in the request's state as ``request_id``.
-
-    Args:
-        app: application behind it.
-        metrics: figures, in which requests are counted.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -69,8 +65,8 @@ class FrontDoor:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        headers, begun, status = Headers(scope=scope), time.perf_counter(), 0
-        shown = headers.get(REQUEST_ID, "")
+        begun, status, refusal = time.perf_counter(), 0, None
+        shown = Headers(scope=scope).get(REQUEST_ID, "")
         number = shown if _GOOD_ID.fullmatch(shown) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = number
 
@@ -83,9 +79,7 @@ class FrontDoor:
             await send(message)
 
         try:
-            refusal = _refusal_of(headers)
-            if refusal is None:
-                await self._app(scope, receive, add_headers)
+            await self._app(scope, receive, add_headers)
         except asyncio.CancelledError:  # its time is over: the service stops
             refusal = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
         except Exception as error:
@@ -115,14 +109,6 @@ def render_answer(answer: wire.LabelAnswer) -> bytes:
         f'"budget":{{"limit":{budget.limit},"used":{budget.used:>{digits}},'
         f'"remaining":{budget.remaining:>{digits}}}},"receipt":{receipt}}}'
     ).encode()
-
-
-def _refusal_of(headers: Headers) -> Refusal | None:
-    """Return the refusal of a request whose body was changed on the way; ``None`` for any other."""
-    if headers.get("content-encoding", "identity").strip().lower() == "identity":
-        return None
-    detail = "Send the body as it is, without the header Content-Encoding."
-    return Refusal("wrong-type", detail, headers={"Accept-Encoding": "identity"})
 
 
 def _add_paths(app: FastAPI, service: Service) -> None:

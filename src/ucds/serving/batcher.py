@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ucds.serving.labeller import Labeller, Labels, Means, Rows
+from ucds.serving.labeller import Labels, Means, ModelLabeller, Rows
+
+_LONGEST_WAIT = 0.005  # seconds that a batch may wait to be filled
 
 
 class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
@@ -36,14 +38,10 @@ class Batcher:
 
     So a key with a thousand samples delays another one by a batch. A batch that is not full waits a moment
     for further requests; then it is filled up with zeros. What was submitted is computed, whoever waits.
-
-    Args:
-        labeller: model.
-        max_wait: seconds that a batch may wait to be filled.
     """
 
-    def __init__(self, labeller: Labeller, max_wait: float) -> None:
-        self._labeller, self._max_wait = labeller, max_wait
+    def __init__(self, labeller: ModelLabeller) -> None:
+        self._labeller = labeller
         self._queues: OrderedDict[int, deque[_Sample]] = OrderedDict()
         self._waiting = 0
         self._changed = threading.Condition()
@@ -58,16 +56,7 @@ class Batcher:
         return self._thread.is_alive() and not self._stopping
 
     def submit(self, rows: Rows, key: int, mean: Means | None = None) -> Future[Labels]:
-        """Label ``(n, *row_shape)`` rows of a key.
-
-        Args:
-            rows: samples.
-            key: number of the key, whose turns are shared with those of the others.
-            mean: mean from which the samples are seen; the model's own if ``None``.
-
-        Raises:
-            Stopped: the batcher was closed.
-        """
+        """Label ``(n, *row_shape)`` rows of a key, seen from a mean; from the model's own if ``None``."""
         job = _Job(rows, mean, np.empty(len(rows), np.int64), len(rows))
         with self._changed:
             if self._stopping:
@@ -126,7 +115,7 @@ class Batcher:
         """Wait for a batch, and take its samples from the queues in turn; none when the batcher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping)
-            end = time.monotonic() + self._max_wait
+            end = time.monotonic() + _LONGEST_WAIT
             while self._waiting < size and not self._stopping and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
             if self._stopping:

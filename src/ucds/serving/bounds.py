@@ -8,10 +8,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ucds.serving.keys import Key
 from ucds.serving.problems import Refusal
 
 _MOST_DEBT = 4  # times the allowance
+_LONGEST_DELAY = 2.0
+_SECONDS_PER_BYTE = 6e-9
+"""Processor time in which the service itself receives and hashes a byte; measured with files of 16 MiB."""
+_SECONDS_PER_REFUSAL = 0.02
+
+
+def cost_of_bytes(count: int) -> float:
+    """Return the seconds in which the service itself receives and hashes some bytes."""
+    return count * _SECONDS_PER_BYTE
+
+
+def cost_of_refusal(count: int) -> float:
+    """Return the price in seconds of some bytes that came to nothing, a little more than they took."""
+    return _SECONDS_PER_REFUSAL + cost_of_bytes(count)
 
 
 class Share:
@@ -38,11 +51,7 @@ class Share:
 
     @contextmanager
     def taking(self, key: int, amount: int) -> Iterator[None]:
-        """Hold an amount for a key, by its number, while the block runs.
-
-        Raises:
-            Refusal: this is more than the key may have (429), or than is left (503).
-        """
+        """Hold an amount for a key while the block runs; refuse more than it may have, or than is left."""
         if self.held + amount > self._total:
             raise Refusal(
                 "busy", f"The service holds all the {self._what} it can; come again.", retry_after=1
@@ -62,19 +71,16 @@ class Share:
 class Waste:
     """Work that keys cause and do not pay for: a key that causes much of it is slowed, then refused.
 
-    Samples that cannot be used, requests that are malformed or left in the middle, and calibrations that come
-    to nothing are debts of the seconds they took, and a little more. Debts shrink by the allowance in a
-    minute. Over half of the allowance, requests wait before they are taken; over the allowance they are
-    refused, until the debt is half of it again.
+    Samples that cannot be used, requests that are refused after their body came, repeats, and calibrations
+    that come to nothing are debts of seconds. Debts shrink by the allowance in a minute. Over half of the
+    allowance, requests wait before they are taken; over the allowance they are refused, until the debt is
+    half of it again.
 
     Args:
         allowance: seconds a minute.
         told: called with the number of a key that is refused from now on.
         clock: current time in seconds; tests give their own.
     """
-
-    fixed = 0.02
-    longest_wait = 2.0
 
     def __init__(
         self,
@@ -88,7 +94,7 @@ class Waste:
 
     def charge(self, key: int, seconds: float) -> None:
         """Add a debt of a key."""
-        debt = min(_MOST_DEBT * self._allowance, self.debt(key) + seconds + self.fixed)
+        debt = min(_MOST_DEBT * self._allowance, self.debt(key) + seconds)
         self._debts[key] = (debt, self._clock())
         if debt > self._allowance and key not in self._refused:
             self._refused.add(key)
@@ -99,43 +105,13 @@ class Waste:
         debt, then = self._debts.get(key, (0.0, 0.0))
         return max(0.0, debt - (self._clock() - then) * self._allowance / 60)
 
-    def is_refused(self, key: int) -> bool:
-        """Return whether a key has used up its allowance, and is still to wait."""
-        if self.debt(key) <= self._allowance / 2:
-            self._refused.discard(key)
-        return key in self._refused
-
     def delay(self, key: int) -> float:
-        """Return the seconds that the next request of a key has to wait.
-
-        Raises:
-            Refusal: the key is refused for a while (429).
-        """
-        if self.is_refused(key):
-            raise self.refusal(key)
-        half = self._allowance / 2
-        return self.longest_wait * max(0.0, self.debt(key) - half) / half
-
-    def refusal(self, key: int) -> Refusal:
-        """Return the refusal of a key that has to wait until half of its debt is left."""
-        half = self._allowance / 2
-        seconds = math.ceil(60 * (self.debt(key) - half) / self._allowance)
-        detail = "Too much of your work could not be used, which costs as much as labels; wait."
-        return Refusal("over-waste", detail, retry_after=max(1, seconds))
-
-
-class Repeats:
-    """Samples of each key that were answered again for free of late, which its rate counts as well."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[float, float]] = {}
-
-    def add(self, key: Key, samples: int) -> None:
-        """Count samples that were answered again."""
-        if key.terms.rate is not None:
-            self._kept[key.number] = (self.count(key) + samples, time.monotonic())
-
-    def count(self, key: Key) -> int:
-        """Return the samples that the rate of a key has not made up for."""
-        samples, then = self._kept.get(key.number, (0.0, 0.0))
-        return math.ceil(max(0.0, samples - (time.monotonic() - then) * (key.terms.rate or 0.0)))
+        """Return the seconds that the next request of a key has to wait; refuse a key that wasted much."""
+        debt, half = self.debt(key), self._allowance / 2
+        if debt <= half:
+            self._refused.discard(key)
+        if key in self._refused:
+            detail = "Too much of your work could not be used, which costs as much as labels; wait."
+            seconds = math.ceil(60 * (debt - half) / self._allowance)
+            raise Refusal("over-waste", detail, retry_after=max(1, seconds))
+        return _LONGEST_DELAY * max(0.0, debt - half) / half

@@ -32,12 +32,7 @@ logger = logging.getLogger("ucds.serving")
 
 
 def read_checkpoints(path: Path) -> list[Statement]:
-    """Read a file of checkpoints, one a line; a last line that a crash cut short is left out.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: a line is not a checkpoint, or its signature is wrong.
-    """
+    """Read a file of checkpoints, one a line; a last line that a crash cut short is left out."""
     try:
         *lines, rest = path.read_bytes().split(b"\n")
         if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
@@ -54,12 +49,7 @@ def read_checkpoints(path: Path) -> list[Statement]:
 
 
 def check_file(ledger: Ledger, path: Path) -> None:
-    """Make sure that a file can take the checkpoints of a ledger, which still holds all that the file names.
-
-    Raises:
-        InputError: there is no such folder, or the ledger was set back, or another key signed.
-        DamagedFileError: the file holds anything but signed checkpoints.
-    """
+    """Make sure that a file can take the checkpoints of a ledger, which still holds all that it names."""
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for checkpoints")
     for told in read_checkpoints(path) if path.exists() else ():
@@ -74,22 +64,8 @@ def check_file(ledger: Ledger, path: Path) -> None:
 class Snapshots:
     """Signs the state of a ledger after every so many entries, every hour, and at the end.
 
-    It works in a thread of its own, and no answer waits for it. A failure is named in the log of the service,
-    and is tried again after some seconds.
-
-    Args:
-        ledger: ledger in use.
-        signer: signs for it.
-        file: file of checkpoints, one a line; no file is written if ``None``.
-        told: receives each signed statement, in the thread.
-        every: entries from one snapshot to the next.
-        retry_seconds: seconds from a failure to the next try.
-
-    Attributes:
-        failures: number of tries that failed.
-
-    Raises:
-        UserError: the file cannot be used; :func:`check_file` names the kinds.
+    It works in a thread of its own, and no answer waits for it. Each signed statement is one line of a file,
+    if there is one, and is told. A failure is counted, named in the log of the service, and tried again.
     """
 
     def __init__(

@@ -27,11 +27,7 @@ _POSTGRESQL: dict[str, Any] = {
 
 
 def ledger_url(place: str | Path) -> URL:
-    """Return the address of the database that a run folder, a file or an address means.
-
-    Raises:
-        InputError: the place can be none of these.
-    """
+    """Return the address of the database that a run folder, a file or an address means."""
     text = str(place)
     if "://" not in text:
         path = Path(place)
@@ -50,18 +46,7 @@ def ledger_url(place: str | Path) -> URL:
 
 
 class Database:
-    """Transactions on the tables of a ledger; the faults of the database become errors for users.
-
-    Args:
-        place: run folder, SQLite file, or database address.
-        create: whether a file is made when there is none.
-
-    Attributes:
-        shown: address of the database without its password, for messages.
-
-    Raises:
-        UserError: the database cannot be used; `ucds.serving.replay.Replay` names the kinds.
-    """
+    """Transactions on the tables of a ledger; the faults of the database become errors for users."""
 
     def __init__(self, place: str | Path, *, create: bool = False) -> None:
         url = ledger_url(place)
@@ -83,15 +68,7 @@ class Database:
 
     @contextmanager
     def transaction(self, *, writes: bool = False, one_moment: bool = False) -> Iterator[sa.Connection]:
-        """Open a transaction.
-
-        Args:
-            writes: whether it has the right to write, for which it waits.
-            one_moment: whether it sees nothing that is committed after its beginning.
-
-        Raises:
-            UserError: the database cannot be used.
-        """
+        """Open a transaction: with the right to write, or one that sees a single moment of the ledger."""
         try:
             with self._engine.execution_options(**{_WRITES: writes}).begin() as connection:
                 if self._path is None:  # SQLite gives one moment, and the right to write, when it begins
@@ -110,11 +87,7 @@ class Database:
             raise DamagedFileError(f"the ledger {self.shown} holds a name that is not UTF-8") from None
 
     def prepare(self, connection: sa.Connection, *, create: bool = False) -> bool:
-        """Make the tables of a ledger if there are none, and return whether they are new.
-
-        Raises:
-            InputError: there is no ledger, and none is to be made.
-        """
+        """Make the tables of a ledger if there are none and they are wanted; return whether they are new."""
         if sa.inspect(connection).has_table(log.name):
             return False
         if not create:

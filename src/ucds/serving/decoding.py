@@ -1,38 +1,46 @@
-"""Turns the samples of a request into rows for the model, or says which of them cannot be used."""
+"""Decodes images in processes that can be killed: a file may take for ever, or all the memory there is.
+
+`concurrent.futures` cannot kill one of its processes, and pebble, which can, starts them through
+`multiprocessing`: that hands them the secrets in the environment, and runs the caller's own script again. So
+these are plain processes, each at the end of a socket of its own.
+"""
 
 from __future__ import annotations
 
-import ast
 import asyncio
+import json
 import os
-import threading
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import socket
+import subprocess
+import sys
+import time
+from collections import OrderedDict, defaultdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ucds.data.content import content_key
 from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
-from ucds.serving.bounds import Waste
-from ucds.serving.decoders import DecodeBounds, Decoders, Decoding, DelayedImageError
+from ucds.serving.bounds import Waste, cost_of_refusal
+from ucds.serving.decoding_process import DONE
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
 
-Samples = list[bytes] | npt.NDArray[np.float32]
-
-_MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 256  # of an array of two dimensions NumPy writes 128 bytes
-_TYPES = ("<f4", "<f8")
-_SECONDS_PER_BYTE = 6e-9
-"""Processor time in which the service itself receives and hashes a byte; measured with files of 16 MiB."""
-# In several threads at once, Python 3.11's reader of literals raises SystemError now and then.
-_reading_literals = threading.Lock()
+_MODULE = "ucds.serving.decoding_process"
+_START_SECONDS = 120.0  # a loaded machine may take long to start a process
+_LONG = 0.5  # seconds of processor time
+_NICENESS = 10
+_PATIENCE = 4  # times as long by the clock, where other work keeps the processors
+_MOST_REMEMBERED = 10_000
+_LONGEST_REASON = 4096
+_KEPT_VARIABLES = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
 
 
 class ImageDecoder:
-    """Decodes the images of requests in processes of their own, a fair turn for each key.
+    """Decodes the images of requests, a fair turn for each key; used on the event loop only.
+
+    Processes are kept for the next images. One that an image keeps long gives way to all other work from then
+    on, for good. It serves keys that wasted work of late: they do not compete with the others.
 
     Args:
         size: side of the decoded squares in pixels.
@@ -41,153 +49,199 @@ class ImageDecoder:
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
-        self._size, self._waste, self._most_bytes = size, waste, limits.max_image_bytes
+        self._size, self._limits, self._waste = size, limits, waste
         # One process more than one key may take: its slow images leave one for the others.
-        workers = limits.decode_workers or (os.cpu_count() or 1) + 1
-        self._places = asyncio.Semaphore(workers)
-        self._turns = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(max(1, workers - 1)))
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-        bounds = DecodeBounds(
-            seconds=limits.decode_seconds,
-            memory_bytes=limits.decode_memory_bytes,
-            max_pixels=min(limits.max_image_pixels, MAX_PIXELS),
-            formats=limits.formats,
-            niceness=10,
-        )
-        self._decoders = Decoders(bounds)
-        self._suspects = Decoders(replace(bounds, give_way_at_once=True))
+        self._workers = limits.decode_workers or (os.cpu_count() or 1) + 1
+        self._places = asyncio.Semaphore(self._workers)
+        most = max(1, self._workers - 1)
+        self._turns = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(most))
+        self._idle: dict[bool, list[_Process]] = {False: [], True: []}
+        self._unusable: OrderedDict[tuple[int, bytes], str] = OrderedDict()
 
-    async def decode(self, key: int, files: list[bytes], unusable: dict[int, str]) -> ByteArray:
-        """Decode the files of one request. If it is cancelled, so is the decoding, at once.
+    async def decode(self, key: int, files: dict[bytes, bytes]) -> list[ByteArray | str]:
+        """Return ``(3, size, size)`` uint8 for each file of a key, or the reason why it cannot be used.
+
+        Reasons are remembered: a request that is refused on the way pays for none of them twice. If the call
+        is cancelled, so is the decoding, at once.
 
         Args:
-            key: number of the key that asks.
-            files: contents of image files.
-            unusable: receives the reason of each file that cannot be used, by its position, before anything
-                is raised.
-
-        Returns:
-            ``(n, 3, size, size)`` uint8; rows of unusable files are left as they are.
+            key: number of the key.
+            files: contents of image files, by their content keys.
 
         Raises:
             Refusal: an image was not decoded in time by the clock (503), or the key has used up what it may
                 waste (429).
         """
-        rows = np.zeros((len(files), 3, self._size, self._size), np.uint8)
-
-        async def decode_into(place: int) -> None:
-            try:
-                rows[place] = await self._decode_one(key, files[place])
-            except DelayedImageError:
-                detail = "The images could not be decoded in time; come again."
-                raise Refusal("busy", detail, retry_after=5) from None
-            except UnusableImageError as error:
-                unusable[place] = error.reason
-                if self._waste.is_refused(key):
-                    raise self._waste.refusal(key) from None
-
+        tasks = [asyncio.ensure_future(self._decode(key, *item)) for item in files.items()]
         try:
-            async with asyncio.TaskGroup() as group:
-                for place in range(len(files)):
-                    group.create_task(decode_into(place))
-        except BaseExceptionGroup as several:
-            if refusals := several.subgroup(Refusal):
-                raise refusals.exceptions[0] from None
-            raise
-        return rows
-
-    async def _decode_one(self, key: int, data: bytes) -> ByteArray:
-        if not data:
-            raise UnusableImageError("image", "empty file")
-        if len(data) > self._most_bytes:
-            raise UnusableImageError("image", f"longer than {self._most_bytes:,} bytes")
-        async with self._turns[key], self._places:
-            # Who wasted work of late does not compete with the others for processors.
-            decoders = self._suspects if self._waste.debt(key) else self._decoders
-            decoding = Decoding(decoders, data, self._size)
-            try:
-                return await _in_thread(self._pool, decoding)
-            except UnusableImageError:
-                self._waste.charge(key, decoding.seconds + cost_of_bytes(len(data)))
-                raise
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def close(self) -> None:
-        """Stop the processes and threads."""
-        self._pool.shutdown(cancel_futures=True)
-        self._decoders.close()
-        self._suspects.close()
+        """End the idle processes; those at work end when their task is cancelled."""
+        for process in (*self._idle[False], *self._idle[True]):
+            process.end()
 
+    async def _decode(self, key: int, content: bytes, data: bytes) -> ByteArray | str:
+        if (key, content) in self._unusable:
+            return self._unusable[key, content]
+        async with self._turns[key], self._places:
+            self._waste.delay(key)  # refuses a key that wasted too much meanwhile
+            spent = 0.0
+            try:
+                if not data:
+                    raise UnusableImageError("image", "empty file")
+                if len(data) > self._limits.max_image_bytes:
+                    raise UnusableImageError("image", f"longer than {self._limits.max_image_bytes:,} bytes")
+                process = self._take(self._waste.debt(key) > 0)
+                try:
+                    return await self._ask(process, data)
+                finally:
+                    spent = process.spent
+            except UnusableImageError as error:
+                self._waste.charge(key, spent + cost_of_refusal(len(data)))
+                self._unusable[key, content] = error.reason
+                if len(self._unusable) > _MOST_REMEMBERED:
+                    self._unusable.popitem(last=False)
+                return error.reason
 
-async def _in_thread(pool: ThreadPoolExecutor, decoding: Decoding) -> ByteArray:
-    future = asyncio.get_running_loop().run_in_executor(pool, decoding.run)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        decoding.cancel()
-        raise
+    async def _ask(self, process: _Process, data: bytes) -> ByteArray:
+        """Ask a process, and keep it or end it."""
+        whole = False
+        try:
+            kind, answer = await process.ask(self._size, data, self._limits.decode_seconds)
+            whole = True
+        finally:
+            others = self._idle[process.gives_way]
+            if whole and len(others) < self._workers:
+                others.append(process)
+            else:
+                await asyncio.to_thread(process.end)
+        if kind != DONE:
+            raise UnusableImageError("image", answer.decode(errors="replace"))
+        return np.frombuffer(answer, np.uint8).reshape(3, self._size, self._size)
 
-
-def cost_of_bytes(count: int) -> float:
-    """Return the seconds in which the service itself receives and hashes some bytes."""
-    return count * _SECONDS_PER_BYTE
-
-
-def decode_embeddings(data: bytes, width: int, limits: Limits) -> npt.NDArray[np.float32]:
-    """Read the rows of an ``.npy`` file without NumPy's own reader, which does far more than is safe.
-
-    Returns:
-        ``(n, width)`` float32, in which minus zero has become zero.
-
-    Raises:
-        Refusal: too many rows (413), or anything but a plain array of the right width (422).
-    """
-    dtype, rows, columns, start = _read_npy_header(data)
-    if columns != width:
-        raise _malformed(f"The array has rows of {columns} numbers, but this model takes {width}")
-    if rows == 0:
-        raise _malformed("The array has no rows")
-    if rows > limits.max_batch:
-        raise Refusal("too-large", f"A request may hold {limits.max_batch:,} samples at most; send fewer.")
-    if len(data) - start != rows * columns * np.dtype(dtype).itemsize:
-        raise _malformed("The array is shorter or longer than its header says")
-    values = np.frombuffer(data, dtype, offset=start).reshape(rows, columns)
-    with np.errstate(over="ignore", invalid="ignore"):  # too large for float32: infinite, and not usable
-        return np.asarray(values.astype(np.float32) + np.float32(0))  # one value, one content key
-
-
-def content_keys(samples: Samples) -> list[bytes]:
-    """Return one key for each file as it was sent, or for each float32 row; equal contents, equal keys."""
-    return [content_key(sample if isinstance(sample, bytes) else sample.tobytes()) for sample in samples]
-
-
-def _read_npy_header(data: bytes) -> tuple[str, int, int, int]:
-    """Return the type, the rows, the columns, and where the numbers begin."""
-    if data[:6] != _MAGIC or data[6:7] not in (b"\1", b"\2", b"\3"):
-        raise _malformed("The body is not an .npy file")
-    begin = 10 if data[6] == 1 else 12
-    end = begin + int.from_bytes(data[8:begin], "little")
-    if end > min(len(data), begin + _LONGEST_HEADER):
-        raise _malformed("The header of the .npy file is too long")
-    try:
-        with _reading_literals:
-            found = ast.literal_eval(data[begin:end].decode("latin-1").strip())
-        descr, by_columns, shape = (found.pop(name) for name in ("descr", "fortran_order", "shape"))
-        sizes = [size for size in shape if type(size) is int and 0 <= size < 2**31]
-        is_plain = (
-            not found and type(by_columns) is bool and type(shape) is tuple and len(sizes) == len(shape)
+    def _take(self, gives_way: bool) -> _Process:
+        """Return a process without work."""
+        while self._idle[gives_way]:
+            process = self._idle[gives_way].pop()
+            if process.is_alive:  # the system may kill an idle one when memory is short
+                return process
+            process.end()
+        limits = self._limits
+        process = _Process(
+            seconds=limits.decode_seconds,
+            memory_bytes=limits.decode_memory_bytes,
+            max_pixels=min(limits.max_image_pixels, MAX_PIXELS),
+            formats=limits.formats,
         )
-    except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, MemoryError, RecursionError):
-        is_plain = False
-    if not is_plain:
-        raise _malformed("The header of the .npy file is damaged")
-    if len(shape) != 2:
-        raise _malformed(f"The array has {len(shape)} dimensions, but this model takes two")
-    if descr not in _TYPES:
-        raise _malformed("The array must hold numbers of type float32 or float64 (little-endian)")
-    if by_columns:
-        raise _malformed("The array must be stored row by row (numpy.ascontiguousarray)")
-    return descr, shape[0], shape[1], end
+        if gives_way:
+            process.give_way()
+        return process
 
 
-def _malformed(what: str) -> Refusal:
-    return Refusal("malformed", f"{what}.")
+class _Process:
+    """One process that decodes, and the socket to it; `spent` is its processor time for the last image."""
+
+    def __init__(self, **bounds: Any) -> None:
+        self.gives_way, self.spent, self._is_ready = False, 0.0, False
+        self._ours, theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), json.dumps(bounds)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # libraries write there what a file makes them say
+                start_new_session=True,  # Ctrl-C is for the caller
+                env=_environment(),
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    async def ask(self, size: int, data: bytes, seconds: float) -> tuple[bytes, bytes]:
+        """Return the kind and the content of the process's answer within some seconds of processor time."""
+        if not self._is_ready:
+            await self._wait_until_ready()
+        before, end = self._seconds_used(), time.monotonic() + _PATIENCE * seconds
+        asking = asyncio.ensure_future(self._exchange(size, data))
+        try:
+            while not (await asyncio.wait([asking], timeout=min(_LONG, seconds)))[0]:
+                spent = self._seconds_used() - before
+                if spent > _LONG:
+                    self.give_way()
+                if spent > seconds:
+                    raise UnusableImageError("image", f"not decoded within {seconds:g} seconds")
+                if time.monotonic() > end:  # no word on the image: the machine had other work
+                    raise Refusal(
+                        "busy", "The images could not be decoded in time; come again.", retry_after=5
+                    )
+            return asking.result()
+        except (EOFError, OSError):
+            raise UnusableImageError("image", "its decoder crashed") from None
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])  # until then the event loop looks at the socket
+            self.spent = self._seconds_used() - before
+
+    def give_way(self) -> None:
+        """Let all other work go first, for good: only the system's owner may take that back."""
+        if not self.gives_way:
+            self.gives_way = True
+            niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
+
+    def end(self) -> None:
+        """End the process, whatever it is doing, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+        self._ours.close()
+
+    async def _wait_until_ready(self) -> None:
+        try:
+            await asyncio.wait_for(self._receive(1), _START_SECONDS)
+        except (TimeoutError, OSError, EOFError):
+            raise RuntimeError(f"{_MODULE} cannot start; see `python -m {_MODULE}`") from None
+        self._is_ready = True
+
+    async def _exchange(self, size: int, data: bytes) -> tuple[bytes, bytes]:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._ours, size.to_bytes(4) + len(data).to_bytes(4))
+        await loop.sock_sendall(self._ours, data)
+        head = await self._receive(5)
+        length = int.from_bytes(head[1:])
+        if length > max(3 * size * size, _LONGEST_REASON):
+            raise EOFError
+        return head[:1], await self._receive(length)
+
+    async def _receive(self, count: int) -> bytes:
+        received, loop = bytearray(), asyncio.get_running_loop()
+        while len(received) < count:
+            piece = await loop.sock_recv(self._ours, count - len(received))
+            if not piece:
+                raise EOFError
+            received += piece
+        return bytes(received)
+
+    def _seconds_used(self) -> float:
+        """Return the processor time that the process has taken; the clock where that is not known."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return time.monotonic()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of the processes: this package, one thread, no secret."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    paths = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
+    return kept | single | {"PYTHONPATH": os.pathsep.join(paths)}

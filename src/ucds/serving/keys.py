@@ -40,13 +40,7 @@ _DETAILS: dict[RefusedKind, str] = {
 
 
 class KeyRefused(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A request for which a key gets nothing; nothing was charged.
-
-    Args:
-        kind: reason, as clients are told it.
-        detail: one sentence for the client; that of the kind if ``None``.
-        name: name of the key; ``None`` if there is no such key.
-    """
+    """A request for which a key gets nothing; nothing was charged."""
 
     def __init__(self, kind: RefusedKind, detail: str | None = None, name: str | None = None) -> None:
         self.kind, self.detail, self.name = kind, detail or _DETAILS[kind], name
@@ -54,19 +48,12 @@ class KeyRefused(Exception):  # noqa: N818  (an answer of the ledger, not a faul
 
 
 class Terms(Message):
-    """What the provider grants to a key.
+    """What the provider grants to a key."""
 
-    Attributes:
-        budget: distinct samples that may be labelled.
-        rate: samples a second; ``None`` without bound.
-        expires: time when the key ends by itself; ``None`` if it does not.
-        networks: networks from which the key may ask; any if empty.
-    """
-
-    budget: Count
-    rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
+    budget: Count  # distinct samples that may be labelled
+    rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None  # samples a second
     expires: Time | None = None
-    networks: tuple[IPvAnyNetwork, ...] = ()
+    networks: tuple[IPvAnyNetwork, ...] = ()  # those from which the key may ask; any if empty
 
     def admits(self, address: str) -> bool:
         """Return whether a client of this address may ask."""
@@ -87,30 +74,27 @@ class Secret(Message):
 
 
 class ModelUse(Message):
-    """What one model did for a key.
-
-    Attributes:
-        answers: distinct samples that it labelled.
-        calibration: number and digest of the samples of the key's mean; ``None`` before a calibration.
-        mean: mean of the unit features of these samples, fp32 numbers, lowest byte first, in base64;
-            ``None`` once the key is forgotten.
-    """
+    """What one model did for a key: distinct samples that it labelled, and the mean it sees them from."""
 
     answers: Count = 0
     calibration: Calibration | None = None
-    mean: str | None = None
+    mean: str | None = None  # fp32 numbers, lowest byte first, in base64; None once the key is forgotten
 
     @property
     def vector(self) -> FloatArray | None:
         """``(width,)`` mean from which the model sees the samples; ``None`` for the model's own."""
         return None if self.mean is None else np.frombuffer(base64.b64decode(self.mean), MEAN_TYPE)
 
-    def find_calibration(self, digest: str) -> Calibration | None:
-        """Return the calibration by samples with a digest; ``None`` if the key can have this one yet.
+    @property
+    def is_sound(self) -> bool:
+        """Whether the mean is a list of finite numbers."""
+        try:
+            return self.vector is not None and bool(np.isfinite(self.vector).all())
+        except ValueError:
+            return False
 
-        Raises:
-            KeyRefused: the key was calibrated with other samples, or has labels of this model.
-        """
+    def find_calibration(self, digest: str) -> Calibration | None:
+        """Return the calibration by samples with a digest; ``None`` if the key can have this one yet."""
         detail = None
         if self.calibration is None and self.answers:
             detail = "The key has labels of this model already; ask the provider for another key."
@@ -123,32 +107,18 @@ class ModelUse(Message):
 
 
 class Key(Message):
-    """What the log says of one key.
-
-    Attributes:
-        number: number of the key, from 1.
-        name: name of its holder; a name may come again once its key is revoked.
-        terms: budget, rate, end and networks.
-        created: time when it was made, ISO 8601 in UTC.
-        secrets: secrets that it may be shown by, the newest last.
-        revoked: time when it was revoked; ``None`` while it is not.
-        forgotten: whether its answers were deleted.
-        used: distinct samples labelled so far.
-        last_used: time of its last charge; ``None`` before the first.
-        busy_until: second since 1970 at which its rate has paid for all charges; 0 without a rate.
-        models: answers and calibration of each model, by the model's digest.
-    """
+    """What the log says of one key. A name may come again once its key is revoked."""
 
     number: Positive
     name: Name
     terms: Terms
     created: Time
-    secrets: tuple[Secret, ...]
+    secrets: tuple[Secret, ...]  # the newest last
     revoked: Time | None = None
     forgotten: bool = False
-    used: Count = 0
+    used: Count = 0  # distinct samples labelled so far
     last_used: Time | None = None
-    busy_until: Annotated[float, Field(ge=0)] = 0.0
+    busy_until: Annotated[float, Field(ge=0)] = 0.0  # second since 1970 when its rate has paid for all
     models: dict[ModelDigest, ModelUse] = Field(default_factory=dict)
 
     @property
@@ -186,15 +156,7 @@ def as_text(time: datetime) -> str:
 
 
 def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
-    """Return the terms of a key from what a user gave: ``budget``, ``rate``, ``expires`` and ``networks``.
-
-    Args:
-        present: terms to change; ``None`` for a new key.
-        **changes: fields of :class:`Terms`; ``expires`` as :func:`parse_end` reads it.
-
-    Raises:
-        InputError: a term cannot be.
-    """
+    """Return terms with the changes of a user, who writes ``expires`` as :func:`parse_end` reads it."""
     if "expires" in changes:
         changes["expires"] = parse_end(changes["expires"])
     if "networks" in changes:
@@ -207,25 +169,13 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
 
 
 def check_name(name: str) -> None:
-    """Make sure that a key can have a name.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Refuse what cannot be the name of a key."""
     if not re.fullmatch(_NAME, name):
         raise InputError(f"{name!r} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
 
 
 def parse_end(text: str) -> str | None:
-    """Return the time that a user means by the end of a key, as the ledger writes it.
-
-    Args:
-        text: time from now such as ``90d``, ``12h`` or ``30m``; date or time in ISO 8601, in UTC if it names
-            no zone; or ``never``.
-
-    Raises:
-        InputError: the text is none of these.
-    """
+    """Return the end of a key as the ledger writes it: from ``90d``, ``12h``, ``30m``, a date, ``never``."""
     if text == "never":
         return None
     try:

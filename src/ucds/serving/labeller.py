@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,41 +24,6 @@ Labels = npt.NDArray[np.int64]
 Means = npt.NDArray[np.float32]
 
 
-class Labeller(Protocol):
-    """Labels full batches of one fixed size.
-
-    Attributes:
-        name: name of the model, part of each answer.
-        digest: digest of the weights; the ledger keeps the answers of different models apart.
-        n_clusters: number of clusters, K.
-        row_shape: shape of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
-        dtype: type of the rows: uint8 for images, float32 for embeddings.
-        batch_size: number of rows in every batch.
-        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
-        mean_width: length of the mean from which a sample can be seen; ``None`` if all are seen alike.
-    """
-
-    name: str
-    digest: str
-    n_clusters: int
-    row_shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    batch_size: int
-    privacy: str | None
-    mean_width: int | None
-
-    def label(self, rows: Rows, means: Means | None = None) -> Labels:
-        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.
-
-        Args:
-            rows: samples.
-            means: ``(batch_size, mean_width)`` mean from which each is seen; NaN stands for the model's own.
-        """
-
-    def mean(self, rows: Rows) -> Means:
-        """Compute the mean ``(mean_width,)`` of any number of rows."""
-
-
 class ModelLabeller:
     """A source model that answers in batches of one fixed size.
 
@@ -71,6 +36,16 @@ class ModelLabeller:
         stored: model of role "source".
         device: device to compute on; the CPU if ``None``.
         batch_size: number of rows in every batch; 16 on a CPU and 64 on an accelerator if ``None``.
+
+    Attributes:
+        name: name of the model, part of each answer.
+        digest: digest of the weights; the ledger keeps the answers of different models apart.
+        n_clusters: number of clusters, K.
+        row_shape: shape of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
+        dtype: type of the rows: uint8 for images, float32 for embeddings.
+        batch_size: number of rows in every batch.
+        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
+        mean_width: length of the mean from which a sample can be seen; ``None`` if all are seen alike.
 
     Raises:
         InputError: the batch size is not positive.
@@ -120,7 +95,12 @@ class ModelLabeller:
         return cls(stored, choose_device(accelerator), batch_size)
 
     def label(self, rows: Rows, means: Means | None = None) -> Labels:
-        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``."""
+        """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.
+
+        Args:
+            rows: samples.
+            means: ``(batch_size, mean_width)`` mean from which each is seen; NaN stands for the model's own.
+        """
         return self._probabilities(rows, means).argmax(-1).cpu().numpy()
 
     def mean(self, rows: Rows) -> Means:

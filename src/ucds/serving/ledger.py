@@ -53,18 +53,11 @@ GRACE = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers that the ledger holds for a key.
+    """Answers that the ledger holds for a key."""
 
-    Attributes:
-        labels: label of each content asked about, as far as it is known.
-        entries: hashes of the log's entries that charged for them, sorted.
-        time: time of the last of these entries, ISO 8601 in UTC.
-        budget: budget of the key.
-    """
-
-    labels: dict[bytes, int]
-    entries: tuple[str, ...]
-    time: str
+    labels: dict[bytes, int]  # of each content asked about, as far as it is known
+    entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
+    time: str  # of the last of these entries
     budget: Budget
 
 
@@ -72,14 +65,7 @@ class Ledger(Replay):
     """The ledger of one service or of several replicas; :class:`Replay` explains arguments and errors."""
 
     def set_signer(self, public: str) -> None:
-        """Record the public key that signs receipts and snapshots, if none is recorded yet.
-
-        Args:
-            public: public key in hexadecimal digits.
-
-        Raises:
-            InputError: another key signs for this ledger.
-        """
+        """Record the public key that signs receipts and snapshots; another one than before is refused."""
         with self.writing() as writing:
             present = writing.state.signer
             if present is None:
@@ -97,7 +83,8 @@ class Ledger(Replay):
         Args:
             name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
             budget: distinct samples that may be labelled.
-            **terms: ``rate``, ``expires`` and ``networks``, as `ucds.serving.keys.make_terms` takes them.
+            **terms: ``rate`` in samples a second, ``expires`` such as ``90d`` or a date, and ``networks``
+                such as ``["10.0.0.0/8"]``; without bound if left out.
 
         Raises:
             InputError: the name is taken or unusable, or a term cannot be.
@@ -113,11 +100,7 @@ class Ledger(Replay):
         return secret
 
     def set_key(self, name: str, **changes: Any) -> Terms:
-        """Change terms of a key from the next request on, and return all; arguments as of `add_key`.
-
-        Raises:
-            InputError: there is no key of that name, or it is revoked; or a term cannot be.
-        """
+        """Change terms of a key from the next request on, as `add_key` takes them, and return all."""
         with self.writing() as writing:
             key = _find_active(writing.state, name)
             terms = make_terms(key.terms, **changes)
@@ -125,15 +108,7 @@ class Ledger(Replay):
         return terms
 
     def renew_key(self, name: str, grace: timedelta = GRACE) -> str:
-        """Give a key a new secret and return it; its last one stays valid for some time.
-
-        Args:
-            name: name of the key.
-            grace: time for which the last secret stays valid. A secret that was replaced before ends at once.
-
-        Raises:
-            InputError: there is no key of that name, or it is revoked.
-        """
+        """Give a key a new secret and return it; its last one ends after a grace, any before it at once."""
         secret = make_secret()
         with self.writing() as writing:
             key = _find_active(writing.state, name)
@@ -142,11 +117,7 @@ class Ledger(Replay):
         return secret
 
     def revoke_key(self, name: str) -> None:
-        """Make a key worthless from the next request on; its name may be used again.
-
-        Raises:
-            InputError: there is no key of that name, or it is revoked already.
-        """
+        """Make a key worthless from the next request on; its name may be used again."""
         with self.writing() as writing:
             writing.append(KeyRevoked(key=_find_active(writing.state, name).number))
 
@@ -155,11 +126,7 @@ class Ledger(Replay):
         return list(self.state().keys.values())
 
     def authenticate(self, secret: str, address: str | None = None) -> Key:
-        """Return the key whose secret a client shows, as it is now.
-
-        Args:
-            secret: secret as the client shows it.
-            address: address of the client; ``None`` to leave the networks of the key out.
+        """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
 
         Raises:
             KeyRefused: there is no such key, or it may not ask.
@@ -177,11 +144,8 @@ class Ledger(Replay):
         """Return the whole seconds until a key may ask again; ``None`` if it may now.
 
         A request is let in as soon as there is room for one sample, whatever it holds. So a key exceeds its
-        rate by one request at most, and by what other replicas have in work at that moment.
-
-        Args:
-            key: key that asks, as :meth:`authenticate` returned it.
-            pending: samples of the key that are in work here, or were repeated here for free.
+        rate by one request at most, and by what other replicas have in work at that moment. ``pending``
+        counts the samples of the key that are in work here, or were repeated here for free.
         """
         rate = key.terms.rate
         if rate is None:
@@ -263,13 +227,7 @@ class Ledger(Replay):
         return Answers(known.labels | new, tuple(sorted({*known.entries, entry.hash})), entry.time, budget)
 
     def calibrate(self, key: Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
-        """Fix, for good, the mean from which a model sees the samples of a key.
-
-        Args:
-            key: key to calibrate.
-            model: digest of the model.
-            told: number and digest of the samples.
-            mean: ``(width,)`` mean of their unit features, fp32.
+        """Fix, for good, the ``(width,)`` mean from which a model sees the samples of a key.
 
         Returns:
             The calibration; that of another request with the same samples, if that one came first.

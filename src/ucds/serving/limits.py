@@ -10,7 +10,6 @@ from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError
 
 MIB = 2**20
-_MAY_BE_ZERO = ("max_wait_seconds", "decode_workers")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Limits:
         client_share: share of requests, bodies and queue that one key may hold.
         body_seconds: time for a client to send a request's body.
         shutdown_seconds: time for requests in work when the service is asked to stop.
-        max_wait_seconds: longest time that a batch of the model waits to be filled.
 
     Raises:
         InputError: a limit is not positive, or no request could ever be answered.
@@ -53,15 +51,11 @@ class Limits:
     max_queue: int = 1024
     client_share: float = 0.5
     body_seconds: float = 60.0
-    shutdown_seconds: float = 10.0
-    max_wait_seconds: float = 0.005
+    shutdown_seconds: float = 8.0
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Limits:
-        """Return limits of which some are set.
-
-        Args:
-            settings: texts such as ``max-batch=64`` or ``formats=JPEG,PNG``.
+        """Return limits of which some are set by texts such as ``max-batch=64`` or ``formats=JPEG,PNG``.
 
         Raises:
             InputError: there is no limit of a name, or it cannot have that value.
@@ -88,9 +82,7 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse limits under which no request could ever be answered."""
         for name, value in vars(self).items():
-            if name == "formats":
-                continue
-            if not value >= 0 or (value == 0 and name not in _MAY_BE_ZERO):
+            if name not in ("formats", "decode_workers") and not value > 0:
                 raise InputError(f"{name} must be positive, not {value}")
         unknown = sorted(set(self.formats) - set(FORMATS))
         if unknown or not self.formats:

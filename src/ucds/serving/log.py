@@ -44,23 +44,14 @@ answers = sa.Table(
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the log.
+    """One row of the log."""
 
-    Attributes:
-        number: place in the log, from 1.
-        time: time of the entry, ISO 8601 in UTC; never before that of the entry before.
-        operator: name of the user who wrote it.
-        kind: name of the class of the body in `ucds.serving.state`.
-        body: fields of the entry as JSON.
-        hash: SHA-256 over the hash of the entry before and all words of this one, in hexadecimal.
-    """
-
-    number: int
-    time: str
-    operator: str
-    kind: str
-    body: str
-    hash: str
+    number: int  # from 1
+    time: str  # ISO 8601 in UTC; never before that of the entry before
+    operator: str  # user who wrote it
+    kind: str  # class of the body in `ucds.serving.state`
+    body: str  # fields as JSON
+    hash: str  # SHA-256 over the hash of the entry before and all words of this one
 
     @classmethod
     def after(cls, previous: str, number: int, time: str, operator: str, kind: str, body: str) -> Entry:
@@ -70,7 +61,10 @@ class Entry:
 
     def follows(self, previous: str) -> bool:
         """Return whether the hash is that of these words after an entry with the hash ``previous``."""
-        return self.hash == _hash(previous, *astuple(self)[:-1])
+        try:
+            return self.hash == _hash(previous, *astuple(self)[:-1])
+        except TypeError:  # SQLite keeps any type in any column
+            return False
 
 
 def _hash(*words: object) -> str:
@@ -110,8 +104,16 @@ def select_in(
 ) -> Iterator[Row[Any]]:
     """Yield the rows of a table that have one of some values in a column, and given values in others."""
     wanted, asked = list(values), select(column.table).filter_by(**same)
+    types = [other.type.python_type for other in column.table.columns]
     for start in range(0, len(wanted), _MOST_ASKED):
-        yield from connection.execute(asked.where(column.in_(wanted[start : start + _MOST_ASKED])))
+        part = column.in_(wanted[start : start + _MOST_ASKED])
+        try:
+            for row in connection.execute(asked.where(part)):
+                if list(map(type, row)) != types:  # SQLite keeps any type in any column
+                    raise TypeError
+                yield row
+        except TypeError:
+            raise DamagedFileError(f"the table {column.table.name} holds a value of another type") from None
 
 
 def digest_rows(rows: Iterable[Row[Any]]) -> str:
@@ -125,12 +127,7 @@ def to_line(entry: Entry) -> bytes:
 
 
 def read_archive(path: Path) -> Iterator[Entry]:
-    """Yield the entries of an archive.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: a line is not an entry.
-    """
+    """Yield the entries of an archive; a file that is none is refused."""
     try:
         with path.open() as file:
             for line in file:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
 from ucds.serving.batcher import Batcher
 from ucds.serving.bounds import Share
-from ucds.serving.problems import install_handlers
+from ucds.serving.problems import HANDLERS
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PATHS = (LABELS_PATH, CALIBRATION_PATH, INFO_PATH, "/openapi.json")
@@ -34,7 +34,7 @@ class Metrics:
         self.computed = counter("ucds_samples_computed", "Samples the model saw")
         self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
         wrong = "Requests without a valid key, by the kind of the refusal"
-        self._failures = counter("ucds_failed_authentications", wrong, ["reason"])
+        self.failures = counter("ucds_failed_authentications", wrong, ["reason"])
         self.watch("ucds_samples_queued", "Samples accepted and not yet answered", lambda: queue.held)
         self.watch("ucds_model_batches", "Batches the model ran", lambda: batcher.batches)
         self.watch("ucds_model_rows", "Samples in those batches, without padding", lambda: batcher.rows)
@@ -49,22 +49,13 @@ class Metrics:
         self._requests.labels(known, str(status)).inc()
         self._seconds.labels(known).observe(seconds)
 
-    def count_failure(self, reason: str) -> None:
-        """Count a request without a valid key."""
-        self._failures.labels(reason).inc()
-
     def render(self) -> bytes:
         """Return all figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlette:
-    """Build the application of the operator's port.
-
-    Args:
-        metrics: figures, shown as ``/metrics``.
-        check_ready: raises a refusal while the service cannot answer; ``/readyz`` calls it in a thread.
-    """
+    """Build the application of the operator's port; `check_ready` refuses while the service cannot answer."""
 
     def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -76,6 +67,5 @@ def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlet
     def figures(request: Request) -> Response:
         return Response(metrics.render(), media_type=_METRICS_TYPE)
 
-    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", figures)])
-    install_handlers(app)
-    return app
+    paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": figures}
+    return Starlette(routes=[Route(*entry) for entry in paths.items()], exception_handlers=HANDLERS)

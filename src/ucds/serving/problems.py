@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi import Request, Response
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from ucds.labels.wire import PROBLEM_TYPE, Problem
@@ -74,26 +73,23 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
         return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=self.headers)
 
 
-def install_handlers(app: Starlette) -> None:
-    """Make an application answer every refusal with a problem document."""
-    for kind in (Refusal, HTTPException):
-        app.add_exception_handler(kind, _answer_refusal)
-
-
-async def _answer_refusal(request: Request, error: Exception) -> Response:
+async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, Refusal):
-        request.state.problem = error.kind
         return error.response()
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        refusal = Refusal("not-found", "There is nothing at this path; see /openapi.json.")
-    elif error.status_code == 405:
+        return Refusal("not-found", "There is nothing at this path; see /openapi.json.").response()
+    if error.status_code == 405:
         detail = f"{request.method} is not a method of this path."
-        refusal = Refusal("wrong-method", detail, headers=error.headers)
-    else:
-        refusal = Refusal("bad-request", "The request cannot be served.", headers=error.headers)
-    request.state.problem = refusal.kind
-    return refusal.response()
+        return Refusal("wrong-method", detail, headers=error.headers).response()
+    return Refusal("bad-request", "The request cannot be served.", headers=error.headers).response()
+
+
+HANDLERS: dict[Any, Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    Refusal: _answer,
+    HTTPException: _answer,
+}
+"""Handlers with which an application answers every refusal by a problem document."""
 
 
 def problem_schemas(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -40,15 +40,7 @@ _ROOM = 2**20  # bytes that must be free before a service is ready again
 
 @dataclass
 class Writing:
-    """A transaction that has the right to write.
-
-    Attributes:
-        connection: connection in the transaction.
-        state: state of the ledger, with what this transaction appended.
-        time: time of the transaction, ISO 8601 in UTC.
-        operator: name of the user who writes.
-        entry: entry that was appended; ``None`` before that.
-    """
+    """A transaction that has the right to write, its time, and the state with what it has appended."""
 
     connection: Connection
     state: State
@@ -57,11 +49,7 @@ class Writing:
     entry: Entry | None = None
 
     def append(self, body: Body, blanks: int = 0) -> Entry:
-        """Append an entry to the log, with blanks behind it that mean nothing and take room.
-
-        Raises:
-            RuleBroken: the entry breaks a rule.
-        """
+        """Append an entry to the log, with blanks behind it that mean nothing and take room."""
         kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
         number = self.state.number + 1
         self.entry = Entry.after(self.state.hash, number, self.time, self.operator, kind, words)
@@ -166,13 +154,7 @@ class Replay:
         return told.signer in present.signers and (same or present.excuses(told.time, told.number))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
-        """Append the state, signed, if enough entries came since the last one; else return ``None``.
-
-        Args:
-            signer: signs for this ledger.
-            least: number of entries since the last snapshot; 0 to append one in any case.
-            blanks: blanks behind its words, which take room.
-        """
+        """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
         with self.writing() as writing:
             present = writing.state
             if present.unsigned < least:
@@ -183,11 +165,7 @@ class Replay:
         return told
 
     def check_ready(self, signer: Signer) -> None:
-        """Make sure that the log can be read, and that a write that failed would succeed now.
-
-        Raises:
-            UserError: the ledger cannot be used; the class names the kinds.
-        """
+        """Make sure that the log can be read, and that a write that failed would succeed now."""
         self.state()
         failure = self._failure
         if failure is None:

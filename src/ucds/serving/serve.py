@@ -7,9 +7,8 @@ import logging
 import signal
 import socket
 import threading
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -25,7 +24,7 @@ from ucds.serving.app import create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import as_text
-from ucds.serving.labeller import Labeller, ModelLabeller
+from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import create_ops_app
@@ -90,52 +89,48 @@ def serve(
     _check_exposure(host, behind_proxy)
     labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
     with ExitStack() as stack:
-        book = _open_ledger(ledger or run, is_loopback(host), notice)
+        book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
         signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
         book.set_signer(signer.public)
-        snapshots = Snapshots(
-            book, signer, file=None if checkpoints is None else Path(checkpoints), told=_tell_of_snapshot
-        )
+        file = None if checkpoints is None else Path(checkpoints)
+        snapshots = Snapshots(book, signer, file=file, told=_tell_of_snapshot)
         stack.callback(snapshots.close)
         if not can_confine():
             notice(
                 "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
                 "this user can read: give the service a user of its own"
             )
-        run_service(
+        serve_with(
             labeller,
             book,
             signer,
             limits or Limits(),
-            host,
-            port,
-            ops_port,
-            behind_proxy,
             snapshots,
-            ready,
-            stop,
+            host=host,
+            port=port,
+            ops_port=ops_port,
+            behind_proxy=behind_proxy,
+            ready=ready,
+            stop=stop,
         )
 
 
-def run_service(
-    labeller: Labeller,
+def serve_with(
+    labeller: ModelLabeller,
     ledger: Ledger,
     signer: Signer,
     limits: Limits,
+    snapshots: Snapshots | None = None,
+    *,
     host: str = "127.0.0.1",
     port: int = 0,
     ops_port: int | None = None,
     behind_proxy: str | None = None,
-    snapshots: Snapshots | None = None,
-    ready: Callable[[str], None] = lambda url: None,
+    ready: Callable[[str], None],
     stop: threading.Event | None = None,
 ) -> None:
-    """Answer with a model and a ledger that are open, until SIGTERM, SIGINT or the event; see :func:`serve`.
-
-    Raises:
-        InputError: a port cannot be used.
-    """
+    """Answer with a model and a ledger that are open already; see :func:`serve` for the other arguments."""
     with ExitStack() as stack:
         listening = stack.enter_context(_bind(host, port))
         service = Service(labeller, ledger, signer, limits)
@@ -143,31 +138,27 @@ def run_service(
         if snapshots is not None:
             words = "Failed tries to write a checkpoint"
             service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
-        ops: AbstractContextManager[None] = nullcontext()
+        # The collector of garbage passes over what is there already. With torch that is 420,000 objects, for
+        # which it would take a quarter of a second and stop every thread.
+        gc.collect()
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         if ops_port is not None:
-            app = create_ops_app(service.metrics, service.check_ready)
-            ops = _in_thread(_config(app), stack.enter_context(_bind(host, ops_port)))
+            ops = _config(create_ops_app(service.metrics, service.check_ready))
+            stack.enter_context(_in_thread(ops, stack.enter_context(_bind(host, ops_port))))
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         config = _config(create_app(service), behind_proxy, limits.shutdown_seconds)
-        with ops, _collecting_only_what_is_new(), warnings.catch_warnings():
-            # Libraries report every damaged form: a client could fill the log with that.
-            logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
-            _Server(config, lambda: ready(url), stop).run(sockets=[listening])
+        _Server(config, lambda: ready(url), stop).run(sockets=[listening])
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether nobody outside this machine can reach an address of it.
-
-    Raises:
-        InputError: there is no such address.
-    """
+def _is_loopback(host: str) -> bool:
+    """Return whether nobody outside this machine can reach an address of it."""
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise InputError(
-            f"there is no address {host!r}: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"there is no address {host!r}: {reason}") from None
     return all(ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
 
 
@@ -226,20 +217,6 @@ def _in_thread(config: uvicorn.Config, listening: socket.socket) -> Iterator[Non
         thread.join()
 
 
-@contextmanager
-def _collecting_only_what_is_new() -> Iterator[None]:
-    """Keep the collector of garbage from all that is there already.
-
-    With torch that is 420,000 objects, for which it takes a quarter of a second and stops every thread.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def _bind(host: str, port: int) -> socket.socket:
     number = sorted(str(entry[4][0]) for entry in socket.getaddrinfo(host or "0.0.0.0", None))[0]
     family = socket.AF_INET6 if ":" in number else socket.AF_INET
@@ -259,7 +236,7 @@ def _check_exposure(host: str, behind_proxy: str | None) -> None:
             raise InputError(
                 f"--behind-proxy takes the address or network of a proxy (10.0.0.7), not {behind_proxy!r}"
             ) from None
-    elif not is_loopback(host):
+    elif not _is_loopback(host):
         raise InputError(
             f"{host} can be reached from other machines, and the service does not encrypt: put a reverse "
             "proxy in front (docs/operating.md) and name its address by --behind-proxy"

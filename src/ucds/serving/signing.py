@@ -28,14 +28,7 @@ _Statement = TypeVar("_Statement", bound=Signed)
 
 
 class Signer:
-    """Signs receipts and snapshots.
-
-    Args:
-        key: private key.
-
-    Attributes:
-        public: public key in hexadecimal digits.
-    """
+    """Signs receipts and snapshots; its ``public`` key is in hexadecimal digits."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -65,13 +58,7 @@ class Signer:
         return cls(key)
 
     def receipt(self, answers: Answers, model: str, privacy: str | None = None) -> Receipt:
-        """Return the receipt for answers that are on disk.
-
-        Args:
-            answers: answers as the ledger returned them.
-            model: digest of the model that answered.
-            privacy: guarantee that the model carries; ``None`` without one.
-        """
+        """Return the receipt for answers of a model that are on disk, with the guarantee that it carries."""
         return self.sign(
             Receipt,
             entries=list(answers.entries),
@@ -82,12 +69,7 @@ class Signer:
         )
 
     def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
-        """Return a signed statement.
-
-        Args:
-            kind: class of the statement.
-            **fields: fields of the statement, without signer and signature.
-        """
+        """Return a signed statement of a kind."""
         unsigned = kind(signer=self.public, signature=_UNSIGNED, **fields)
         return unsigned.model_copy(update={"signature": self._key.sign(unsigned.signed_bytes()).hex()})
 

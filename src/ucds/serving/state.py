@@ -7,6 +7,7 @@ refuses, all refuse. The first entry names the version of the rules by which its
 from __future__ import annotations
 
 import hashlib
+import secrets
 from datetime import datetime
 from typing import Any, Literal
 
@@ -68,27 +69,16 @@ class Archive(Message):
 
 
 class State(Message):
-    """What a log says, from its first entry to one of them.
-
-    Attributes:
-        number: number of entries.
-        hash: hash of the last one.
-        time: time of the last one.
-        signers: public keys that have signed, the present one last.
-        keys: keys by number.
-        losses: losses that were accepted.
-        archive: last archive; ``None`` before the first.
-        statement: last signed statement in the log; ``None`` before the first.
-    """
+    """What a log says, from its first entry to one of them, whose number, hash and time come first."""
 
     number: Count = 0
     hash: Digest = GENESIS
     time: Time = "0001-01-01T00:00:00.000+00:00"
-    signers: tuple[PublicKey, ...] = ()
+    signers: tuple[PublicKey, ...] = ()  # the present one last
     keys: dict[int, Key] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
-    archive: Archive | None = None
-    statement: Statement | None = None
+    archive: Archive | None = None  # the last one
+    statement: Statement | None = None  # the last one in the log
 
     @property
     def signer(self) -> str | None:
@@ -124,12 +114,7 @@ class State(Message):
         return next((k for k in self.keys.values() if any(one.hash == secret for one in k.secrets)), None)
 
     def after(self, entry: Entry) -> State:
-        """Return the state after an entry.
-
-        Raises:
-            RuleBroken: the entry is not the next one, was changed, has a form that ucds does not write, or
-                breaks a rule.
-        """
+        """Return the state after an entry; RuleBroken says why it cannot follow."""
         if entry.number != self.number + 1:
             raise RuleBroken(f"entry {self.number + 1} is missing")
         try:
@@ -146,7 +131,13 @@ class State(Message):
 
 
 class Body(Message):
-    """What an entry says. Each kind knows the rules of its own: a broken one raises RuleBroken."""
+    """What an entry says. Each kind knows the rules of its own: a broken one raises RuleBroken.
+
+    The salt hides an entry behind its hash. Without one, a client could guess what it does not know of an
+    entry that its receipt names, such as the number of entries before it, and try the guess.
+    """
+
+    salt: str = Field(default_factory=lambda: secrets.token_hex(16))
 
     def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
         """Return the new values of those fields of the state that the entry changes."""
@@ -300,26 +291,18 @@ class Calibrated(KeyEntry):
         is_free = self.model not in key.models
         _require(is_free, f"calibrates the key {key.name!r} again, or after answers")
         use = ModelUse(calibration=self.calibration, mean=self.mean)
+        _require(use.is_sound, "holds a mean that is no list of numbers")
         return {"models": key.models | {self.model: use}}
 
 
 class Answered(KeyEntry):
-    """A charge for samples that a key was answered about for the first time.
-
-    Attributes:
-        model: digest of the model.
-        charged: number of the samples.
-        digest: digest of these answers; see `ucds.labels.receipts.answers_digest`.
-        request: id of the request.
-        calibration: digest of the calibration from which the samples were seen.
-        privacy: guarantee that the model carries.
-    """
+    """A charge for samples that a key was answered about for the first time."""
 
     model: ModelDigest
     charged: Positive
-    digest: Digest
+    digest: Digest  # of the answers; see `ucds.labels.receipts.answers_digest`
     request: str
-    calibration: ModelDigest | None = None
+    calibration: ModelDigest | None = None  # digest of the one from which the samples were seen
     privacy: Guarantee | None = None
 
     def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
@@ -344,11 +327,7 @@ _FORMS: dict[str, type[Body]] = {
 
 
 def parse_body(entry: Entry) -> Body:
-    """Read the body of an entry.
-
-    Raises:
-        RuleBroken: it has a form that ucds does not write.
-    """
+    """Read the body of an entry."""
     try:
         return _FORMS[entry.kind].model_validate_json(entry.body)
     except (KeyError, ValidationError):
@@ -356,11 +335,7 @@ def parse_body(entry: Entry) -> Body:
 
 
 def open_snapshot(entry: Entry) -> State:
-    """Return the state after a snapshot, without the entries before it.
-
-    Raises:
-        RuleBroken: the entry is no snapshot, or is not what it claims to be.
-    """
+    """Return the state after a snapshot, without the entries before it."""
     try:
         body = parse_body(entry)
         if not isinstance(body, Snapshot):

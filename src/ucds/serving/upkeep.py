@@ -17,17 +17,8 @@ from ucds.serving.verify import verify
 def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | None = None) -> int:
     """Record the decision to go on without entries that checkpoints name, or with another signing key.
 
-    Args:
-        ledger: ledger, as it was restored.
-        checkpoints: file of checkpoints; ``None`` if no entries are lost.
-        signer: public key that signs from now on, in hexadecimal digits; ``None`` if it stays.
-
     Returns:
         Number of checkpoints that name entries which are lost.
-
-    Raises:
-        InputError: nothing is lost, or the file cannot be read, or is that of another ledger.
-        DamagedFileError: the file holds anything but signed checkpoints.
     """
     named = [] if checkpoints is None else read_checkpoints(checkpoints)
     lost = [told for told in named if not ledger.holds(told)]
@@ -43,11 +34,7 @@ def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | N
 
 
 def forget(ledger: Ledger, name: str) -> int:
-    """Delete the answers of the last revoked key of a name, and return how many there were.
-
-    Raises:
-        InputError: there is no revoked key of that name whose answers are there.
-    """
+    """Delete the answers of the last revoked key of a name, and return how many there were."""
     with ledger.writing() as writing:
         named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
         if not named or named[-1].forgotten:
@@ -61,11 +48,6 @@ def archive(ledger: Ledger, out: Path) -> int:
     """Move all entries before the last snapshot into a file, and return how many there are.
 
     Answers stay, so that a question asked again stays free. `verify` takes the file in place of the entries.
-
-    Raises:
-        InputError: the file is there already, or there is nothing to archive.
-        DamagedFileError: the ledger does not agree with its log; nothing is changed.
-        NoSpaceError: the file cannot be written.
     """
     if out.exists():
         raise InputError(f"{out} is there already: name a new file for the archive")

@@ -102,4 +102,4 @@ class SourceClustering(ClusteringEstimator):
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.source.fit import fit_source
 
-        return fit_source(session, backbone, data, self.n_clusters, cache=self._cache_options().directory)
+        return fit_source(session, backbone, data, self.n_clusters)

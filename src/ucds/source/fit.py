@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import cast
 
 from ucds.backbones import Backbone
@@ -25,7 +24,6 @@ def fit_source(
     data: Dataset,
     n_clusters: int | str,
     *,
-    cache: Path | None = None,
     groups: Mapping[str, str] | None = None,
 ) -> TrainedModel:
     """Learn a clustering model from unlabelled source domains, by the method of the run's settings.
@@ -36,7 +34,6 @@ def fit_source(
         data: source samples and views.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen, see
             :func:`ucds.training.cluster_choice.settle_clusters`.
-        cache: folder of frozen features; ``None`` keeps them in memory.
         groups: person of each sample by id, for a model with differential privacy; ``None`` protects single
             images.
 
@@ -49,10 +46,10 @@ def fit_source(
         raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
         raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
-    number = settle_clusters(session, backbone, data, n_clusters, cache)
+    number = settle_clusters(session, backbone, data, n_clusters)
     if isinstance(session.settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)
         if epsilon is not None:
-            return fit_source_privately(ours, backbone, data, number, cache, groups)
-        return fit_source_by_transport(ours, backbone, data, number, cache)
-    return fit_source_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, cache)
+            return fit_source_privately(ours, backbone, data, number, groups)
+        return fit_source_by_transport(ours, backbone, data, number)
+    return fit_source_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Reporter
+from ucds.training.options import Compute
 from ucds.training.run_folder import require_model
 
 
@@ -18,9 +16,7 @@ def label(
     images: Source,
     out: str | Path | None = None,
     *,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
@@ -31,9 +27,7 @@ def label(
         run: folder of a finished source run; its name signs the labels.
         images: samples, see :func:`ucds.data.sources.find_samples`.
         out: label file to write; none if ``None``.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the run or the samples cannot be used, or ``out`` cannot be written.
@@ -45,7 +39,7 @@ def label(
     require_there(images)
     from ucds.training.loaded import load  # it brings torch, which takes seconds
 
-    model = load(run, role="source", accelerator=accelerator, cache=cache, reporter=reporter)
+    model = load(run, role="source", compute=compute)
     data = model.open(images)
     samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)
     # No name for the clusters and their confidences: of a million samples they would be held until the end.

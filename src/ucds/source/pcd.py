@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from ucds.backbones import Backbone
@@ -65,14 +63,14 @@ def learn_source(
 
 
 def fit_source_by_pcd(
-    session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int, cache: Path | None
+    session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int
 ) -> TrainedModel:
     """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
 
     Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
-    training = prepare(session, backbone, data, n_clusters, side="source", cache=cache)
+    training = prepare(session, backbone, data, n_clusters, side="source")
     samples, fraction = training.data.samples, session.settings.validation_fraction
     train, judges = training.data, np.arange(len(samples))
     if fraction > 0:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -70,7 +69,6 @@ def fit_source_privately(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-    cache: Path | None,
     groups: Mapping[str, str] | None,
 ) -> TrainedModel:
     """Learn prototypes on frozen features with differential privacy.
@@ -80,7 +78,6 @@ def fit_source_privately(
         backbone: pre-trained encoder; the guarantee holds if it has not seen the samples.
         data: source samples and views.
         n_clusters: number of clusters, K.
-        cache: folder of frozen features; ``None`` keeps them in memory.
         groups: person of each sample by id; single images are protected if ``None``.
 
     Raises:
@@ -101,7 +98,6 @@ def fit_source_privately(
         lambda vectors: _cluster(
             session, vectors, data, weights_of(units), n_clusters, claim, noise, public_directions(backbone)
         ),
-        cache,
     )
     found = conclude(session, training, data)
     return replace(found, recentres=True, privacy=claim)

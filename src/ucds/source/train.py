@@ -11,8 +11,7 @@ from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.files import digest_of
-from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.run_folder import check_run
 
 if TYPE_CHECKING:
@@ -28,9 +27,8 @@ def train_source(
     encoder: EncoderOptions | None = None,
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
-    cache: CacheOptions | None = None,
+    compute: Compute | None = None,
     groups: str | Path | None = None,
-    reporter: Reporter | None = None,
 ) -> TrainedRun:
     """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
 
@@ -44,17 +42,16 @@ def train_source(
         encoder: encoder for images; ResNet-18 with published weights if ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
             consensus method, whose defaults are used if ``None``.
-        options: seed, device and how to run otherwise; the defaults if ``None``.
-        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
+        options: seed, processes and how to run otherwise; the defaults if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
         groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
             ``dp_epsilon`` protects persons. ``None`` protects single images.
-        reporter: receives progress messages; nothing is said if ``None``.
 
     Raises:
         InputError: inputs, settings or the run folder cannot be used.
     """
-    out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
-    settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
+    out, options, compute = Path(out), options or RunOptions(), compute or Compute()
+    settings = settings or ConsensusSettings()
     read_clusters(n_clusters, least=2)
     check_run(out, place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
@@ -66,7 +63,7 @@ def train_source(
 
     people = None if groups is None else read_groups(Path(groups))
     chosen = encoder or EncoderOptions()
-    inputs = open_for_training(found, "source", chosen, cache, reporter, tune=settings.tune)
+    inputs = open_for_training(found, "source", chosen, compute, tune=settings.tune)
     return train_run(
         out,
         "source",
@@ -74,9 +71,7 @@ def train_source(
         inputs,
         settings,
         options,
-        reporter,
-        lambda session: fit_source(
-            session, inputs.backbone, inputs.data, n_clusters, cache=cache.directory, groups=people
-        ),
+        compute,
+        lambda session: fit_source(session, inputs.backbone, inputs.data, n_clusters, groups=people),
         identity={} if people is None else {"groups": digest_of(json.dumps(people, sort_keys=True).encode())},
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -34,7 +33,6 @@ def fit_source_by_transport(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-    cache: Path | None,
 ) -> TrainedModel:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
@@ -56,7 +54,6 @@ def fit_source_by_transport(
         data,
         n_clusters,
         lambda vectors: _cluster(session, vectors, data, n_clusters),
-        cache,
     )
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, found, fitted=False)

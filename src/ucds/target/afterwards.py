@@ -16,24 +16,24 @@ from ucds.target.consensus import average_labels
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.run_folder import LABELS_FILE
 from ucds.training.seeds import numpy_generator
 
 
-def vote_afterwards(run: Path, images: Source | None = None, cache: CacheOptions | None = None) -> None:
+def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | None = None) -> None:
     """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
 
     Args:
         run: folder of a finished target run.
         images: samples of the run; those that it was trained on, where they were, if ``None``.
-        cache: place of decoded images and features.
+        compute: device and cache; the defaults if ``None``.
 
     Raises:
         InputError: there is no such run, or its samples are not there.
         NoSpaceError: the run folder cannot be written.
     """
-    model = load(run, role="target", cache=cache)
+    model = load(run, role="target", compute=compute)
     place = images or parse_json((run / "run.json").read_bytes()).get("images")
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.choices import Accelerator
 from ucds.data.columns import first_of_each
 from ucds.data.sources import Source
 from ucds.errors import UcdsWarning
@@ -18,8 +17,8 @@ from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import Questions, open_questions, questions_about
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Quiet, Reporter, told_to
+from ucds.training.options import Compute, EncoderOptions
+from ucds.training.progress import Reporter, told_to
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.backbones import Backbone
@@ -28,9 +27,7 @@ if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it
     from ucds.training.runtime import Runtime
 
 
-def choose_spread(
-    data: Dataset, backbone: Backbone, runtime: Runtime, count: int, *, cache: Path | None
-) -> Selector:
+def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: int) -> Selector:
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
@@ -56,7 +53,7 @@ def choose_spread(
         chosen = given
         if len(given) < count:
             backbone.module.to(runtime.device)
-            features = frozen_features(backbone, data, runtime, cache, batch_size=256)
+            features = frozen_features(backbone, data, runtime, batch_size=256)
             rows = features.samples.read(distinct).numpy()
             chosen = distinct[select_spread(rows, count, runtime.seed)].tolist()
             if not set(given) <= set(chosen):
@@ -83,9 +80,7 @@ def query(
     max_queries: int | None = None,
     encoder: EncoderOptions | None = None,
     seed: int = 0,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> ClusterLabels:
     """Ask a label service about samples and write a label file; ``ucds query`` does the same.
 
@@ -99,9 +94,7 @@ def query(
             ``None``.
         encoder: encoder whose features are compared; used with ``max_queries`` only.
         seed: seed of the choice of samples.
-        accelerator: device to compute features on.
-        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the samples or ``out`` cannot be used, or the service takes other samples.
@@ -112,20 +105,19 @@ def query(
     Warns:
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
-    reporter, cache = reporter or Quiet(), cache or CacheOptions()
+    compute = compute or Compute()
     require_writable(Path(out))
-
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        return _query(client, open_questions(images), Path(out), None, reporter)
+        return _query(client, open_questions(images), Path(out), None, compute.reporter)
     from ucds.training.inputs import open_for_training
     from ucds.training.runtime import Runtime
 
-    runtime = Runtime(accelerator=accelerator, seed=seed, reporter=reporter)
-    inputs = open_for_training(images, "target", encoder or EncoderOptions(), cache, reporter)
-    choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries, cache=cache.directory)
-    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, reporter)
+    runtime = Runtime(compute, seed=seed)
+    inputs = open_for_training(images, "target", encoder or EncoderOptions(), compute)
+    choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
+    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, compute.reporter)
 
 
 def _query(

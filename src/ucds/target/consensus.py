@@ -164,7 +164,6 @@ def fit_target_by_consensus(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-    cache: Path | None,
 ) -> TrainedModel:
     """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
@@ -190,7 +189,7 @@ def fit_target_by_consensus(
         width, seconds = session.settings.bottleneck_width, time.monotonic() - started
         return describe_clusters(vectors, agreed.shares, width, seconds)
 
-    training, shares = start_from_clusters(session, STAGE, backbone, data, n_clusters, cluster, cache)
+    training, shares = start_from_clusters(session, STAGE, backbone, data, n_clusters, cluster)
     fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)

@@ -84,5 +84,4 @@ class TargetClustering(ClusteringEstimator):
     def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
         from ucds.target.fit import fit_target
 
-        cache = self._cache_options().directory
-        return fit_target(session, backbone, data, self.n_clusters, self._answers, cache=cache)
+        return fit_target(session, backbone, data, self.n_clusters, self._answers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import cast
 
 from ucds.backbones import Backbone
@@ -25,8 +24,6 @@ def fit_target(
     data: Dataset,
     n_clusters: int | str,
     labels: ClusterLabels | None,
-    *,
-    cache: Path | None = None,
 ) -> TrainedModel:
     """Learn a clustering model of the target's samples, by the method of the run's settings.
 
@@ -38,7 +35,6 @@ def fit_target(
             :func:`ucds.training.cluster_choice.settle_clusters`. The labels play no part in the choice.
         labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
             may have none. ``None`` clusters the samples alone.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
         InputError: there are too few samples, or PCD is given labels of another number of clusters, or
@@ -55,8 +51,8 @@ def fit_target(
         raise InputError(
             "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
         )
-    number = settle_clusters(session, backbone, data, n_clusters, cache)
+    number = settle_clusters(session, backbone, data, n_clusters)
     if ours:
         consensus = cast("Session[ConsensusSettings]", session)
-        return fit_target_by_consensus(consensus, backbone, data, number, labels, cache)
-    return fit_target_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, labels, cache)
+        return fit_target_by_consensus(consensus, backbone, data, number, labels)
+    return fit_target_by_pcd(cast("Session[PCDSettings]", session), backbone, data, number, labels)

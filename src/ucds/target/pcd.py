@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
@@ -154,7 +152,6 @@ def fit_target_by_pcd(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-    cache: Path | None,
 ) -> TrainedModel:
     """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
@@ -162,7 +159,7 @@ def fit_target_by_pcd(
     (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    training = prepare(session, backbone, data, n_clusters, side="target", cache=cache)
+    training = prepare(session, backbone, data, n_clusters, side="target")
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
     if labels is not None:

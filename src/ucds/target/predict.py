@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Accelerator, Sorting
+from ucds.choices import Sorting
 from ucds.data.sources import Source, place_of, require_there
 from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
 from ucds.target.predictions import UNSORTED, Predictions, require_csv, require_probability
 from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Reporter
+from ucds.training.options import Compute
 from ucds.training.run_folder import require_model
 
 
@@ -24,9 +23,7 @@ def predict(
     sort_how: Sorting = "copy",
     names: str | Path | None = None,
     min_confidence: float = 0.0,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> Predictions:
     """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
 
@@ -40,9 +37,7 @@ def predict(
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
             :data:`ucds.target.sorting.UNSORTED_FOLDER`.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
@@ -62,7 +57,7 @@ def predict(
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
     from ucds.training.loaded import load
 
-    model = load(run, role="target", accelerator=accelerator, cache=cache, reporter=reporter)
+    model = load(run, role="target", compute=compute)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None

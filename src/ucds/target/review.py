@@ -29,7 +29,7 @@ from ucds.target.remembered import (
     read_remembered,
     write_reviewed_run,
 )
-from ucds.training.options import CacheOptions
+from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE
 
 ANSWERS_FILE = "answers.jsonl"
@@ -111,7 +111,7 @@ class Review:
             until two others have become one.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings of its own: they are made when its first review begins.
-        cache: place of decoded images and features for that.
+        compute: device and cache for that; the defaults if ``None``.
 
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
@@ -124,11 +124,11 @@ class Review:
         *,
         keep_clusters: bool = False,
         images: Source | None = None,
-        cache: CacheOptions | None = None,
+        compute: Compute | None = None,
     ) -> None:
         self.run, self.keep_clusters = Path(run), keep_clusters
         if not (self.run / VOTES_FILE).exists():
-            vote_afterwards(self.run, images, cache)
+            vote_afterwards(self.run, images, compute)
         self._start: Remembered = read_remembered(self.run)
         self._features = read_features(self.run)
         self._place = {name: i for i, name in enumerate(self._start.ids)}

@@ -10,9 +10,8 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.training.options import CacheOptions, EncoderOptions, RunOptions
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_process
-from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, check_run
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ def train_target(
     encoder: EncoderOptions | None = None,
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> TrainedRun:
     """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
 
@@ -45,9 +43,8 @@ def train_target(
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
             consensus method, whose defaults are used if ``None``.
-        options: seed, device and how to run otherwise; the defaults if ``None``.
-        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
-        reporter: receives progress messages; nothing is said if ``None``.
+        options: seed, processes and how to run otherwise; the defaults if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: inputs, labels, settings or the run folder cannot be used.
@@ -60,8 +57,8 @@ def train_target(
         raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
-    out, options, cache = Path(out), options or RunOptions(), cache or CacheOptions()
-    settings, reporter = settings or ConsensusSettings(), reporter or Quiet()
+    out, options, compute = Path(out), options or RunOptions(), compute or Compute()
+    settings = settings or ConsensusSettings()
     place = place_of(images)
     check_run(out, place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -73,7 +70,7 @@ def train_target(
     from ucds.training.run import train_run
 
     encoder = encoder or EncoderOptions()
-    inputs = open_for_training(found, "target", encoder, cache, reporter, tune=settings.tune)
+    inputs = open_for_training(found, "target", encoder, compute, tune=settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -81,7 +78,7 @@ def train_target(
     def train(session: Session[MethodSettings]) -> TrainedModel:
         if aligned is not None and session.runtime.rank == 0:
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned, cache=cache.directory)
+        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
 
     trained = train_run(
         out,
@@ -90,7 +87,7 @@ def train_target(
         inputs,
         settings,
         options,
-        reporter,
+        compute,
         train,
         identity={
             "labels": aligned and aligned.fingerprint,
@@ -98,5 +95,5 @@ def train_target(
         },
     )
     if is_first_process() and (out / VOTES_FILE).exists():
-        reporter.say(f"{Review(out).outlook} (ucds review {out})")
+        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
     return trained

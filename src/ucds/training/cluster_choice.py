@@ -33,7 +33,6 @@ def settle_clusters(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int | str,
-    cache: Path | None,
 ) -> int:
     """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
 
@@ -46,7 +45,6 @@ def settle_clusters(
         backbone: pre-trained encoder.
         data: samples and views that the backbone takes.
         n_clusters: number of clusters, K; or ``"auto"`` or a range, see :func:`ucds.choices.read_clusters`.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
         InputError: the number or range cannot be read, or the samples are too few for it.
@@ -68,7 +66,7 @@ def settle_clusters(
     different = min(len(first_positions(keys.take(of_domain))) for of_domain in rows)
     high = _largest(asked, different)
     backbone.module.to(runtime.device)
-    features = frozen_features(backbone, data, runtime, cache, batch_size=_BATCH).samples
+    features = frozen_features(backbone, data, runtime, batch_size=_BATCH).samples
     found = runtime.once(
         lambda: _choose(session, [features.read(own).numpy() for own in rows], asked.low, high)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -21,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import InputError
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.training.model_file import StoredModel
-    from ucds.training.options import CacheOptions
     from ucds.training.prepare import TrainedModel
     from ucds.training.runtime import Runtime
     from ucds.training.session import Session
@@ -161,13 +162,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
     def _runtime(self, seed: int = 0) -> Runtime:
         from ucds.training.runtime import Runtime
 
-        reporter = terminal_reporter() if self.verbose else Quiet()
-        return Runtime(
-            accelerator=self.accelerator,
-            precision=self.precision,
-            seed=seed,
-            reporter=reporter,
-        )
+        return Runtime(self._compute(), seed=seed)
 
     def _open(
         self,
@@ -187,8 +182,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             if isinstance(self.backbone, Backbone):
                 raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
             encoder = EncoderOptions(self.backbone, self.weights)
-            reporter = session.runtime.reporter
-            inputs = open_for_training(X, self._role, encoder, self._cache_options(), reporter)
+            inputs = open_for_training(X, self._role, encoder, self._compute())
             return inputs.data, inputs.backbone
         vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
         data = Dataset(_with_domains(vectors, sample_domain), VectorView())
@@ -205,31 +199,27 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         from ucds.training.inputs import open_for_prediction
 
         if isinstance(X, str | Path):
-            return open_for_prediction(
-                X, self.stored_.backbone, side, self._cache_options(), self._runtime().reporter
-            )
+            return open_for_prediction(X, self.stored_.backbone, side, self._compute())
         if self.stored_.card.backbone.input_size is not None:
             raise InputError("this estimator was fitted on images: give a folder of them, not an array")
         vectors = validate_data(self, X, dtype=np.float32, reset=False)
         return Dataset(VectorSamples(vectors), VectorView())
 
-    def _cache_options(self) -> CacheOptions:
-        from ucds.training.options import CacheOptions
-
-        return CacheOptions(Path(self.cache) if self.cache is not None else None)
+    def _compute(self) -> Compute:
+        reporter = terminal_reporter() if self.verbose else Quiet()
+        found = Compute(self.accelerator, self.precision, reporter=reporter)
+        return found if self.cache is None else replace(found, cache=Path(self.cache))
 
     def _probabilities(self, data: Dataset) -> NDArray[np.float32]:
         from ucds.training.inference import cluster_probabilities
 
-        cache = self._cache_options().directory
-        found = cluster_probabilities(self.stored_, data, self._runtime(), cache=cache)
+        found = cluster_probabilities(self.stored_, data, self._runtime())
         return np.asarray(found.cpu().numpy(), dtype=np.float32)
 
     def _decide(self, data: Dataset, *, recentred: bool = False) -> NDArray[np.int64]:
         from ucds.training.inference import decisions
 
-        runtime, cache = self._runtime(), self._cache_options().directory
-        found = decisions(self.stored_, data, runtime, cache=cache, recentred=recentred)
+        found = decisions(self.stored_, data, self._runtime(), recentred=recentred)
         return np.asarray(found.clusters.cpu().numpy(), dtype=np.int64)
 
 

@@ -34,7 +34,6 @@ def frozen_features(
     backbone: Backbone,
     data: Dataset,
     runtime: Runtime,
-    cache: Path | None,
     *,
     batch_size: int,
     keep: bool = True,
@@ -44,9 +43,9 @@ def frozen_features(
     Args:
         backbone: encoder without bottleneck, on the runtime's device.
         data: samples and views that the backbone takes.
-        runtime: device and processes; each of several processes computes a share.
-        cache: folder for features and for the graph that computes them; with ``None`` PyTorch computes, and
-            the features stay in memory.
+        runtime: device, processes and cache; each of several processes computes a share. The cache gets the
+            features and the graph that computes them; without one PyTorch computes, and features stay in
+            memory.
         batch_size: number of samples computed at a time.
         keep: whether the features are worth being stored. Those of a module of the caller's own stay in
             memory in any case, because no name identifies what it computes.
@@ -59,13 +58,13 @@ def frozen_features(
         InputError: a feature is not finite.
         Interrupted: the run was asked to stop.
     """
-    samples = data.samples
+    samples, cache = data.samples, runtime.compute.cache
     takes_images = backbone.spec.input_size is not None
     if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
         return data
     if cache is not None:
         make_private(cache)
-    encoder = _choose_encoder(backbone, data, runtime, cache)
+    encoder = _choose_encoder(backbone, data, runtime)
 
     def in_memory() -> Dataset:
         features = _in_memory(encoder, data, runtime, batch_size)
@@ -89,7 +88,7 @@ def frozen_features(
     return Dataset(FeatureSamples(samples, store), VectorView())
 
 
-def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime, cache: Path | None) -> FrozenEncoder:
+def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime) -> FrozenEncoder:
     """Choose what computes the features; the first process finds the graph, and all others receive it."""
 
     def example(count: int) -> Tensor:
@@ -98,9 +97,10 @@ def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime, cache: 
     def find(folder: Path) -> bytes | None:
         return runtime.once(lambda: find_graph(backbone, example, folder, runtime.reporter.say))
 
+    cache = runtime.compute.cache
     wanted = cache is not None and suits_graph(backbone.spec, len(data.samples), runtime.device)
     graph = find(cache) if wanted and cache is not None else None
-    autocast = runtime.device.type == "cuda" and runtime.precision == "bf16-mixed"
+    autocast = runtime.device.type == "cuda" and runtime.compute.precision == "bf16-mixed"
     return FrozenEncoder(backbone, runtime.device, graph, autocast)
 
 

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -104,7 +103,6 @@ def start_from_clusters(
     data: Dataset,
     n_clusters: int,
     cluster: Callable[[FloatArray], FeatureClusters],
-    cache: Path | None,
 ) -> tuple[Training, Tensor]:
     """Cluster the frozen features of samples, and build the model whose head predicts the clusters.
 
@@ -118,7 +116,6 @@ def start_from_clusters(
         data: samples and views that the backbone takes.
         n_clusters: number of clusters, K.
         cluster: function that finds clusters in features ``(n, d)``.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Returns:
         The model, and the assignments ``(n, K)`` of the samples.
@@ -133,7 +130,7 @@ def start_from_clusters(
     refuse_copies(data.samples, n_clusters)
     runtime = session.runtime
     backbone.module.to(runtime.device)
-    features = frozen_features(backbone, data, runtime, cache, batch_size=BATCH)
+    features = frozen_features(backbone, data, runtime, batch_size=BATCH)
     known = session.result_of(stage)
     if known is not None and known.assignments is not None:
         training = _build(session, backbone, data, features, n_clusters, None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,19 +23,13 @@ _BATCH = 64  # samples computed at a time
 _BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
 
 
-def cluster_probabilities(
-    stored: StoredModel,
-    data: Dataset,
-    runtime: Runtime,
-    *,
-    cache: Path | None = None,
-) -> Tensor:
+def cluster_probabilities(stored: StoredModel, data: Dataset, runtime: Runtime) -> Tensor:
     """Compute the probability of each cluster for every sample; arguments as for :func:`model_outputs`.
 
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples.
     """
-    return model_outputs(stored, data, runtime, cache=cache).logits.softmax(-1)
+    return model_outputs(stored, data, runtime).logits.softmax(-1)
 
 
 def model_outputs(
@@ -45,7 +37,6 @@ def model_outputs(
     data: Dataset,
     runtime: Runtime,
     *,
-    cache: Path | None = None,
     recentred: bool = False,
 ) -> ModelOutput:
     """Compute features and logits of every sample.
@@ -56,9 +47,8 @@ def model_outputs(
     Args:
         stored: model with its description.
         data: samples and views that the model takes.
-        runtime: device and processes.
-        cache: folder of frozen features; ``None`` sends every sample through the backbone. Features of
-            images in memory are not stored there, as the same images may never come again.
+        runtime: device, processes and cache; without a cache every sample goes through the backbone. Features
+            of images in memory are not stored there, as the same images may never come again.
         recentred: whether the samples, all of one domain, are seen from their own mean, if the model gains
             from it and there are at least :data:`FEWEST_TO_CENTRE`.
 
@@ -68,7 +58,7 @@ def model_outputs(
     Raises:
         InputError: a feature or a logit is NaN or infinite.
     """
-    model, data = _prepared(stored, data, runtime, cache, recentred)
+    model, data = _prepared(stored, data, runtime, recentred)
     return outputs(model, data.samples, data.view, runtime, _BATCH, watch=_watch_of(data, runtime))
 
 
@@ -77,11 +67,10 @@ def decisions(
     data: Dataset,
     runtime: Runtime,
     *,
-    cache: Path | None = None,
     recentred: bool = False,
 ) -> Decisions:
     """Find the most probable cluster of every sample; arguments and errors as for :func:`model_outputs`."""
-    model, data = _prepared(stored, data, runtime, cache, recentred)
+    model, data = _prepared(stored, data, runtime, recentred)
     return decide(model, data.samples, data.view, runtime, _BATCH, watch=_watch_of(data, runtime))
 
 
@@ -89,17 +78,16 @@ def _prepared(
     stored: StoredModel,
     data: Dataset,
     runtime: Runtime,
-    cache: Path | None,
     recentred: bool,
 ) -> tuple[ClusteringModel, Dataset]:
     """Return the part of a model that is to be computed, and the samples that it takes."""
     model, card = stored.model.to(runtime.device), stored.card
     recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
     encoded = data.samples.kind != "images"
-    apart = encoded or recentred or cache is not None
+    apart = encoded or recentred or runtime.compute.cache is not None
     if card.tune == "head" and card.backbone.input_size is not None and apart:
         keep = not isinstance(data.samples, MemoryImages)
-        data = frozen_features(stored.backbone, data, runtime, cache, batch_size=_BATCH, keep=keep)
+        data = frozen_features(stored.backbone, data, runtime, batch_size=_BATCH, keep=keep)
         model = model.head()
     if recentred:
         model = recentre(model, data)

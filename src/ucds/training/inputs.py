@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,15 +18,16 @@ from ucds.data.feature_folder import FeatureFolder
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples
 from ucds.data.memory import MemoryImages
+from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
-from ucds.data.table_columns import Pictures
+from ucds.data.tables import Pictures
 from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
 from ucds.files import make_private
 from ucds.training.encoder_file import load_encoder, require_encoder
-from ucds.training.options import CacheOptions, EncoderOptions
-from ucds.training.progress import Reporter, told_to
+from ucds.training.options import Compute, EncoderOptions
+from ucds.training.progress import told_to
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,7 @@ def open_for_training(
     source: Source | Scan | Samples | Pictures,
     side: Role,
     encoder: EncoderOptions,
-    cache: CacheOptions,
-    reporter: Reporter,
+    compute: Compute,
     domains: Sequence[str] | None = None,
     tune: Tune | None = None,
 ) -> Inputs:
@@ -66,8 +67,7 @@ def open_for_training(
             domain.
         side: side that trains.
         encoder: encoder for images.
-        cache: place of decoded images.
-        reporter: receives progress while images are decoded.
+        compute: cache of decoded images, and receiver of progress messages.
         domains: names of the domains to take; all if ``None``.
         tune: part of the model that is to be trained; any if ``None``.
 
@@ -79,7 +79,7 @@ def open_for_training(
     found = find_samples(source, by_domain=side == "source", domains=domains)
     if isinstance(found, Scan | Pictures):
         built = encoder.build()
-        return Inputs(_open_images(found, built.spec, cache, reporter), built)
+        return Inputs(_open_images(found, built.spec, compute), built)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
         raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
@@ -91,17 +91,14 @@ def open_for_training(
     return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
 
 
-def open_for_prediction(
-    source: Source, backbone: Backbone, side: Role, cache: CacheOptions, reporter: Reporter
-) -> Dataset:
+def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
     """Open samples for a model that is already trained.
 
     Args:
         source: samples, see :func:`ucds.data.sources.find_samples`.
         backbone: encoder of the model.
         side: ``"source"`` if a folder holds one folder a domain.
-        cache: place of decoded image files.
-        reporter: receives progress while files are decoded.
+        compute: cache of decoded images, and receiver of progress messages.
 
     Raises:
         InputError: the samples cannot be used, or their kind or width is not what the model takes.
@@ -111,7 +108,7 @@ def open_for_prediction(
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
             raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
-        return _open_images(found, spec, cache, reporter)
+        return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         require_encoder(found, backbone)
         return Dataset(found, VectorView())
@@ -146,15 +143,21 @@ def stored_size(spec: BackboneSpec) -> int:
     return round(spec.input_size * 256 / 224)
 
 
-def _open_images(
-    found: Scan | Pictures, spec: BackboneSpec, cache: CacheOptions, reporter: Reporter
-) -> Dataset:
+def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -> Dataset:
     size, view = stored_size(spec), view_for(spec)
     if isinstance(found, Pictures):
         return Dataset(MemoryImages(found.pictures, size, found), view)
-    make_private(cache.directory)
-    progress = told_to(reporter, "decode images")
-    samples = ImageSamples.open(
-        found, cache.directory, size=size, limit_bytes=cache.limit_bytes, progress=progress
-    )
+    cache = compute.cache or default_cache_dir()
+    make_private(cache)
+    progress = told_to(compute.reporter, "decode images")
+    samples = ImageSamples.open(found, cache, size=size, limit_bytes=_cache_limit(), progress=progress)
     return Dataset(samples, view)
+
+
+def _cache_limit() -> int | None:
+    """Read the bound on decoded images, in GB, from the environment variable UCDS_CACHE_LIMIT."""
+    text = os.environ.get("UCDS_CACHE_LIMIT", "")
+    try:
+        return max(0, int(float(text) * 1e9)) if text else None
+    except (ValueError, OverflowError):  # no number, NaN, or infinity
+        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ucds.backbones import Backbone
-from ucds.choices import Accelerator, Role
+from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.sources import Source
 from ucds.training.inference import decisions, model_outputs
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
 
@@ -46,15 +45,11 @@ class Model:
 
     Attributes:
         stored: network, proportions and description.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages.
+        compute: device, precision, cache and reporter.
     """
 
     stored: StoredModel
-    accelerator: Accelerator = "auto"
-    cache: CacheOptions = field(default_factory=CacheOptions)
-    reporter: Reporter = field(default_factory=Quiet, repr=False)
+    compute: Compute = field(default_factory=Compute)
 
     @property
     def n_clusters(self) -> int:
@@ -88,7 +83,7 @@ class Model:
 
     def open(self, source: Source, side: Role = "target") -> Dataset:
         """Open samples for the model; a folder for the side "source" holds one folder a domain."""
-        return open_for_prediction(source, self.stored.backbone, side, self.cache, self.reporter)
+        return open_for_prediction(source, self.stored.backbone, side, self.compute)
 
     def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
@@ -101,8 +96,7 @@ class Model:
             data: samples that :meth:`open` returned.
             recentred: whether the samples are all of one domain, which the model may see from its own mean.
         """
-        runtime, folder = self._runtime(), self.cache.directory
-        features, logits = model_outputs(self.stored, data, runtime, cache=folder, recentred=recentred)
+        features, logits = model_outputs(self.stored, data, Runtime(self.compute), recentred=recentred)
         probabilities = logits.softmax(-1)
         found = (features, probabilities, probabilities.max(-1).values)
         return Outputs(*(each.detach().cpu().numpy() for each in found))
@@ -118,12 +112,8 @@ class Model:
             data: samples that :meth:`open` returned.
             recentred: see :meth:`outputs`.
         """
-        runtime, folder = self._runtime(), self.cache.directory
-        clusters, confidence = decisions(self.stored, data, runtime, cache=folder, recentred=recentred)
+        clusters, confidence = decisions(self.stored, data, Runtime(self.compute), recentred=recentred)
         return clusters.cpu().numpy(), confidence.cpu().numpy()
-
-    def _runtime(self) -> Runtime:
-        return Runtime(accelerator=self.accelerator, reporter=self.reporter)
 
 
 def load(
@@ -131,9 +121,7 @@ def load(
     *,
     role: Role | None = None,
     backbone: Backbone | None = None,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> Model:
     """Open the model of a finished run.
 
@@ -141,13 +129,11 @@ def load(
         run: run folder.
         role: side of the model; a model of the other side is refused. ``None`` takes both.
         backbone: encoder, if the model was trained with a module of the caller's own.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features; the user's cache folder if ``None``.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: there is no finished run in the folder, or the role is wrong.
         DamagedFileError: the model file cannot be read.
     """
     stored = load_model(Path(run), role=role, backbone=backbone)
-    return Model(stored, accelerator, cache or CacheOptions(), reporter or Quiet())
+    return Model(stored, compute or Compute())

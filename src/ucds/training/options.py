@@ -1,46 +1,40 @@
-"""Options of cache, encoder and run; this module loads no library that a command would have to wait for."""
+"""Options of device, encoder and run; this module loads no library that a command would have to wait for."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ucds.choices import Accelerator, Precision
 from ucds.data.part_store import default_cache_dir
-from ucds.errors import InputError
+from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
     from ucds.backbones import Backbone
 
 
-def _limit_of_environment() -> int | None:
-    """Read the bound on decoded images, in GB, from the environment variable UCDS_CACHE_LIMIT."""
-    text = os.environ.get("UCDS_CACHE_LIMIT", "")
-    try:
-        return max(0, int(float(text) * 1e9)) if text else None
-    except (ValueError, OverflowError):  # no number, NaN, or infinity
-        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
-
-
 @dataclass(frozen=True)
-class CacheOptions:
-    """Place of decoded images and frozen features.
+class Compute:
+    """How to compute: the same object for training, prediction and everything that is made of them.
 
     Attributes:
-        folder: folder on disk; the user's cache folder if ``None``.
-        limit_bytes: bound on decoded images in bytes; images beyond it are decoded at every read. By default
-            the number of GB in the environment variable UCDS_CACHE_LIMIT, or 8 GiB.
+        accelerator: device to compute on.
+        precision: precision of forward passes; the transport has double precision.
+        cache: folder of decoded images and frozen features, by default the user's cache folder. With ``None``
+            frozen features stay in memory, and decoded images are in the user's cache folder.
+        reporter: receives progress messages; by default nothing is said.
     """
 
-    folder: Path | None = None
-    limit_bytes: int | None = field(default_factory=_limit_of_environment)
+    accelerator: Accelerator = "auto"
+    precision: Precision = "32-true"
+    cache: Path | None = field(default_factory=default_cache_dir)
+    reporter: Reporter = field(default_factory=Quiet, repr=False)
 
-    @property
-    def directory(self) -> Path:
-        """Folder to use: the one given, or the user's cache folder."""
-        return self.folder or default_cache_dir()
+    def silent(self) -> Compute:
+        """Return the same without messages, which another process can receive."""
+        return replace(self, reporter=Quiet())
 
 
 @dataclass(frozen=True)
@@ -75,19 +69,15 @@ class RunOptions:
     Attributes:
         seed: seed of every random choice; equal seeds give equal models.
         resume: whether to continue the unfinished run in the folder.
-        accelerator: device to compute on.
         devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
             the processes, on one machine or several.
-        precision: precision of forward passes; the transport has double precision.
         checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
             environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
     """
 
     seed: int = 0
     resume: bool = False
-    accelerator: Accelerator = "auto"
     devices: int = 1
-    precision: Precision = "32-true"
     checkpoint_seconds: float = field(
         default_factory=lambda: float(os.environ.get("UCDS_CHECKPOINT_SECONDS", "60"))
     )

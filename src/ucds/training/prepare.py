@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from torch import Tensor
 
@@ -81,7 +80,6 @@ def prepare(
     n_clusters: int,
     *,
     side: str,
-    cache: Path | None,
 ) -> Training:
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
@@ -94,7 +92,6 @@ def prepare(
         data: samples and views that the backbone takes.
         n_clusters: number of clusters, K.
         side: name of the side; two sides with the same seed start from different random weights.
-        cache: folder of frozen features; ``None`` keeps them in memory.
 
     Raises:
         InputError: there are fewer different samples than clusters.
@@ -110,7 +107,7 @@ def prepare(
     model.to(runtime.device)
     if settings.tune == "full":
         return Training(model, model, data)
-    features = frozen_features(backbone, data, runtime, cache, batch_size=settings.prediction_batch_size)
+    features = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
     return Training(model, model.head(), features)
 
 

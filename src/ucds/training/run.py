@@ -20,9 +20,8 @@ from ucds.errors import Interrupted, UserError
 from ucds.files import require_space
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import ModelCard, StoredModel, check_model, save_model
-from ucds.training.options import RunOptions
+from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import TrainedModel
-from ucds.training.progress import Reporter
 from ucds.training.run_folder import MODEL_FILE, RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -58,7 +57,7 @@ def train_run(
     inputs: Inputs,
     settings: MethodSettings,
     options: RunOptions,
-    reporter: Reporter,
+    compute: Compute,
     train: Callable[[Session[MethodSettings]], TrainedModel],
     identity: Mapping[str, Any],
 ) -> TrainedRun:
@@ -70,8 +69,8 @@ def train_run(
         clusters: number of clusters as it was asked for: a number, or text that asks for a choice.
         inputs: samples and encoder.
         settings: settings of the method.
-        options: seed, device and the like.
-        reporter: receives progress messages.
+        options: seed, processes and the like.
+        compute: device, precision, cache and reporter.
         train: function that trains in the session that it is given.
         identity: further description of the run by name; a resumed run must have the same.
 
@@ -89,7 +88,7 @@ def train_run(
         **identity,
         **inputs.identity,
         "seed": options.seed,
-        "precision": options.precision,
+        "precision": compute.precision,
         "method": method_of(settings),
         "settings": for_side(settings, role),
         "versions": versions,
@@ -98,7 +97,7 @@ def train_run(
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, check_model(out).n_clusters, 0.0, resumed_finished=True)
     require_space(out, _bytes_of_run(inputs, settings), "or choose another --out")
-    with open_run(out, described, settings, options, reporter) as session:
+    with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
             card = describe_trained(found, inputs.backbone, role, out.resolve().name)
@@ -120,7 +119,7 @@ def open_run(
     described: Mapping[str, Any],
     settings: MethodSettings,
     options: RunOptions,
-    reporter: Reporter,
+    compute: Compute,
 ) -> Iterator[Session[MethodSettings]]:
     """Open a run folder and a session in it, for the time of a run.
 
@@ -130,15 +129,15 @@ def open_run(
         out: run folder.
         described: description of the run; a resumed run must have the same.
         settings: settings of the method.
-        options: seed, device and the like.
-        reporter: receives progress messages.
+        options: seed, processes and the like.
+        compute: device, precision, cache and reporter.
 
     Raises:
         UserError: the folder cannot be used, or the machine lacks the devices; see :func:`train_run`.
     """
     folder = RunFolder(out)
     chosen = {name: value for name, value in asdict(options).items() if name != "resume"}
-    runtime = Runtime(**chosen, folder=folder, reporter=reporter)
+    runtime = Runtime(compute, **chosen, folder=folder)
     runtime.launch()
     with closing(folder):
         runtime.once(lambda: folder.open(dict(described), resume=options.resume))

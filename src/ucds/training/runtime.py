@@ -19,8 +19,9 @@ from ucds.choices import Accelerator, Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
 from ucds.training.devices import check_devices
+from ucds.training.options import Compute
 from ucds.training.processes import Processes, started_by_torchrun
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 
 T = TypeVar("T")
@@ -55,13 +56,11 @@ class Runtime:
     """Device, processes and everything else that the stages share and that is not the method.
 
     Args:
-        accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
         devices: number of processes, one a device. Where torchrun has started the processes, their number is
             known, and 1 stands for it.
-        precision: ``"32-true"`` or ``"bf16-mixed"``, of forward passes; the transport has double precision.
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
-        reporter: receives progress messages; nothing is said if ``None``.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Raises:
@@ -71,40 +70,43 @@ class Runtime:
 
     def __init__(
         self,
+        compute: Compute | None = None,
         *,
-        accelerator: Accelerator = "auto",
         devices: int = 1,
-        precision: Precision = "32-true",
         seed: int = 0,
         folder: RunFolder | None = None,
-        reporter: Reporter | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> None:
+        compute = compute or Compute(cache=None)
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
             raise InputError(
                 f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
                 "leave the option out"
             )
-        require_choice("precision", precision, Precision)
-        check_devices(accelerator, started.on_machine)
+        require_choice("precision", compute.precision, Precision)
+        check_devices(compute.accelerator, started.on_machine)
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
         self._fabric = (
-            _fabric_alone(accelerator, precision)
+            _fabric_alone(compute.accelerator, compute.precision)
             if started == Processes(1, 1)
-            else _fabric_of_several(accelerator, precision, started)
+            else _fabric_of_several(compute.accelerator, compute.precision, started)
         )
         self.seed = seed
         self.folder = folder
-        self.reporter: Reporter = reporter or Quiet()
+        self.compute = compute
         self.checkpoint_seconds = checkpoint_seconds
-        self.precision = precision
         self.stop_requested = False
         self._watched: str | None = None
 
     def launch(self) -> None:
         """Start the other processes of a run on several devices."""
         self._fabric.launch()
+
+    @property
+    def reporter(self) -> Reporter:
+        """Receiver of progress messages."""
+        return self.compute.reporter
 
     @property
     def device(self) -> torch.device:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))  # for `cli_kit`
 
 from cli_kit import SHAPES, draw_domain
 
-CPU = ucds.RunOptions(accelerator="cpu")
+CPU = ucds.RunOptions()
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -53,7 +53,7 @@ def client(pictures: Path, labels: ClusterLabels, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="session")
 def page_file(client: Path) -> Path:
     """The report of the run."""
-    return ucds.report(client, accelerator="cpu").path
+    return ucds.report(client, compute=ucds.Compute("cpu")).path
 
 
 @pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread

@@ -36,7 +36,7 @@ def test_the_page_holds_the_clusters_that_predict_finds(
     client: Path, pictures: Path, page_file: Path
 ) -> None:
     data = data_of(page_file.read_text())
-    found = ucds.predict(client, pictures, accelerator="cpu")
+    found = ucds.predict(client, pictures, compute=ucds.Compute("cpu"))
     assert dict(zip(data["ids"], data["cluster"], strict=True)) == dict(
         zip(found.ids, found.clusters.tolist(), strict=True)
     )
@@ -48,11 +48,11 @@ def test_the_page_holds_the_clusters_that_predict_finds(
 def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(client, run)
-    assert 'id="number"' not in ucds.report(run, accelerator="cpu").path.read_text()
+    assert 'id="number"' not in ucds.report(run, compute=ucds.Compute("cpu")).path.read_text()
     evidence: dict[str, Any] = {"asked": "2..5", "number": 3, "low": 3, "high": 4, "candidates": [2, 3, 4, 5]}
     evidence |= {"stability": [0.5, 0.9, 0.8, 0.4], "separation": [0.2, 0.5, 0.5, 0.3], "clear": True}
     (run / "clusters.json").write_text(json.dumps(evidence))
-    done = ucds.report(run, accelerator="cpu")
+    done = ucds.report(run, compute=ucds.Compute("cpu"))
     page = done.path.read_text()
     assert "The number of clusters, 3, was chosen among 2 to 5; 3 to 4 are plausible." in done.summary
     assert "Why 3 clusters" in text_of(page)
@@ -63,12 +63,13 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     evidence["separation"] = [0.2, 0.3, 0.3, 0.2]
     (run / "clusters.json").write_text(json.dumps(evidence))
     assert any(
-        "No number of clusters stands out" in line for line in ucds.report(run, accelerator="cpu").warnings
+        "No number of clusters stands out" in line
+        for line in ucds.report(run, compute=ucds.Compute("cpu")).warnings
     )
     for damage in ("[]", '{"number": 3}', json.dumps(evidence | {"candidates": [2]})):
         (run / "clusters.json").write_text(damage)
         with pytest.raises(ucds.DamagedFileError, match=r"clusters.json is damaged: delete it"):
-            ucds.report(run, accelerator="cpu")
+            ucds.report(run, compute=ucds.Compute("cpu"))
 
 
 def test_the_page_needs_nothing_but_itself(page_file: Path) -> None:
@@ -124,7 +125,7 @@ def test_clusters_that_depend_on_chance_are_warned_of(client: Path, tmp_path: Pa
     (tmp_path / "run" / "stability.json").write_text(
         json.dumps({"own_agreement": 0.41, "doubtful": doubtful})
     )
-    done = ucds.report(tmp_path / "run", accelerator="cpu")
+    done = ucds.report(tmp_path / "run", compute=ucds.Compute("cpu"))
     assert any("agree with each other to 0.41" in sentence for sentence in done.summary)
     assert any("to only 0.41" in sentence for sentence in done.warnings) == doubtful
 
@@ -136,7 +137,7 @@ def test_a_confidence_that_is_too_high_is_warned_of_once(
     shutil.copytree(client, tmp_path / "run")
     stability = {"own_agreement": 0.61, "doubtful": doubtful, "overconfident": True}
     (tmp_path / "run" / "stability.json").write_text(json.dumps(stability))
-    warnings = ucds.report(tmp_path / "run", accelerator="cpu").warnings
+    warnings = ucds.report(tmp_path / "run", compute=ucds.Compute("cpu")).warnings
     assert any("than the confidence says" in sentence for sentence in warnings) == expected
     assert any("work of chance" in sentence for sentence in warnings) == doubtful
 
@@ -155,7 +156,7 @@ def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -
 def test_with_class_folders_the_scores_are_those_of_evaluate(
     client: Path, pictures: Path, page_file: Path
 ) -> None:
-    overall = ucds.evaluate(client, pictures, client / "scores.json", accelerator="cpu").overall
+    overall = ucds.evaluate(client, pictures, client / "scores.json", compute=ucds.Compute("cpu")).overall
     text = text_of(page_file.read_text())
     assert f"Accuracy {overall.accuracy:.1%} NMI {overall.nmi:.3f} ARI {overall.ari:.3f}" in text
 
@@ -172,7 +173,7 @@ def test_the_uniform_line_is_one_over_the_number_of_clusters(page_file: Path) ->
 
 
 def test_equal_runs_give_equal_pages(client: Path, page_file: Path, tmp_path: Path) -> None:
-    again = ucds.report(client, out=tmp_path / "again.html", accelerator="cpu")
+    again = ucds.report(client, out=tmp_path / "again.html", compute=ucds.Compute("cpu"))
     assert again.path.read_bytes() == page_file.read_bytes()
     assert again.samples == 37
 
@@ -181,7 +182,7 @@ def test_other_images_than_the_training_set_are_called_so(
     client: Path, pictures: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(pictures / "disc", tmp_path / "others")
-    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", accelerator="cpu")
+    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", compute=ucds.Compute("cpu"))
     assert "The model was trained on other images than these." in done.warnings
     assert "13 images are few for 3 clusters" in " ".join(done.warnings)
     page = done.path.read_text()

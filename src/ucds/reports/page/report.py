@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ucds.choices import Accelerator
 from ucds.data.dataset import Dataset
 from ucds.data.feature_folder import FeatureFolder
 from ucds.data.images import ImageSamples
@@ -25,8 +24,7 @@ from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
 from ucds.target.review import Review
 from ucds.training.loaded import Model, Outputs, load
-from ucds.training.options import CacheOptions
-from ucds.training.progress import Quiet, Reporter
+from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE
 
 REPORT_FILE = "report.html"
@@ -63,9 +61,7 @@ def report(
     *,
     names: str | Path | None = None,
     pictures: str | Path | None = None,
-    accelerator: Accelerator = "auto",
-    cache: CacheOptions | None = None,
-    reporter: Reporter | None = None,
+    compute: Compute | None = None,
 ) -> WrittenReport:
     """Write a page that shows, judges and corrects the clusters of a run; ``ucds report`` does the same.
 
@@ -80,29 +76,25 @@ def report(
         names: file of names that was saved from an earlier report; none if ``None``.
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
-        accelerator: device to compute on.
-        cache: place of decoded images and frozen features.
-        reporter: receives progress messages; nothing is said if ``None``.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: the run, the samples or the names cannot be used.
         DamagedFileError: a file of the run or of names cannot be read.
         NoSpaceError: the page cannot be written.
     """
-    run, reporter = Path(run), reporter or Quiet()
+    run, compute = Path(run), compute or Compute()
     model = load(
         run,
         role="target",
-        accelerator=accelerator,
-        cache=cache,
-        reporter=reporter,
+        compute=compute,
     )
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
     data = model.open(record.images if images is None else images)
     shown, found, sizes = _look_at(model, data)
     trained_on = record.described.get("data") == data.samples.fingerprint
-    reporter.say("drawing the report")
+    compute.reporter.say("drawing the report")
     findings = find_facts(
         data.samples,
         shown,

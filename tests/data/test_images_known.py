@@ -3,7 +3,8 @@
 import errno
 import os
 
-from ucds.data.known_files import KnownFiles, stamp
+from ucds.data.image_files import stamp
+from ucds.data.images import KnownFiles
 
 KEY, OTHER = bytes(range(16)), bytes(range(16, 32))
 
