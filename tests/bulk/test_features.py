@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -174,8 +175,10 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
-def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["plain", "ray"])
+def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, engine: str) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
     images.mkdir()
     generator = np.random.default_rng(1)
@@ -184,6 +187,7 @@ def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
         Image.fromarray(coarse).resize((64, 64)).save(images / f"{number:03}.png")
     command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
     command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
+    command += ["--engine", engine]
     before: dict[str, tuple[int, bytes]] = {}
     for wanted in (2, 9, 17):  # parts that are there at the kill
         process = subprocess.Popen([*map(str, command)], start_new_session=True)
@@ -217,3 +221,27 @@ def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, 
     assert run(*command, "--image-size", 64, "--shard-size", 20, "--json") == 0
     told = json.loads(capfd.readouterr().out)
     assert told == {"folder": str(out), "samples": 35, "skipped": 1, "parts": 2, "made": 2}
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
+    out, options = tmp_path / "out", ucds.BulkOptions(shard_size=20)
+    ucds.features(folder, out, encoder=edges, options=options)
+    whole = parts(out)
+    for path in out.glob("part-*"):
+        path.unlink()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
+    try:
+        with pytest.raises(ucds.NoSpaceError, match="free some space"):
+            ucds.features(folder, out, encoder=edges, options=options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not [path for path in out.rglob("*") if "tmp" in path.name or path.suffix == ".npy"]
+    ucds.features(folder, out, encoder=edges, options=options)
+    assert {name: data for name, (_, data) in parts(out).items()} == {
+        n: data for n, (_, data) in whole.items()
+    }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ucds.data.columns import find_places, first_repeated
+from ucds.data.columns import Column, find_places, first_repeated, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import read_json, write_text_atomically
+from ucds.files import read_json, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
 
 FORMAT = "ucds-labels/2"
 MARK_BYTES = 8
 
 
-def marks_of(keys: Iterable[bytes]) -> tuple[str, ...]:
+def marks_of(keys: Iterable[bytes]) -> Column[str]:
     """Return the mark of each content key: its first 8 bytes in hexadecimal digits."""
-    return tuple(key[:MARK_BYTES].hex() for key in keys)
+    return texts_of([key[:MARK_BYTES].hex() for key in keys])
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ClusterLabels:
             )
         if not len(labels):
             raise InputError("there are no labels")
-        object.__setattr__(self, "ids", tuple(self.ids))
+        object.__setattr__(self, "ids", texts_of(self.ids))
         if (twice := first_repeated(self.ids)) is not None:
             raise InputError(f"sample {twice!r} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
@@ -159,11 +159,12 @@ class ClusterLabels:
             "format": FORMAT,
             "provider": self.provider,
             "n_clusters": self.n_clusters,
-            "ids": list(self.ids),
-            "labels": self.labels.tolist(),
+            "ids": self.ids,
+            "labels": self.labels,
         }
-        fields |= {} if self.contents is None else {"contents": list(self.contents)}
-        write_text_atomically(Path(path), _in_lines(fields | {"digest": _digest_of(fields)}))
+        fields |= {} if self.contents is None else {"contents": self.contents}
+        lines = _in_lines(fields | {"digest": _digest_of(fields)})
+        write_atomically(Path(path), lambda file: file.writelines(lines))
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
@@ -186,9 +187,8 @@ class ClusterLabels:
         """Return the labels at some positions, in their order; these labels themselves if that is all."""
         if len(rows) == len(self.ids) and (rows == np.arange(len(rows))).all():
             return self
-        places = rows.tolist()
-        contents = None if self.contents is None else tuple(self.contents[i] for i in places)
-        ids = tuple(self.ids[i] for i in places)
+        contents = None if self.contents is None else texts_of(self.contents).take(rows)
+        ids = texts_of(self.ids).take(rows)
         return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
 
     def _have_same_content(self, rows: NDArray[np.int64], marks: Sequence[str]) -> NDArray[np.bool_]:
@@ -234,15 +234,29 @@ class LabelFile(Message):
 
 
 def _digest_of(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(fields)).hexdigest()
+    """Compute the digest of the canonical JSON of fields, one by one: together they would fill the memory."""
+    digest, before = hashlib.sha256(), b"{"
+    for name in sorted(fields):
+        digest.update(before + canonical_json({name: _plain(fields[name])})[1:-1])
+        before = b","
+    digest.update(b"}")
+    return digest.hexdigest()
 
 
-def _in_lines(fields: dict[str, Any]) -> str:
-    """Write fields as JSON with one entry of a list in a line; ``indent`` would be ten times slower."""
-    texts = []
+def _plain(value: Any) -> Any:
+    """Return a column or an array as the list that JSON wants."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if value is None or isinstance(value, str | int) else list(value)
+
+
+def _in_lines(fields: dict[str, Any]) -> Iterator[bytes]:
+    """Yield fields as JSON with one entry of a list in a line; ``indent`` would be ten times slower."""
+    before = "{\n"
     for name, value in fields.items():
-        text = json.dumps(value, ensure_ascii=False, separators=(",\n", ": "))
-        if isinstance(value, list):
+        text = json.dumps(_plain(value), ensure_ascii=False, separators=(",\n", ": "))
+        if not isinstance(value, str | int):
             text = f"[\n{text[1:-1]}\n]"
-        texts.append(f'"{name}": {text}')
-    return "{\n" + ",\n".join(texts) + "\n}\n"
+        yield f'{before}"{name}": {text}'.encode()
+        before = ",\n"
+    yield b"\n}\n"
