@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -19,14 +19,27 @@ def test_a_share_is_bounded_for_all_and_for_each() -> None:
         stack.enter_context(share.taking(ANNA, 2))
         with pytest.raises(Refusal, match="as one key may") as own:
             stack.enter_context(share.taking(ANNA, 1))
-        stack.enter_context(share.taking(BERT, 4))
-        with pytest.raises(Refusal, match="holds all the bytes") as all_of_it:
+        stack.enter_context(share.taking(BERT, 2))
+        with pytest.raises(Refusal, match="nearly all the bytes") as all_of_it:
             stack.enter_context(share.taking(BERT, 1))
-        assert (share.held, share.held_by(ANNA), share.held_by(BERT)) == (10, 6, 4)
+        assert (share.held, share.held_by(ANNA), share.held_by(BERT)) == (8, 6, 2)
     assert (own.value.kind, all_of_it.value.kind) == ("over-share", "busy")
     assert (share.held, share.held_by(ANNA)) == (0, 0)
     with share.taking(ANNA, 6):
         assert share.held == 6
+
+
+def test_several_keys_together_leave_room_for_the_next_one() -> None:
+    share = Share(1024, 512, "samples")
+    with ExitStack() as stack:
+        for key in range(8):  # each takes all that it can
+            with suppress(Refusal):
+                while True:
+                    stack.enter_context(share.taking(key, 1))
+        assert share.held_by(0) == 512
+        assert share.held_by(1) == 256
+        with share.taking(99, 1):
+            pass
 
 
 def test_waste_slows_then_refuses_then_is_forgiven() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from serving_kit import WIDTH, K, make_run
+from serving_kit import WIDTH, FakeLabeller, K, make_run
 from torch import nn
 
 from ucds.backbones import module_backbone
@@ -76,6 +76,20 @@ def test_coalesced_requests_get_the_labels_of_single_ones() -> None:
     batcher.close()
     assert batcher.batches - alone <= 8  # one that had begun, and the others full
     assert batcher.rows == 100
+
+
+def test_a_key_with_many_samples_delays_another_one_by_a_batch() -> None:
+    labeller, done_after = FakeLabeller(), list[int]()
+    labeller.gate.clear()
+    batcher = Batcher(labeller)  # type: ignore[arg-type]
+    many = batcher.submit(np.zeros((800, WIDTH), np.float32), 1)
+    few = batcher.submit(np.ones((4, WIDTH), np.float32), 2)
+    few.add_done_callback(lambda found: done_after.append(labeller.batches))
+    labeller.gate.set()
+    assert len(many.result()) == 800
+    batcher.close()
+    assert done_after[0] <= 2  # one that had begun, and one that they share
+    assert labeller.batches >= 100
 
 
 class Centred(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hostile import multipart
 from hostile_files import slow_bmp
 from serving_kit import (
     NPY,
@@ -58,26 +56,6 @@ def children() -> set[int]:
     """Processes that decode, which this one has started."""
     lists = Path("/proc/self/task").glob("*/children")
     return {int(number) for numbers in lists for number in numbers.read_text().split()}
-
-
-def send_and_stay(service: Service, key: str, data: bytes) -> socket.socket:
-    """Send one image on a connection, which stays open."""
-    body, connection = multipart(data), connect(service)
-    connection.sendall(head(key, f"Content-Length: {len(body)}") + body)
-    return connection
-
-
-def test_slow_images_of_one_key_leave_a_process_to_the_others(ledger: Ledger, slow: bytes) -> None:
-    with pictures_service(ledger) as service, ExitStack() as stack:
-        hostile = ledger.add_key("worse", 100)
-        for i in range(3):
-            stack.enter_context(send_and_stay(service, hostile, slow + bytes(i)))
-        wait_until(lambda: service.queued == 3)
-        with service.client() as client:
-            for serial in range(5):
-                answer = client.post("/v1/labels", files=files(picture(3, serial=100 + serial)))
-                assert answer.json()["labels"] == [3]
-        assert service.queued == 3  # the slow ones are still under way
 
 
 def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
@@ -146,17 +124,6 @@ def test_what_was_found_unusable_before_a_refusal_is_not_paid_for_again(ledger: 
                 time.sleep(int(answer.headers["retry-after"]))
                 answer = client.post("/v1/labels", files=contents)
     assert answer.json()["labels"] == [None] * 100 + [4]
-
-
-def test_who_sent_unusable_images_gives_way_to_the_others(ledger: Ledger) -> None:
-    with pictures_service(ledger, waste_seconds=0.4) as service:  # 0.02 are made up for in 3 s
-        started, hostile = children(), ledger.add_key("worse", 100)
-        with service.client(key=hostile) as client:
-            client.post("/v1/labels", files=files(b"no image"))
-            assert children() == started
-            assert client.post("/v1/labels", files=files(picture(1))).status_code == 200
-        (own,) = children() - started
-        assert os.getpriority(os.PRIO_PROCESS, own) > os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) -> None:

@@ -148,9 +148,9 @@ def _add_paths(app: FastAPI, service: Service) -> None:
 
 
 def _body_schemas(accepts: wire.Accepts, max_batch: int) -> dict[str, Any]:
-    file = {"type": "string", "format": "binary", "minLength": 1}
+    file = {"type": "string", "format": "binary"}  # an empty image is answered: it cannot be used
     if accepts == "embeddings":
-        return {wire.NPY_TYPE: {"schema": file}}
+        return {wire.NPY_TYPE: {"schema": file | {"minLength": 1}}}
     files = {"type": "array", "minItems": 1, "maxItems": max_batch, "items": file}
     schema = {
         "type": "object",

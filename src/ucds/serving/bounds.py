@@ -30,9 +30,12 @@ def cost_of_refusal(count: int) -> float:
 class Share:
     """An amount of something that all keys share, with a bound for each; used on the event loop only.
 
+    The bound shrinks with what the others leave: where they hold half of the total, a key may hold half of
+    its bound. So a few keys cannot take everything.
+
     Args:
         total: amount that there is.
-        each: amount that one key may hold.
+        each: amount that one key may hold where the others hold nothing.
         what: the thing in words, for messages.
     """
 
@@ -52,13 +55,14 @@ class Share:
     @contextmanager
     def taking(self, key: int, amount: int) -> Iterator[None]:
         """Hold an amount for a key while the block runs; refuse more than it may have, or than is left."""
-        if self.held + amount > self._total:
-            raise Refusal(
-                "busy", f"The service holds all the {self._what} it can; come again.", retry_after=1
-            )
-        if self._held[key] + amount > self._each:
+        wanted = self._held[key] + amount
+        if wanted > self._each:
             detail = f"You have as many {self._what} under way as one key may; wait for their answers."
             raise Refusal("over-share", detail, retry_after=1)
+        left = self._total - self.held + self._held[key]
+        if wanted * self._total > self._each * left:
+            detail = f"The service holds nearly all the {self._what} it can; come again."
+            raise Refusal("busy", detail, retry_after=1)
         self._held[key] += amount
         try:
             yield
