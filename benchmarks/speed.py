@@ -3,13 +3,15 @@
 - transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
 - step: a step of PCD's stage 1 against a bare training loop on as many images;
 - consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
-- encoder: `ucds train-target` on a folder of images against the encoder's bare pass over them.
+- encoder: `ucds train-target` on a folder of images against the encoder's bare pass over them;
+- start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
+  process of its own, against the bare pass; and for the first line and a refusal.
 
 The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
 written from them: parts that are not measured again stay.
 
-    python benchmarks/speed.py [transport] [step] [consensus] [encoder] [--rounds 3] [--threads 1]
-                               [--images FOLDER --weights FILE --count 512]
+    python benchmarks/speed.py [transport] [step] [consensus] [encoder] [start] [--rounds 3] [--threads 1]
+                               [--images FOLDER .. --weights FILE --count 512 --clusters 31]
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ import argparse
 import json
 import os
 import platform
+import pty
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -81,12 +87,26 @@ PARTS = {
         "without a report. The bare pass is the encoder in PyTorch, fp32, on inputs that are ready.",
         ("what", "seconds", "images a second", "times the bare pass"),
     ),
+    "start": (
+        "Commands on all processors, from an empty cache: the graph of the encoder is made on the way. The "
+        "bare pass is the encoder in PyTorch, fp32, on inputs that are ready. One round.",
+        ("images", "what", "seconds", "times the bare pass", "at most"),
+    ),
 }
 """What each part measures, and the columns of its table."""
 
 EPSILON, TOLERANCE, LIMIT = 0.01, 1e-3, 50_000
 SHAPES = ((1, 64, 31), (1, 1024, 65), (4, 64, 31))
 BATCH, K = 64, 31
+
+TARGETS = {
+    ("webcam", "train-target"): 0.75,
+    ("amazon", "train-target"): 0.35,
+    ("webcam", "train-target again"): 0.3,
+    ("webcam", "predict"): 0.22,
+}
+"""Largest ratio of a command's time to the bare pass, by folder of images and command."""
+FIRST_LINE, REFUSAL = 1.0, 3.0  # seconds at most
 
 Rows = Iterator[Sequence[str]]
 
@@ -271,7 +291,7 @@ def measure_consensus(options: argparse.Namespace) -> Rows:
 def measure_encoder(options: argparse.Namespace) -> Rows:
     if options.images is None:
         raise SystemExit("the part encoder needs --images and --weights")
-    files = sorted(path for path in options.images.rglob("*") if path.suffix.lower() in (".jpg", ".png"))
+    files = sorted(path for path in options.images[0].rglob("*") if path.suffix.lower() in (".jpg", ".png"))
     chosen = list(islice(files, 0, None, max(1, len(files) // options.count)))[: options.count]
     encoder = ucds.EncoderOptions(options.backbone, str(options.weights))
     seconds: dict[str, list[float]] = {}
@@ -315,6 +335,84 @@ def time_encoder(
         yield what, time.perf_counter() - begun
 
 
+def measure_start(options: argparse.Namespace) -> Rows:
+    """Time what a user waits for, on each folder of images."""
+    if options.images is None:
+        raise SystemExit("the part start needs --images and --weights")
+    torch.set_num_threads(os.cpu_count() or 1)
+    encoder = ["--backbone", options.backbone, "--weights", str(options.weights)]
+    for images in options.images:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            bare = time_bare_pass(images, ucds.EncoderOptions(options.backbone, str(options.weights)), folder)
+            yield images.name, "bare pass of the encoder", f"{bare:.1f}", "1.00", ""
+            train = ["train-target", images, "--clusters", options.clusters, *encoder]
+            for what, command in (
+                ("train-target", [*train, "--out", folder / "run"]),
+                ("train-target again", [*train, "--out", folder / "again"]),
+                ("predict", ["predict", folder / "run", images, "--out", folder / "found.csv"]),
+            ):
+                took = time_command(command, folder / "cache")
+                target = TARGETS.get((images.name, what))
+                limit = "" if target is None else f"{target:.2f}"
+                yield images.name, what, f"{took:.1f}", f"{took / bare:.2f}", limit
+    with tempfile.TemporaryDirectory() as name:
+        wrong = ["train-target", "nowhere", "--clusters", options.clusters, "--out", Path(name) / "run"]
+        first = time_first_line(wrong, Path(name))
+        yield "", "first line on a terminal", f"{first:.2f}", "", f"{FIRST_LINE:.0f} s"
+        refusal = time_command(wrong, Path(name), status=2)
+        yield "", "refusal of a wrong input", f"{refusal:.2f}", "", f"{REFUSAL:.0f} s"
+
+
+def time_bare_pass(images: Path, encoder: ucds.EncoderOptions, folder: Path) -> float:
+    """Return the seconds that the encoder alone takes for all images, in batches that are ready."""
+    inputs = open_for_training(images, "target", encoder, ucds.Compute("cpu", cache=folder / "bare"))
+    data, module, seconds = inputs.data, inputs.backbone.module.eval(), 0.0
+    for start in range(0, len(data.samples), BATCH):
+        index = np.arange(start, min(start + BATCH, len(data.samples)))
+        batch = data.view.test(data.samples.read(index))
+        begun = time.perf_counter()
+        with torch.no_grad():
+            module(batch)
+        seconds += time.perf_counter() - begun
+    return seconds
+
+
+def time_command(arguments: Sequence[object], cache: Path, status: int = 0) -> float:
+    """Return the seconds of a command on all processors, which ends with a status."""
+    begun = time.perf_counter()
+    done = subprocess.run(command_line(arguments), env=all_processors(cache), capture_output=True, text=True)
+    took = time.perf_counter() - begun
+    if done.returncode != status:
+        raise SystemExit(f"the command ended with {done.returncode}: {done.stderr}")
+    return took
+
+
+def time_first_line(arguments: Sequence[object], cache: Path) -> float:
+    """Return the seconds until a command shows something on a terminal."""
+    own, terminal = pty.openpty()
+    begun = time.perf_counter()
+    with subprocess.Popen(command_line(arguments), env=all_processors(cache), stderr=terminal):
+        os.read(own, 1)
+        took = time.perf_counter() - begun
+        os.close(terminal)
+        with suppress(OSError):  # of a terminal that nobody writes to any longer
+            while os.read(own, 4096):
+                pass
+    os.close(own)
+    return took
+
+
+def command_line(arguments: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", "ucds", *map(str, arguments)]
+
+
+def all_processors(cache: Path) -> dict[str, str]:
+    """Return the environment of a command that has all processors, and a cache of its own."""
+    usual = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "TERM")}
+    return usual | {"XDG_CACHE_HOME": str(cache), "TERM": "xterm"}
+
+
 def processor() -> str:
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return names[0].partition(":")[2].strip() if names else platform.machine()
@@ -332,10 +430,11 @@ def describe(runs: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", help="parts to measure; all but encoder by default")
+    parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--images", type=Path, help="folder of images, for the part encoder")
+    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for encoder and start")
+    parser.add_argument("--clusters", type=int, default=31, help="clusters of the part start")
     parser.add_argument("--backbone", default="mobilenetv2_100")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
     parser.add_argument("--count", type=int, default=512, help="images to take")
@@ -345,6 +444,7 @@ def main() -> None:
         "step": measure_step,
         "consensus": measure_consensus,
         "encoder": measure_encoder,
+        "start": measure_start,
     }
     runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}
     torch.set_num_threads(options.threads)

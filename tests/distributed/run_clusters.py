@@ -18,7 +18,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.errors import InputError
-from ucds.training.fitting import FeatureClusters, start_from_clusters
+from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -44,7 +44,10 @@ def main(devices: int, out: Path, refused: bool) -> None:
     session = Session(runtime, ConsensusSettings(batch_size=16))
     data = Dataset(VectorSamples(vectors), VectorView())
     try:
-        training, shares = start_from_clusters(session, "find", identity_backbone(6), data, 4, cluster)
+        backbone = identity_backbone(6)
+        features = features_to_cluster(session, backbone, data, 4)
+        found = remember(session, "find", lambda: cluster(read_all(features)))
+        training, shares = build_model(session, "find", backbone, features, found, 4)
         end = repr((training.model.prototypes.tolist(), shares.tolist()))
     except InputError as error:
         end = str(error)

@@ -24,9 +24,12 @@ from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.training.fitting import (
     LOGIT_SCALE,
     FeatureClusters,
+    build_model,
+    features_to_cluster,
     fit_prototypes,
+    read_all,
+    remember,
     solve_prototypes,
-    start_from_clusters,
 )
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
@@ -77,7 +80,9 @@ def start(
     cluster: Callable[[np.ndarray], FeatureClusters],
     n_clusters: int = K,
 ) -> tuple[Training, torch.Tensor]:
-    return start_from_clusters(session, "find", backbone, data, n_clusters, cluster)
+    features = features_to_cluster(session, backbone, data, n_clusters)
+    found = remember(session, "find", lambda: cluster(read_all(features)))
+    return build_model(session, "find", backbone, features, found, n_clusters)
 
 
 def refuse(vectors: np.ndarray) -> FeatureClusters:
@@ -199,3 +204,22 @@ def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> Non
         folder.close()
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
     assert models[0]["prototypes"].any()
+
+
+def test_a_run_that_is_killed_before_its_model_is_built_does_not_cluster_again(tmp_path: Path) -> None:
+    """Noise of a private run that is drawn a second time would have to be paid for a second time."""
+    data, kept = blob_data(), []
+    for resume in (False, True):
+        folder = RunFolder(tmp_path / "run")
+        folder.open({}, resume=resume)
+        session = Session(Runtime(Compute("cpu", cache=None), folder=folder), settings())
+        features = features_to_cluster(session, identity_backbone(6), data, K)
+        cluster = refuse if resume else clusters_in
+        found = remember(session, "find", lambda: cluster(read_all(features)))  # noqa: B023
+        assert found is not None
+        kept.append(vars(found))
+        session.close()
+        folder.close()
+    assert kept[0].keys() == kept[1].keys()
+    for name, value in kept[0].items():
+        np.testing.assert_array_equal(kept[1][name], value)

@@ -25,7 +25,14 @@ from ucds.math.private_prototypes import Array, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.source.protected import make_claim, number_units, weights_of
 from ucds.source.public_directions import public_directions
-from ucds.training.fitting import LOGIT_SCALE, FeatureClusters, start_from_clusters
+from ucds.training.fitting import (
+    LOGIT_SCALE,
+    FeatureClusters,
+    build_model,
+    features_to_cluster,
+    read_all,
+    remember,
+)
 from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -89,18 +96,15 @@ def fit_source_privately(
     units = number_units(data.samples, groups)
     unit: ProtectedUnit = "image" if groups is None else "person"
     claim, noise = make_claim(settings.dp_epsilon, settings.dp_delta, units, unit), GaussianNoise()
-    training, _ = start_from_clusters(
-        session,
-        STAGE,
-        backbone,
-        data,
-        n_clusters,
-        lambda vectors: _cluster(
-            session, vectors, data, weights_of(units), n_clusters, claim, noise, public_directions(backbone)
-        ),
-    )
-    found = conclude(session, training, data)
-    return replace(found, recentres=True, privacy=claim)
+    features, weights = features_to_cluster(session, backbone, data, n_clusters), weights_of(units)
+
+    def cluster() -> FeatureClusters:
+        directions = public_directions(backbone)
+        return _cluster(session, read_all(features), data, weights, n_clusters, claim, noise, directions)
+
+    found = remember(session, STAGE, cluster)
+    training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
+    return replace(conclude(session, training, data), recentres=True, privacy=claim)
 
 
 def _cluster(

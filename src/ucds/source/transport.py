@@ -17,11 +17,13 @@ from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
 from ucds.training.fitting import (
     FeatureClusters,
-    draw_dataset,
-    start_from_clusters,
+    build_model,
+    features_to_cluster,
+    read_all,
+    remember,
     tell_what_drawing_costs,
 )
-from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.prepare import TrainedModel, conclude, draw_dataset
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -47,16 +49,11 @@ def fit_source_by_transport(
     _refuse_small_domains(data.samples, n_clusters)
     everything = len(data.samples)
     data, drawn = draw_dataset(session, data)
-    training, found = start_from_clusters(
-        session,
-        STAGE,
-        backbone,
-        data,
-        n_clusters,
-        lambda vectors: _cluster(session, vectors, data, n_clusters),
-    )
+    features = features_to_cluster(session, backbone, data, n_clusters)
+    found = remember(session, STAGE, lambda: _cluster(session, read_all(features), data, n_clusters))
+    training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
-        tell_what_drawing_costs(session, training, found, fitted=False)
+        tell_what_drawing_costs(session, training, assignments, fitted=False)
     return replace(conclude(session, training, data), recentres=True)
 
 

@@ -39,13 +39,15 @@ from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import Remembered, number_alike, write_features, write_remembered
 from ucds.training.fitting import (
     FeatureClusters,
-    draw_dataset,
+    build_model,
+    features_to_cluster,
     fit_prototypes,
-    start_from_clusters,
+    read_all,
+    remember,
     tell_what_drawing_costs,
 )
 from ucds.training.prediction import encode
-from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.prepare import TrainedModel, conclude, draw_dataset
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -180,8 +182,11 @@ def fit_target_by_consensus(
         rows = np.searchsorted(drawn, labelled[inside])
         known = KnownLabels(labels.labels[inside], rows, labels.n_clusters)
 
-    def cluster(vectors: FloatArray) -> FeatureClusters:
+    features = features_to_cluster(session, backbone, data, n_clusters)
+
+    def cluster() -> FeatureClusters:
         started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
+        vectors = read_all(features)
         agreed = agree(vectors, n_clusters, session.settings, rng, known, session.runtime.watch)
         _say(session, agreed)
         if session.runtime.folder is not None and session.runtime.rank == 0:
@@ -189,13 +194,14 @@ def fit_target_by_consensus(
         width, seconds = session.settings.bottleneck_width, time.monotonic() - started
         return describe_clusters(vectors, agreed.shares, width, seconds)
 
-    training, shares = start_from_clusters(session, STAGE, backbone, data, n_clusters, cluster)
+    found = remember(session, STAGE, cluster)
+    training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
     fit_prototypes(session, "fit-target", training.trained, training.data, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)
     if session.runtime.folder is not None and session.runtime.rank == 0:
-        features = encode(training.trained, training.data.samples, training.data.view, session.runtime)
-        write_features(session.runtime.folder.path, features.cpu().numpy())
+        encoded = encode(training.trained, features.samples, features.view, session.runtime)
+        write_features(session.runtime.folder.path, encoded.cpu().numpy())
     return conclude(session, training, data)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,20 +12,18 @@ import torch
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import draw_samples, subset
 from ucds.errors import InputError, UcdsWarning
-from ucds.math.arrays import FloatArray, IntArray, Watch
+from ucds.math.arrays import FloatArray, Watch
 from ucds.math.pcd import soft_cross_entropy
 from ucds.math.spaces import unit_rows
 from ucds.models import ClusteringModel, ProjectionHead
-from ucds.training.checkpoint import StageResult
+from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.features import frozen_features
 from ucds.training.health import assess
 from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training, refuse_copies
-from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 LOGIT_SCALE = 20.0
@@ -66,115 +64,113 @@ class FeatureClusters:
     variances: FloatArray | None = None
 
 
-CLUSTERED = "are clustered; the model gives the others their clusters"
-"""Use of the samples that :func:`draw_dataset` draws for a clustering."""
-
-
-def draw_dataset(
-    session: Session[MethodSettings], data: Dataset, first: Sequence[IntArray] = (), use: str = CLUSTERED
-) -> tuple[Dataset, IntArray]:
-    """Draw samples where a domain has more than ``most_samples``.
-
-    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
+def features_to_cluster(
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, n_clusters: int
+) -> Dataset:
+    """Compute the frozen features of the samples that are to be clustered.
 
     Args:
         session: the run.
-        data: samples and views.
-        first: groups of positions that are drawn before all others, the first group before the second.
-        use: words that tell the user what becomes of the drawn samples, and of the others.
+        backbone: pre-trained encoder.
+        data: samples and views that the backbone takes.
+        n_clusters: number of clusters, K.
+
+    Raises:
+        InputError: there are fewer samples than clusters, or a feature is not finite.
+    """
+    if len(data.samples) < n_clusters:
+        raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
+    refuse_copies(data.samples, n_clusters)
+    backbone.module.to(session.runtime.device)
+    return frozen_features(backbone, data, session.runtime, batch_size=BATCH)
+
+
+def remember(
+    session: Session[ConsensusSettings], stage: str, cluster: Callable[[], FeatureClusters]
+) -> FeatureClusters | None:
+    """Cluster once in the life of a run, and write the clusters down before anything else is done.
+
+    The first process clusters: it has all cores then, and draws private noise once. The others receive its
+    clusters, and a resumed run finds them in its checkpoint.
+
+    Args:
+        session: the run.
+        stage: name of the stage.
+        cluster: function that finds the clusters.
 
     Returns:
-        The data drawn, and its positions ``(m,)`` in ``data``, ascending.
+        The clusters; ``None`` if the model was built from them before.
+
+    Raises:
+        UserError: ``cluster`` raised it, in the first process.
+        Interrupted: the run was asked to stop while ``cluster`` was at work.
     """
-    runtime, most = session.runtime, session.settings.most_samples
-    positions = draw_samples(data.samples, most, numpy_generator(runtime.seed, "draw-samples"), first)
-    if len(positions) == len(data.samples):
-        return data, positions
-    if runtime.rank == 0:
-        drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
-        runtime.reporter.say(f"{drawn}, {use}")
-    return Dataset(subset(data.samples, positions), data.view), positions
+    if session.result_of(stage) is not None:
+        return None
+    before = session.checkpoint
+    if before is not None and before.stage == stage and before.progress is not None:
+        kept = {name: tensor.numpy() for name, tensor in before.progress.state.items()}
+        return FeatureClusters(**kept, seconds=before.progress.seconds)
+    found = session.runtime.once(cluster)
+    arrays = {name: value for name, value in vars(found).items() if isinstance(value, np.ndarray)}
+    state = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    session.save(stage, {}, StageProgress(seconds=found.seconds, state=state))
+    return found
 
 
-def start_from_clusters(
+def build_model(
     session: Session[ConsensusSettings],
     stage: str,
     backbone: Backbone,
-    data: Dataset,
+    features: Dataset,
+    found: FeatureClusters | None,
     n_clusters: int,
-    cluster: Callable[[FloatArray], FeatureClusters],
 ) -> tuple[Training, Tensor]:
-    """Cluster the frozen features of samples, and build the model whose head predicts the clusters.
-
-    With several processes the first one clusters, and the others receive its clusters. A resumed run that has
-    clustered before takes clusters and weights from its checkpoint.
+    """Build the model whose head predicts clusters of frozen features.
 
     Args:
         session: the run.
         stage: name of the stage.
         backbone: pre-trained encoder.
-        data: samples and views that the backbone takes.
+        features: features of the samples under the encoder.
+        found: clusters of these features; with ``None`` the model is that of the checkpoint.
         n_clusters: number of clusters, K.
-        cluster: function that finds clusters in features ``(n, d)``.
 
     Returns:
         The model, and the assignments ``(n, K)`` of the samples.
-
-    Raises:
-        InputError: there are fewer samples than clusters, or a feature is not finite.
-        UserError: ``cluster`` raised it, in the first process.
-        Interrupted: the run was asked to stop while ``cluster`` was at work.
     """
-    if len(data.samples) < n_clusters:
-        raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
-    refuse_copies(data.samples, n_clusters)
-    runtime = session.runtime
-    backbone.module.to(runtime.device)
-    features = frozen_features(backbone, data, runtime, batch_size=BATCH)
-    known = session.result_of(stage)
-    if known is not None and known.assignments is not None:
-        training = _build(session, backbone, data, features, n_clusters, None)
+    known, head = session.result_of(stage), None
+    if found is not None:
+        variances = found.variances
+        if variances is None:
+            variances = ((unit_rows(read_all(features)) - found.mean) @ found.axes).var(0)
+        parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
+        head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
+    width, generator = session.settings.bottleneck_width, torch.Generator()
+    model = ClusteringModel(
+        backbone, n_clusters, bottleneck_width=width, unit_features=True, head=head, generator=generator
+    ).to(session.runtime.device)
+    training = Training(model, model.head(), features)
+    if found is None:
+        assert known is not None
+        assert known.assignments is not None
         if session.checkpoint is not None:
             training.trained.load_state_dict(session.checkpoint.model)
         return training, known.assignments
-    vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
-    # The first process alone has all cores then, and draws private noise once.
-    found = runtime.once(lambda: cluster(vectors))
-    variances = found.variances
-    if variances is None:
-        variances = ((unit_rows(vectors) - found.mean) @ found.axes).var(0)
-    parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
-    head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
-    training = _build(session, backbone, data, features, n_clusters, head)
-    seen = training.data
-    probabilities = predict(training.trained, seen.samples, seen.view, runtime, BATCH)
+    probabilities = predict(training.trained, features.samples, features.view, session.runtime, BATCH)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
-    if evaluation.warning is not None and runtime.rank == 0:
+    if evaluation.warning is not None and session.runtime.rank == 0:
         warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
     result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments)
     session.conclude(result, training.trained.state_dict())
     return training, assignments
 
 
-def _build(
-    session: Session[ConsensusSettings],
-    backbone: Backbone,
-    data: Dataset,
-    features: Dataset,
-    n_clusters: int,
-    head: ProjectionHead | None,
-) -> Training:
-    """Build the model; its head on features is what is fitted."""
-    model = ClusteringModel(
-        backbone,
-        n_clusters,
-        bottleneck_width=session.settings.bottleneck_width,
-        unit_features=True,
-        head=head,
-        generator=torch.Generator(),
-    ).to(session.runtime.device)
-    return Training(model, model.head(), features)
+def read_all(features: Dataset) -> FloatArray:
+    """Read the features ``(n, d)`` of all samples."""
+    vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
+    return vectors
 
 
 def fit_prototypes(
