@@ -133,7 +133,7 @@ def commands_of(
         "predict": ([target, file], found, found),
     }
     for name, (arguments, out, clusters) in ours.items():
-        words = [name, *map(str, arguments), "--out", str(out), "--quiet", "--cache", str(work / "cache")]
+        words = [name, *map(str, arguments), "--out", str(out), "--quiet"]
         yield name, [sys.executable, "-m", "ucds", *words], clusters
     out = work / "MiniBatchKMeans.npy"
     yield "MiniBatchKMeans", [sys.executable, "-c", RIVAL, str(file), str(task.clusters), str(out)], out
