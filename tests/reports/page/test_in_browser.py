@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from ucds.reviewing.command import review
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -196,3 +199,30 @@ def test_axe_finds_no_serious_violation(
         ]
         assert serious == []
     context.close()
+
+
+def test_answers_are_chosen_and_saved_as_the_review_takes_them(
+    opened: Opened, page_file: Path, tmp_path: Path
+) -> None:
+    page = opened(page_file)
+    assert page.is_disabled("#save-answers")
+    page.locator("input[data-question='0']").first.check()
+    assert page.inner_text("#status") == "No names, 1 answer."
+    with page.expect_download() as waiting:
+        page.click("#save-answers")
+    kept = tmp_path / "answers.jsonl"
+    waiting.value.save_as(kept)
+    done = review(page_file.parent, tmp_path / "reviewed", answers=kept)
+    assert done.answered == 1
+    (page_file.parent / "answers.jsonl").unlink()
+    page.locator("input[data-question='0']").last.check()
+    assert page.is_disabled("#save-answers")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, page_file: Path, size: dict[str, int], scheme: str) -> None:
+    page = browser.new_page(viewport=size, color_scheme=scheme, bypass_csp=True)
+    page.goto(page_file.resolve().as_uri())
+    found = Axe().run(page).response["violations"]
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
