@@ -180,10 +180,12 @@ def cells() -> Iterator[tuple[str, int, Person, bool]]:
     """List part, place of the client's encoder, person, and labels or not; the most important first."""
     for person in PERSONS:
         for given in (False,) if person in WITHOUT_LABELS else (True, False):
-            yield "whole", 0, person, given
+            if person != PAIRS:
+                yield "whole", 0, person, given
     for client, part, given in product((1, 0), PARTS, (True, False)):
         if (part, client) != ("whole", 0):
             yield part, client, "right", given
+    yield "whole", 0, PAIRS, False  # takes longest
 
 
 def review_all(

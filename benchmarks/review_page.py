@@ -18,7 +18,7 @@ from ucds.files import write_atomically
 
 ANSWERS = 50
 AT = (0, 3, 5, 10, 25, 50)
-PAIRS = "pairs of images"
+PAIRS: Literal["pairs of images"] = "pairs of images"
 CHOSEN_ON = ("office31 dslr", "office31 webcam", "pacs photo", "pacs art_painting")
 """Targets on which the constants of the questions were chosen."""
 

@@ -11,11 +11,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ucds.demo.clinics import LARGE, SMALL, TURNED, Place, draw, visit_all
+from ucds.config import PCDSettings
+from ucds.data.ground_truth import read_ground_truth
+from ucds.demo.clinics import (
+    ENCODER,
+    LARGE,
+    N_CLUSTERS,
+    SMALL,
+    SOURCES,
+    TURNED,
+    Place,
+    ask_a_person,
+    draw,
+    visit_all,
+)
 from ucds.demo.digits import STYLES
-from ucds.demo.story import check_folder, compare_methods, describe_clinics, describe_methods
+from ucds.demo.story import check_folder, describe_clinics, describe_review
 from ucds.errors import UserError
-from ucds.experiments.methods import PAPER_METHODS
+from ucds.experiments.methods import run_methods
+from ucds.experiments.pipeline import Task, TaskOptions
+from ucds.math.metrics import clustering_accuracy
+from ucds.training.inputs import open_for_training
 from ucds.training.progress import Quiet
 
 
@@ -62,18 +78,17 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(tmp_path: Path) 
     assert first | other < {path.relative_to(drawn).as_posix() for path in drawn.rglob("*.png")}
 
 
-def test_all_clinics_and_methods_are_told_of() -> None:
+def test_all_clinics_and_the_person_are_told_of() -> None:
     lines = describe_clinics(VISITS)
     assert "  small clinic, 100 pictures      70.0    75.0             80.0" in lines
     assert "  large clinic, 100 pictures      85.0    70.0             85.0" in lines
     assert "  turned clinic, 100 pictures     80.0    30.0             80.0" in lines
     assert "Small clinic: the guard chose opinion." in lines
     assert "Turned clinic: the guard chose own." in lines
-    figures = {"accuracy": 0.5, "nmi": 0.25, "seconds": 1.5}
-    body = [
-        line.split() for line in describe_methods(dict.fromkeys(PAPER_METHODS, figures)) if "50.0" in line
-    ]
-    assert [row[-3:] for row in body] == [["50.0", "25.0", "1.5"]] * len(PAPER_METHODS)
+    told = describe_review({"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875})
+    assert "8 questions about the clusters of the turned clinic" in told
+    assert "as if a person saw them" in told
+    assert "80.0% to 87.5%" in told
 
 
 @pytest.mark.slow
@@ -85,9 +100,11 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     found = json.loads((out / "metrics.json").read_text())
-    clinics, methods = found["clinics"], found["methods"]
+    clinics, review = found["clinics"], found["review"]
     assert list(clinics) == [SMALL, LARGE, TURNED]
-    assert list(methods) == list(PAPER_METHODS)
+    assert review["clinic"] == TURNED
+    assert review["before"] == clinics[TURNED]["asked"]
+    assert review["after"] >= review["before"] + 0.02
     # The situations that the demo is about: labels that help, that have little weight, that are set aside.
     assert clinics[SMALL]["use"] != "own"
     assert clinics[SMALL]["asked"] > clinics[SMALL]["alone"]
@@ -111,8 +128,14 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
     for seed in range(5):
         place = Place(tmp_path, seed, Quiet())
         draw(place)
-        for name, figures in compare_methods(place, tuple(found)).items():
-            found[name].append(100 * figures["accuracy"])
+        source = open_for_training(place.digits, "source", ENCODER, place.compute, SOURCES)
+        target = open_for_training(place.images(LARGE), "target", ENCODER, place.compute)
+        truth = read_ground_truth(target.data.samples)
+        assert truth is not None
+        task = Task(source.data, target.data, ENCODER.build, N_CLUSTERS)
+        options = TaskOptions((PCDSettings(tune="head"),), seed, place.compute)
+        for outcome in run_methods(task, options, tuple(found)):
+            found[outcome.method].append(100 * clustering_accuracy(outcome.labels, truth.classes))
     mean = {method: np.mean(values) for method, values in found.items()}
     assert mean["pcd"] >= mean["so"] + 5, mean
     assert mean["pcd"] >= mean["po"] + 20, mean
@@ -122,12 +145,14 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
 @pytest.mark.timeout(1200)
 def test_over_five_seeds_asking_helps_the_small_clinic_and_harms_no_other(tmp_path: Path) -> None:
     gains: dict[str, list[float]] = {SMALL: [], LARGE: [], TURNED: []}
-    uses = []
+    uses, helped = [], []
     for seed in range(5):
         place = Place(tmp_path / str(seed), seed, Quiet())
         draw(place)
         visits = visit_all(place)
         uses.append(visits[TURNED]["use"])
+        review = ask_a_person(place, TURNED)
+        helped.append(100 * (review["after"] - review["before"]))
         for name, found in visits.items():
             gains[name].append(100 * (found["asked"] - found["alone"]))
     assert np.mean(gains[SMALL]) > 2.5, gains
@@ -135,3 +160,4 @@ def test_over_five_seeds_asking_helps_the_small_clinic_and_harms_no_other(tmp_pa
     assert min(gains[SMALL] + gains[LARGE]) > -2, gains
     assert uses == 5 * ["own"]
     assert gains[TURNED] == 5 * [0], gains
+    assert np.mean(helped) > 2, helped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
+DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
 
@@ -36,6 +39,12 @@ def reviewing(run: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+def findings_of(page: Any) -> list[str]:
+    """Return what axe finds wrong with a page, for people who cannot see or point."""
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
 
 
 @pytest.fixture
@@ -142,3 +151,50 @@ def test_a_killed_review_keeps_every_answer(run: Path, browser: Any) -> None:
         page.locator("#said", has_text="has ended").wait_for()
     with reviewing(run) as (address, _):
         assert httpx.get(f"{address}state").json()["answered"] == 1
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_findings_of_axe(
+    run: Path, address: str, browser: Any, size: Any, scheme: str
+) -> None:
+    page = browser.new_page(viewport=size, color_scheme=scheme, bypass_csp=True)
+    page.goto(address)
+    page.wait_for_selector("#answers button")
+    assert findings_of(page) == []
+
+
+def test_names_are_given_on_the_page_and_stand_in_the_report(run: Path, browser: Any, tmp_path: Path) -> None:
+    with reviewing(run, "--out", str(tmp_path / "named")) as (address, _):
+        page = browser.new_page()
+        page.goto(address)
+        page.locator("#cards input").first.fill("<i>discs</i>")
+        page.keyboard.press("Tab")
+        page.locator("#cards h3", has_text="<i>discs</i> (0)").wait_for()
+        page.click("#finish")
+        page.locator("#said", has_text="written").wait_for(timeout=120_000)
+    assert "\\u003ci>discs\\u003c/i>" in (tmp_path / "named" / "report.html").read_text()
+
+
+def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_no_more(
+    run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run.parent / "pictures", tmp_path / "moved")
+    with reviewing(run, "--images", str(tmp_path / "moved")) as (address, _):
+        state = httpx.get(f"{address}state").json()
+        asked = set(state["question"]["doubtful"])
+        ids = fixed(address)["ids"]
+        assert len(fixed(address)["pictures"]) == len(ids)
+    for row in asked:
+        (tmp_path / "moved" / ids[row]).unlink()
+    with reviewing(run, "--images", str(tmp_path / "moved")) as (address, _):
+        assert asked.isdisjoint(fixed(address)["pictures"])
+        question = httpx.get(f"{address}state").json()["question"]
+        assert question is None or set(question["doubtful"]) != asked
+
+
+def fixed(address: str) -> Any:
+    """Return what the page knows of the samples."""
+    found = re.search(r"const FIXED = (.*);", httpx.get(address).text)
+    assert found is not None
+    return json.loads(found[1])

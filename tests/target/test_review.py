@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
+from ucds.target.names import NAMES_FILE, ClusterNames
+from ucds.target.remembered import number_alike
 from ucds.target.review import ANSWERS_FILE, Answer, Question, Review
+from ucds.training.model_file import load_model
 
 K = 6
 
@@ -188,3 +193,71 @@ def test_answers_about_other_clusters_are_refused(run: Path) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="is not a run folder"):
         Review(tmp_path)
+
+
+def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(run: Path, tmp_path: Path) -> None:
+    review = Review(run)
+    one, other = sorted(set(review.clusters.values()))[:2]
+    review.name(one, " cats ")
+    review.join(one, other)
+    (number,) = review.names
+    assert review.names == {number: "cats"}
+    assert Review(run).names == review.names
+    found = review.finish(tmp_path / "named")
+    names = ClusterNames.load(found.path / NAMES_FILE)
+    assert names.of(load_model(found.path)) == {number: "cats"}
+    assert Review(found.path).names == {number: "cats"}
+    review.name(number, "")
+    assert review.names == {}
+    with pytest.raises(ucds.InputError, match="at most 80"):
+        review.name(number, 81 * "x")
+
+
+def test_questions_are_foreseen_with_the_records_of_their_answers(run: Path, tmp_path: Path) -> None:
+    review = Review(run)
+    foreseen = review.foresee(10)
+    assert 1 <= len(foreseen) <= min(10, review.worth_asking)
+    assert foreseen[0][0] == review.question()
+    assert review.answered == 0
+    question, records = foreseen[0]
+    assert len(records) == len(question.answers) - 1  # who does not know leaves no record
+    text, record = records[0]
+    lines = [{"format": "ucds-answers/1", "clusters": review.digest}, {**record, "number": 1}]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    review.answer(dict(question.answers)[text])
+    expected = review.clusters
+    (run / ANSWERS_FILE).unlink()
+    other = Review(run)
+    assert other.take(tmp_path / "answers.jsonl") == (1, 0)
+    assert other.clusters == expected
+
+
+def test_the_outlook_says_how_much_is_open_and_what_comes_first(run: Path) -> None:
+    review = Review(run)
+    assert re.match(
+        r"\d+ questions? to a person may be worth asking; the first: some of your", review.outlook
+    )
+    while review.question() is not None:
+        review.answer("skip")
+    assert review.outlook == "no question to a person is likely to be worth its time"
+
+
+def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: Path) -> None:
+    vectors, truth = make_embeddings()
+    np.save(tmp_path / "target.npy", vectors)
+    labels = ClusterLabels(tuple(map(str, range(len(truth)))), truth, K, "a provider")
+    settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1)
+    ucds.train_target(tmp_path / "target.npy", tmp_path / "run", labels=labels, settings=settings)
+    review = Review(tmp_path / "run")
+    assert list(review.clusters.values()) == list(
+        ucds.load(tmp_path / "run").predict(tmp_path / "target.npy")
+    )
+    answer_all(review, {str(i): int(group) for i, group in enumerate(truth)}, most=3)
+    found = review.finish()
+    assert found.path == tmp_path / "run-reviewed"
+    assert Review(found.path).clusters == review.clusters
+
+
+def test_own_clusters_get_the_numbers_of_those_that_they_overlap_most() -> None:
+    clusters, others = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
+    assert number_alike(clusters, others).tolist() == [2, 2, 0, 0, 1, 1]

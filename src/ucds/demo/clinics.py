@@ -1,4 +1,4 @@
-"""The provider and the clinics of the demo: each works with the package's public functions."""
+"""The provider, the clinics and the person of the demo: each works with the package's public functions."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ucds.serving.ledger import Ledger
 from ucds.source.label import label
 from ucds.source.train import train_source
 from ucds.target.ask import query
+from ucds.target.review import Review
 from ucds.target.train import train_target
 from ucds.training.loaded import load
 from ucds.training.options import Compute, EncoderOptions, RunOptions
@@ -39,6 +40,9 @@ SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic"
 STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
 SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
 ENCODER = EncoderOptions(BACKBONE, "none")
+
+QUESTIONS = 8
+"""Questions that the person of the demo answers."""
 
 _SMALL_SIZE = 100
 _READY = "listening on "
@@ -123,7 +127,7 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
             say(f"the {name} hands its pictures over and gets a file of labels")
             label(provider, images, answers, compute=place.compute.silent())
         train_target(images, place.run(clinic), labels=answers, **place.shared)
-    # The classes are read only here, after every clinic has its clusters.
+    # The classes are read only from here on, after every clinic has its clusters.
     return {clinic: judge(place, clinic) for clinic in STYLE_OF}
 
 
@@ -138,23 +142,49 @@ def judge(place: Place, clinic: str) -> dict[str, Any]:
         Number of pictures, accuracy of clustering alone, of the provider's labels as they are and of
         clustering with them, and the guard's use of the labels with its reasons.
     """
-    images = place.images(clinic)
-    answers = ClusterLabels.load(place.run(clinic) / LABELS_FILE)
-    truth = read_ground_truth(load(place.run(clinic), compute=place.compute.silent()).open(images).samples)
-    assert truth is not None
-    scores = {
-        name: evaluate(place.run(run), images, compute=place.compute.silent()).overall.accuracy
-        for name, run in (("alone", f"{clinic}-alone"), ("asked", clinic))
-    }
+    classes, answers = _classes_of(place, clinic), ClusterLabels.load(place.run(clinic) / LABELS_FILE)
+    truth = np.array([classes[name] for name in answers.ids])
     transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())
     return {
-        "images": len(truth.classes),
-        "alone": scores["alone"],
-        "provider": score(answers.labels, truth.classes).accuracy,
-        "asked": scores["asked"],
+        "images": len(classes),
+        "alone": _accuracy(place, clinic, f"{clinic}-alone"),
+        "provider": score(answers.labels, truth).accuracy,
+        "asked": _accuracy(place, clinic, clinic),
         "use": transfer["use"],
         "sentence": transfer["sentence"],
     }
+
+
+def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
+    """Ask a few questions about a clinic's clusters, and answer them from the digits that its pictures show.
+
+    Returns:
+        Number of answers, and the accuracy before and after them.
+    """
+    classes, review = _classes_of(place, clinic), Review(place.run(clinic))
+    while review.answered < QUESTIONS and (question := review.question()) is not None:
+        kinds = [np.bincount([classes[name] for name in group]).argmax() for group in question.groups]
+        same = [i for i, kind in enumerate(kinds[1:]) if kind == kinds[0]]
+        if question.kind == "one-or-two":
+            review.answer("one" if same else "two")
+        else:
+            review.answer(same[0] if same else "new")
+    done = review.finish()
+    before, after = (_accuracy(place, clinic, name) for name in (clinic, done.path.name))
+    return {"clinic": clinic, "answers": review.answered, "before": before, "after": after}
+
+
+def _classes_of(place: Place, clinic: str) -> dict[str, int]:
+    """Return the digit that each picture of a clinic shows, by its id."""
+    samples = load(place.run(clinic), compute=place.compute.silent()).open(place.images(clinic)).samples
+    truth = read_ground_truth(samples)
+    assert truth is not None
+    return dict(zip(samples.ids, truth.classes.tolist(), strict=True))
+
+
+def _accuracy(place: Place, clinic: str, run: str) -> float:
+    found = evaluate(place.run(run), place.images(clinic), compute=place.compute.silent())
+    return found.overall.accuracy
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""The demo: three clinics sort handwritten digits, each alone and with the help of a provider.
+"""The demo: three clinics sort handwritten digits, alone, with a provider's labels, and with a person's help.
 
 The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
 weight. The turned clinic has the pictures of the large one, turned by a scanner that stands on its side: the
-provider has not learned from such pictures, and the guard sets its labels aside. The paper's methods
-follow, for comparison. The demo ends with a report to open.
+provider has not learned from such pictures, and the guard sets its labels aside. A person who answers a few
+questions helps there. The demo ends with reports to open.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ucds.config import PCDSettings
-from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.clinics import (
-    ENCODER,
     LARGE,
     N_CLUSTERS,
     PROVIDER,
@@ -25,25 +22,22 @@ from ucds.demo.clinics import (
     STYLE_OF,
     TURNED,
     Place,
+    ask_a_person,
     draw,
     visit_all,
 )
 from ucds.errors import InputError
-from ucds.experiments.methods import METHODS, PAPER_METHODS, run_methods
-from ucds.experiments.pipeline import Task, TaskOptions
 from ucds.files import write_text_atomically
-from ucds.math.metrics import score
 from ucds.reports.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
-from ucds.training.inputs import open_for_training
 from ucds.training.progress import Reporter
 
 _OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let the clinics cluster theirs, and write reports and metrics.
+    """Draw the digits, let the clinics cluster theirs, ask a person, and write reports and metrics.
 
     Args:
         out: folder for ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
@@ -61,13 +55,13 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     place = Place(out, seed, reporter)
     draw(place)
     clinics = visit_all(place)
-    reporter.say("the paper's methods on the pictures of the large clinic")
-    methods = compare_methods(place, PAPER_METHODS)
-    metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "methods": methods}
+    reporter.say("a person answers questions about the clusters of the turned clinic")
+    review = ask_a_person(place, TURNED)
+    metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "review": review}
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    for clinic in (LARGE, SMALL):
+    for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
-    lines = [*describe_clinics(clinics), *describe_methods(methods), describe_ledger(place.run(PROVIDER))]
+    lines = [*describe_clinics(clinics), describe_review(review), describe_ledger(place.run(PROVIDER))]
     lines += [f"Pictures, models and metrics are in {out}."]
     lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]
     return "\n".join(lines)
@@ -83,39 +77,6 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{out} is a file: choose another --out")
     if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
         raise InputError(f"{out} holds other things than a demo: choose another --out")
-
-
-def compare_methods(place: Place, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Run methods of the paper on the pictures of the large clinic, with the provider's styles as sources.
-
-    Args:
-        place: folders of the demo, with the pictures drawn.
-        names: names of the methods.
-
-    Returns:
-        Accuracy, NMI and seconds of each method, by name.
-    """
-    encoder, compute = ENCODER, place.compute
-    source = open_for_training(place.digits, "source", encoder, compute, SOURCES)
-    target = open_for_training(place.images(LARGE), "target", encoder, compute)
-    options = TaskOptions(
-        (PCDSettings(tune="head"),),
-        place.seed,
-        compute,
-    )
-    task = Task(source.data, target.data, encoder.build, N_CLUSTERS)
-    outcomes = list(run_methods(task, options, names))
-    truth = read_ground_truth(target.data.samples)
-    assert truth is not None
-    scores = {outcome.method: score(outcome.labels, truth.classes) for outcome in outcomes}
-    return {
-        outcome.method: {
-            "accuracy": round(scores[outcome.method].accuracy, 4),
-            "nmi": round(scores[outcome.method].nmi, 4),
-            "seconds": round(outcome.seconds, 2),
-        }
-        for outcome in outcomes
-    }
 
 
 def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -146,18 +107,14 @@ def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def describe_methods(methods: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Write the scores of the paper's methods as a table."""
-    return [
-        "The paper's methods on the large clinic's pictures, with the same encoder:",
-        f"  {'method':<32}{'accuracy':>10}{'NMI':>8}{'seconds':>10}",
-        *(
-            f"  {METHODS[name].title:<32}{100 * found['accuracy']:>10.1f}"
-            f"{100 * found['nmi']:>8.1f}{found['seconds']:>10.1f}"
-            for name, found in methods.items()
-        ),
-        "",
-    ]
+def describe_review(review: Mapping[str, Any]) -> str:
+    """Write what the answers of the person changed."""
+    return (
+        f"Then somebody answers {review['answers']} questions about the clusters of the "
+        f"{review['clinic'].replace('-', ' ')}, as `ucds review` asks them.\n"
+        "Here the answers are taken from the digits that the pictures show, as if a person saw them: the\n"
+        f"accuracy goes from {review['before']:.1%} to {review['after']:.1%}.\n"
+    )
 
 
 def describe_ledger(run: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
@@ -37,51 +37,19 @@ class Body:
     content_type: str
 
 
-class Questions(Protocol):
-    """Samples that a service can be asked about, by position."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Stable ids of the samples, the same as ``ucds label`` gives them."""
-
-    def read(self, position: int) -> bytes:
-        """Read a sample's content as it is sent.
-
-        Raises:
-            UnusableImageError: the sample cannot be read.
-        """
-
-    def own_key(self, position: int, sent: bytes) -> bytes:
-        """Compute the content key of a sample as the client has it, given that of what was sent."""
-
-    def body(self, contents: Sequence[bytes]) -> Body:
-        """Build one request for several samples."""
-
-    def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes this kind of samples.
-
-        Raises:
-            InputError: the service takes another kind of samples.
-        """
-
-
 @dataclass(frozen=True)
 class ImageQuestions:
-    """Image files, sent byte for byte: the provider charges by content.
-
-    Attributes:
-        files: image files, not opened yet.
-    """
+    """Image files, not opened yet; they are sent byte for byte, for the provider charges by content."""
 
     files: Scan
 
     @property
     def ids(self) -> Sequence[str]:
-        """Ids of the images."""
+        """Stable ids of the images, the same as ``ucds label`` gives them."""
         return self.files.ids
 
     def read(self, position: int) -> bytes:
-        """Read the bytes of the file."""
+        """Read the bytes of a file; :class:`UnusableImageError` where that cannot be done."""
         return self.files.read(position)
 
     def own_key(self, position: int, sent: bytes) -> bytes:
@@ -93,7 +61,11 @@ class ImageQuestions:
         return body_of_images(contents)
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes images; see :class:`Questions`."""
+        """Make sure that the service takes images.
+
+        Raises:
+            InputError: it takes embeddings.
+        """
         if info.accepts != "images":
             raise InputError(
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
@@ -103,12 +75,7 @@ class ImageQuestions:
 
 @dataclass(frozen=True)
 class VectorQuestions:
-    """Embeddings.
-
-    Attributes:
-        rows: the embeddings.
-        ids: ids of the rows.
-    """
+    """Rows of embeddings, by the ids that ``ucds label`` gives them."""
 
     rows: Rows
     ids: Sequence[str]
@@ -132,13 +99,21 @@ class VectorQuestions:
         return body_of_rows(np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1))
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes embeddings of this width; see :class:`Questions`."""
+        """Make sure that the service takes embeddings of this width.
+
+        Raises:
+            InputError: it takes others, or images.
+        """
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
         if info.width != self.rows.shape[1]:
             raise InputError(
                 f"model {info.model!r} takes embeddings of width {info.width}, not {self.rows.shape[1]}"
             )
+
+
+Questions = ImageQuestions | VectorQuestions
+"""Samples that a service can be asked about, by position."""
 
 
 def body_of_images(contents: Sequence[bytes]) -> Body:

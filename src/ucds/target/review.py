@@ -408,7 +408,15 @@ class Review:
                 target = _most_frequent(doubts.clusters[to])
                 if target != cluster:
                     doubts.move(doubt, target)
+                    self._pass_names_on(rows[0])
                     self._free_number()
+
+    def _pass_names_on(self, row: int) -> None:
+        """Give the name of a cluster that is no more to the one that its samples went to, if it has none."""
+        kept, left = int(self._doubts.clusters[row]), set(self._doubts.clusters.tolist())
+        for gone in set(self._names) - left:
+            name = self._names.pop(gone)
+            self._names[kept] = self._names.get(kept) or name
 
     def _separate(self, doubt: Doubt) -> None:
         """Make a group a cluster of its own, now or as soon as the number of clusters allows it."""
