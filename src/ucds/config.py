@@ -13,13 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
 from ucds.errors import InputError
@@ -247,17 +241,11 @@ def read_settings(
 ) -> MethodSettings:
     """Read the settings of a method for one side from a TOML file and from texts, which win over the file.
 
-    Args:
-        method: ``"pcd"`` or ``"consensus"``.
-        side: side that the settings are for; those of the other side are refused.
-        path: TOML file, which may hold settings of both sides.
-        given: texts ``NAME=VALUE``; the value is written as in TOML, and a bare word is a text.
-        **named: settings that have an option of their own, such as ``tune``; they may be among ``given`` as
-            well if the values agree, and those that are ``None`` are not given.
+    The file may hold settings of both sides. In a text ``NAME=VALUE`` the value is written as in TOML, and a
+    bare word is a text. The other arguments are those of :func:`make_settings`.
 
     Raises:
-        InputError: the file is missing or is not TOML; or a setting is unknown, impossible, given twice with
-            different values, or not used by this method or side, or beside the other settings.
+        InputError: the file is missing or is not TOML, and the errors of that function.
     """
     own: dict[str, Any] = {}
     for text in given:

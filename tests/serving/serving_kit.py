@@ -109,9 +109,15 @@ class Service:
 
 @contextmanager
 def running(
-    labeller: Any, ledger: Ledger, limits: Limits | None = None, *, host: str = "127.0.0.1", **options: Any
+    labeller: Any,
+    ledger: Ledger,
+    limits: Limits | None = None,
+    *,
+    signer: Signer | None = None,
+    host: str = "127.0.0.1",
+    **options: Any,
 ) -> Iterator[Service]:
-    signer = Signer.open(Path(str(ledger.place)) / "signing-key.pem")
+    signer = signer or Signer.open(Path(str(ledger.place)) / "signing-key.pem")
     ledger.set_signer(signer.public)
     port = free_port()
 

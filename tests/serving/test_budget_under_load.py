@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from postgres import postgresql
 from serving_kit import NPY, FakeLabeller, K, npy, running, vector
 
 from ucds.serving.ledger import Ledger
+from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 
 CLIENTS, BUDGET = 64, 1000
@@ -54,7 +56,9 @@ def check(place: str | Path, replicas: int, samples: int, each: int, budget: int
         clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(replicas)]
         books = [Ledger(place, create=True, clock=clock) for clock in clocks]
         key = books[0].add_key("shared", budget)
-        services = [stack.enter_context(running(FakeLabeller(), book)) for book in books]
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        signer = Signer.open(Path(folder, "key.pem"))
+        services = [stack.enter_context(running(FakeLabeller(), book, signer=signer)) for book in books]
         answered, statuses = storm([service.url for service in services], key, samples, each)
         record = next(record for record in books[0].list_keys() if record.name == "shared")
         verdict = verify(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledger_kit import behind, charge, make_key, set_back
+from ledger_kit import MODELS, behind, charge, make_key, set_back
 from serving_kit import wait_until
 
 from ucds.errors import DamagedFileError, InputError
@@ -137,3 +137,20 @@ def test_a_file_that_cannot_be_written_is_tried_again(ledger: Ledger, signer: Si
     wait_until((folder / "marks").exists)
     snapshots.close()
     assert verify(tmp_path, checkpoints=[folder / "marks"]).faults == ()
+
+
+@pytest.mark.parametrize("change", ["added", "removed"])
+def test_answers_that_were_added_or_removed_stop_a_start(
+    ledger: Ledger, signer: Signer, tmp_path: Path, change: str
+) -> None:
+    charge(ledger, make_key(ledger), 1)
+    charge(ledger, make_key(ledger, name="bert"), 1, 2)
+    Snapshots(ledger, signer).close()
+    with behind(tmp_path) as connection:
+        if change == "added":
+            row = {"key": 1, "model": MODELS[0], "content": b"x" * 16, "label": 1, "entry": 4}
+            connection.execute(log.answers.insert().values(row))
+        else:
+            connection.execute(log.answers.delete().filter_by(key=1))
+    with pytest.raises(DamagedFileError, match="answers were added or removed"):
+        Snapshots(ledger, signer)

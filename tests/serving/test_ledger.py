@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from ledger_kit import MODELS, behind, charge, content, make_key, used
 from postgres import postgresql
+from serving_kit import NPY, FakeLabeller, K, npy, running, vector, wait_until
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
@@ -364,6 +367,26 @@ def test_a_full_disk_charges_nothing_and_is_not_ready_until_there_is_room(
         ledger.check_ready(signer)
         charge(ledger, key, *range(20_000))
     assert verify(tmp_path).faults == ()
+
+
+def test_the_operator_is_told_of_a_full_disk_from_the_first_failed_charge_on(ledger: Ledger) -> None:
+    key = ledger.add_key("anna", 10**6)
+
+    def ask(start: int) -> int:
+        body = npy([vector(number % K, number) for number in range(start, start + 50)])
+        headers = NPY | {"Authorization": f"Bearer {key}"}
+        return httpx.post(f"{service.url}/v1/labels", content=body, headers=headers).status_code
+
+    with running(FakeLabeller(), ledger) as service:
+        with every_connection(lambda connection: connection.execute("PRAGMA max_page_count = 1")):
+            statuses = list(takewhile(lambda status: status == 200, map(ask, count(0, 50))))
+            assert [httpx.get(f"{service.ops}/readyz").status_code for _ in range(3)] == [503] * 3
+        begun = time.monotonic()
+        with every_connection(lambda connection: connection.execute("PRAGMA max_page_count = 100000")):
+            wait_until(lambda: httpx.get(f"{service.ops}/readyz").status_code == 200)
+            assert time.monotonic() - begun < 5
+            assert ask(10**6) == 200
+    assert used(ledger) == 50 * (len(statuses) + 1)
 
 
 def test_a_database_that_does_not_answer_is_told(ledger: Ledger, tmp_path: Path) -> None:

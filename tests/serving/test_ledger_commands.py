@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from ledger_kit import MODELS, behind, charge, content, make_key, service_info, set_back
 from typer.testing import CliRunner, Result
 
 from ucds.cli.app import app
-from ucds.errors import InputError
+from ucds.errors import InputError, UserError
 from ucds.labels.journal import Journal
 from ucds.labels.receipts import KeptReceipt
 from ucds.serving.checkpoints import Snapshots
@@ -62,21 +63,54 @@ def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     assert succeed("ledger", "verify", *place).startswith("8:")
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    for wrong in (
-        ("bad name",),
-        ("anna", "--expires", "soon"),
-        ("anna", "--rate", "fast"),
-        ("anna", "--from", "x"),
-    ):
-        fail("keys", "add", *wrong, "--budget", "7", "--ledger", tmp_path)
-        assert not list(tmp_path.iterdir())  # a key that cannot be leaves no ledger
-    fail("keys", "add", "bad name", "--budget", "7", "--ledger", tmp_path)
+BAD = {
+    "keys add": [
+        ["bad name", "--budget", "7"],
+        ["bert", "--budget", str(2**53)],
+        *(["bert", "--budget", "7", "--rate", rate] for rate in ("fast", "", "nan", "0")),
+        *(["bert", "--budget", "7", "--expires", end] for end in ("soon", "", "9999999d")),
+        *(["bert", "--budget", "7", "--from", network] for network in ("x", "", "10.0.0.1/8")),
+        ["anna", "--budget", "7"],
+    ],
+    "keys set": [["anna"], ["bert", "--budget", "7"], ["anna", "--rate", "fast"], ["bert", "--new-secret"]],
+    "keys revoke": [["bert"]],
+    "ledger forget": [["anna"], ["bert"]],
+    "ledger verify": [
+        [option, path]
+        for option in ("--receipts", "--checkpoints", "--archive")
+        for path in ("{junk}", "{folder}", "{folder}/absent")
+    ],
+    "ledger accept-loss": [
+        [],
+        ["--checkpoints", "{junk}"],
+        ["--checkpoints", "{folder}/absent"],
+        ["--signing-key", "{junk}"],
+        ["--signing-key", "{folder}/no/key"],
+    ],
+    "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
+}
+PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "junk").write_bytes(b"\xff junk" * 500)
     Ledger(tmp_path, create=True).add_key("anna", 1)
-    assert "name what to change" in fail("keys", "set", "anna", "--ledger", tmp_path)
-    assert "no rate" in fail("keys", "set", "anna", "--rate", "fast", "--ledger", tmp_path)
-    assert "nothing is lost" in fail("ledger", "accept-loss", "--ledger", tmp_path)
-    assert "nothing to archive" in fail("ledger", "archive", "--out", tmp_path / "old", "--ledger", tmp_path)
+    before = Ledger(tmp_path).state()
+
+    def refuse(*words: str) -> None:
+        filled = [word.format(junk=tmp_path / "junk", folder=tmp_path) for word in words]
+        error = run(*command.split(), *filled).exception
+        assert isinstance(error, UserError), words
+        assert "\n" not in str(error)
+
+    for words in BAD[command]:
+        refuse(*words, "--ledger", "{folder}")
+    for place in PLACES if command != "keys add" else PLACES[:3]:
+        refuse(*BAD[command][0], "--ledger", place)
+    assert Ledger(tmp_path).state() == before
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names <= {"junk", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}
 
 
 def test_a_ledger_is_checked_archived_restored_and_accepted(ledger: Ledger, tmp_path: Path) -> None:

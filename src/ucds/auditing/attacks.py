@@ -45,16 +45,7 @@ def agreement_scores(
     generator: torch.Generator,
     progress: Progress,
 ) -> Scores:
-    """Compute the share of changed copies of each sample that have the sample's own label.
-
-    Args:
-        subject: model or service to ask.
-        samples: candidates.
-        labels: ``(n,)`` their labels.
-        variants: changes; one query for each and each sample.
-        generator: generator of random changes.
-        progress: receives the number of samples done, and of all.
-    """
+    """Compute the share of changed copies of each sample that have the sample's own label: ``(n,)``."""
     same = np.zeros(len(samples))
     for start in range(0, len(samples), _AT_A_TIME):
         index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
@@ -80,20 +71,9 @@ def boundary_distances(
 ) -> Scores:
     """Estimate how far each sample is from the nearest sample of another label.
 
-    Along random directions the radius is doubled until the label changes, and then bisected. Steps along an
-    estimated gradient, as in HopSkipJump, bring the nearest point found closer.
-
-    Args:
-        subject: model or service to ask.
-        rows: ``(b, ...)`` samples.
-        labels: ``(b,)`` their labels.
-        generator: generator of the directions.
-        smallest: first radius, as a deviation of each entry.
-        doublings: number of radii that are tried.
-        bisections: number of halvings of the interval that holds the boundary.
-        directions: number of random directions.
-        steps: number of steps along an estimated gradient.
-        probes: number of queries for one gradient.
+    Along random directions the radius, a deviation of each entry, is doubled from the smallest one until the
+    label changes, and then bisected. Steps along a gradient estimated by probes, as in HopSkipJump, bring the
+    nearest point found closer.
 
     Returns:
         ``(b,)`` distances as deviations of each entry; the largest radius if no label changed.
@@ -171,14 +151,8 @@ def shadow_scores(
 ) -> Scores:
     """Score candidates by clusterers of random halves of them, whose labels are aligned with those bought.
 
-    A member's label agrees more often with the clusterers that saw it than with those that did not.
-
-    Args:
-        features: ``(n, d)`` features of the candidates under the attacker's encoder.
-        labels: ``(n,)`` labels bought for them; one query a sample.
-        n_clusters: number of clusters of the clusterers.
-        rng: generator of the halves and the starts.
-        shadows: number of clusterers.
+    A member's label agrees more often with the clusterers that saw it than with those that did not. The
+    features, ``(n, d)``, are those of the attacker's encoder.
     """
     n, unit = len(features), unit_rows(features)
     seen, agreed = np.zeros((2, n)), np.zeros((2, n))
@@ -197,13 +171,7 @@ def shadow_scores(
 
 
 def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generator) -> Scores:
-    """Average membership scores over bags of samples of one domain; no sample is in two bags.
-
-    Args:
-        scores: ``(n,)`` scores.
-        domain: ``(n,)`` domain of each sample.
-        rng: generator of the order in which bags are filled.
-    """
+    """Average membership scores over bags of samples of one domain; no sample is in two bags."""
     bags = []
     for d in np.unique(domain):
         chosen = rng.permutation(np.flatnonzero(domain == d))
@@ -225,10 +193,6 @@ def vector_variants(count: int, spread: float) -> list[Variant]:
     """Return ``count`` variants of noise between one and sixteen times the spread of vectors.
 
     Noise falls into all directions, and a model looks at few of them; so much of it is needed.
-
-    Args:
-        count: number of variants.
-        spread: mean standard deviation of an entry over the samples.
     """
     strengths = torch.logspace(0, 4, count, base=2.0).tolist()
     return [add_noise(spread * strength) for strength in strengths]

@@ -20,15 +20,10 @@ WANTED = 0.9
 
 @dataclass(frozen=True)
 class Price:
-    """Agreement of a student with the provider.
+    """Agreement of a student with the provider."""
 
-    Attributes:
-        labels: number of labels bought.
-        agreement: share of other samples on which student and provider agree.
-    """
-
-    labels: int
-    agreement: float
+    labels: int  # number of labels bought
+    agreement: float  # share of other samples on which student and provider agree
 
 
 def price_curve(

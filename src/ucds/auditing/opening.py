@@ -27,25 +27,15 @@ from ucds.training.seeds import numpy_generator
 
 @dataclass(frozen=True)
 class Opened:
-    """What the attacks work on.
-
-    Attributes:
-        subject: model or service.
-        members: samples that the model was trained on.
-        others: samples that it was not trained on.
-        images: whether the samples are images.
-        features: ``(m, d)`` and ``(n, d)`` features of members and others under the attacker's encoder.
-        privacy: guarantee that the model carries; ``None`` without one.
-        proportions: ``(K,)`` sizes of the source's clusters; ``None`` if they are not known here.
-    """
+    """What the attacks work on."""
 
     subject: Subject
     members: Samples
     others: Samples
     images: bool
-    features: tuple[FloatArray, FloatArray]
+    features: tuple[FloatArray, FloatArray]  # of members and others, under the attacker's encoder
     privacy: PrivacyClaim | None = None
-    proportions: NDArray[np.float64] | None = None
+    proportions: NDArray[np.float64] | None = None  # of the source's clusters, where they are known
 
     @property
     def spread(self) -> float:
@@ -60,15 +50,7 @@ def open_model(
     most: int,
     runtime: Runtime,
 ) -> Opened:
-    """Open a model in this process.
-
-    Args:
-        run: folder of a finished source run.
-        both: members and others.
-        encoder: the attacker's encoder for images; the model's own if ``None``.
-        most: samples of each to take.
-        runtime: device, seed, cache and reporter.
-    """
+    """Open a model in this process, and ``most`` of each side; its own encoder attacks if none is given."""
     stored = load_model(run, role="source")
     card = stored.card
     attacker = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
@@ -93,11 +75,7 @@ def open_service(
     most: int,
     runtime: Runtime,
 ) -> Opened:
-    """Open a label service; the arguments are those of :func:`open_model`.
-
-    Raises:
-        InputError: the service takes images, and there is no encoder.
-    """
+    """Open a label service, and ``most`` of each side; one of images needs the attacker's encoder."""
     info = client.info()
     if info.accepts == "embeddings":
         assert info.width is not None

@@ -42,12 +42,7 @@ class Subject(Protocol):
 
 
 class ModelSubject:
-    """A model in this process, which answers as its label service would.
-
-    Args:
-        stored: model of role "source".
-        runtime: device to compute on.
-    """
+    """A model in this process, which answers as its label service would."""
 
     def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0

@@ -7,7 +7,8 @@ Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,15 +41,10 @@ HEADS = (True, False)
 """Whether an epoch uses the over-clustering head: it does in its first pass, and not in its second."""
 
 
-@dataclass(frozen=True, eq=False)
-class AcidsModel:
-    """The source model, with all the weights that the provider gives away.
+class AcidsModel(NamedTuple):
+    """The source model, with all the weights that the provider gives away, and its cost.
 
-    Attributes:
-        backbone: encoder without the layers above it.
-        networks: networks with one batch normalisation for each source domain.
-        seconds: seconds of training; frozen features are not counted.
-        images_seen: number of samples that passed through the network in training, every view counted.
+    The networks have one batch normalisation for each source domain.
     """
 
     backbone: Backbone
@@ -63,13 +59,9 @@ def learn_acids(
     source_data: Dataset,
     n_clusters: int,
 ) -> AcidsModel:
-    """Learn clusters that say much about a sample and nothing about its domain.
+    """Learn clusters that say much about a sample of several domains, and nothing about its domain.
 
-    Args:
-        session: the run; with ``tune = "head"`` the backbone stays frozen.
-        backbone: encoder; the original starts from random weights.
-        source_data: samples of several domains; images are cropped as the settings say.
-        n_clusters: number of clusters, the paper's ``C``.
+    Arguments are those of :func:`ucds.baselines.iic.cluster_by_iic`.
 
     Raises:
         InputError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
@@ -109,13 +101,7 @@ def adapt_acids(
 ) -> Clustering:
     """Cluster target samples with the source weights: align the statistics, then train on the target.
 
-    Args:
-        session: the run, with the same ``tune`` as the source's.
-        model: source model of :func:`learn_acids`; it is not changed.
-        target_data: samples of one domain.
-
-    Returns:
-        The clustering; its cost includes the source model.
+    The source model is not changed, and the cost of the clustering includes it.
 
     Raises:
         InputError: there are fewer than 2 samples, or the loss is no longer finite.

@@ -1,17 +1,21 @@
 """DeepCluster: in turn, cluster the features by k-means and learn to predict the clusters.
 
 Source: Caron et al., Deep clustering for unsupervised learning of visual features, ECCV 2018; its k-means, on
-whitened features and with empty clusters refilled, is that of Sections 3.3 and 3.4.
+whitened features, is that of Section 3.3, and scikit-learn refills empty clusters as Section 3.4 does.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import normalize
 from torch.nn import functional
 
 from ucds.backbones import Backbone
@@ -21,6 +25,7 @@ from ucds.baselines.views import resized_view
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
+from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.models import ClusteringModel
 from ucds.training.prediction import encode
 from ucds.training.prepare import prepare
@@ -28,9 +33,6 @@ from ucds.training.seeds import numpy_generator, torch_generator
 from ucds.training.session import Session
 
 _NAME = "deepcluster"
-
-_REFILL = 1e-3
-"""Distance between a centre and its copy for an empty cluster, as a share of the centre's length."""
 
 _RANK = 1e-10
 """Directions with less than this share of the largest variance count as having no variance."""
@@ -44,14 +46,8 @@ def cluster_by_deepcluster(
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
-    Args:
-        session: the run; with ``tune = "head"`` the backbone stays frozen.
-        backbone: encoder; the original starts from random weights.
-        data: samples, whose domains are ignored; images are cropped as the settings say.
-        n_clusters: number of clusters, ``k`` of k-means.
-
-    Returns:
-        The clustering of the last features; the model's own predictions are those of the epoch before.
+    The clustering is that of the last features; the model's own predictions are those of the epoch before.
+    Arguments are those of :func:`ucds.baselines.iic.cluster_by_iic`.
 
     Raises:
         InputError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
@@ -88,10 +84,13 @@ def _cluster(
     """Cluster the current features by k-means, from a random start of this epoch."""
     runtime, settings = session.runtime, session.settings
     features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
-    points = functional.normalize(whiten(features, settings.principal_components))
+    points = normalize(whiten(features.cpu().numpy(), settings.principal_components))
     rng = numpy_generator(runtime.seed, _NAME, "k-means", epoch)
-    labels: NDArray[np.int64] = kmeans(points, model.n_clusters, rng, settings.iterations).cpu().numpy()
-    return labels
+    start = points[rng.choice(len(points), model.n_clusters, replace=False)]
+    kmeans = KMeans(len(start), init=start, n_init=1, max_iter=settings.iterations, tol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of fewer different points than clusters
+        return np.asarray(kmeans.fit_predict(points), dtype=np.int64)
 
 
 @torch.no_grad()
@@ -111,63 +110,13 @@ def make_optimiser(model: ClusteringModel, settings: DeepClusterSettings) -> tor
     return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
-def whiten(features: Tensor, n_components: int) -> Tensor:
-    """Project features on their principal components and bring each to variance one.
+def whiten(features: FloatArray, n_components: int) -> DoubleArray:
+    """Project ``(n, d)`` features on their principal components, each brought to variance one.
 
-    Args:
-        features: ``(n, d)`` features.
-        n_components: largest number of components to keep; directions without variance are dropped.
-
-    Returns:
-        ``(n, c)`` components in fp64, by falling variance; their signs are arbitrary.
+    Components come by falling variance, ``n_components`` at most; directions without variance are dropped.
     """
-    centred = features.double() - features.double().mean(0)
-    variances, directions = torch.linalg.eigh(centred.mT @ centred / max(1, len(centred) - 1))
-    kept = max(1, min(n_components, int((variances > _RANK * variances[-1]).sum())))
-    variances, directions = variances[-kept:].flip(0), directions[:, -kept:].flip(1)
-    whitened: Tensor = centred @ directions / variances.clamp_min(1e-300).sqrt()
-    return whitened
-
-
-def kmeans(points: Tensor, n_clusters: int, rng: np.random.Generator, iterations: int) -> Tensor:
-    """Cluster points by Lloyd's algorithm, with random points as first centres; see :func:`lloyd`."""
-    start = torch.from_numpy(rng.choice(len(points), n_clusters, replace=False))
-    return lloyd(points, points[start.to(points.device)], rng, iterations)
-
-
-def lloyd(points: Tensor, centres: Tensor, rng: np.random.Generator, iterations: int) -> Tensor:
-    """Move centres to the means of their nearest points, until no point changes its cluster.
-
-    A cluster that becomes empty gets a slightly displaced copy of another centre, chosen at random; the two
-    then share the points of that cluster.
-
-    Args:
-        points: ``(n, c)`` points.
-        centres: ``(K, c)`` first centres.
-        rng: generator of the centres of empty clusters.
-        iterations: largest number of iterations.
-
-    Returns:
-        ``(n,)`` int64 cluster of each point. Fewer than K clusters are in use only if points coincide or the
-        last iteration emptied one.
-    """
-    labels = torch.cdist(points, centres).argmin(1)
-    for _ in range(iterations):
-        centres = _refilled_means(points, labels, len(centres), rng)
-        before, labels = labels, torch.cdist(points, centres).argmin(1)
-        if torch.equal(before, labels):
-            break
-    return labels
-
-
-def _refilled_means(points: Tensor, labels: Tensor, n_clusters: int, rng: np.random.Generator) -> Tensor:
-    sizes = labels.bincount(minlength=n_clusters)
-    centres = points.new_zeros(n_clusters, points.shape[1]).index_add_(0, labels, points)
-    centres = centres / sizes.clamp_min(1).unsqueeze(1)
-    full, empty = sizes.nonzero().squeeze(1), (sizes == 0).nonzero().squeeze(1)
-    if len(empty):
-        chosen = full[torch.from_numpy(rng.integers(len(full), size=len(empty))).to(full.device)]
-        noise = torch.from_numpy(rng.standard_normal((len(empty), points.shape[1]))).to(points)
-        length = centres[chosen].norm(dim=1, keepdim=True)
-        centres[empty] = centres[chosen] + _REFILL * length * functional.normalize(noise)
-    return centres
+    with np.errstate(invalid="ignore"):  # of features that are all alike
+        pca = PCA(whiten=True, svd_solver="full").fit(features.astype(np.float64))
+    variances = pca.explained_variance_
+    kept = max(1, min(n_components, int((variances > _RANK * variances[0]).sum())))
+    return np.asarray(pca.transform(features.astype(np.float64))[:, :kept])

@@ -19,14 +19,8 @@ from ucds.math.pcd import at_least_single
 def view_joint(first: Tensor, second: Tensor) -> Tensor:
     """Estimate the joint distribution of the clusters of two views of a sample.
 
-    The order of the two views has no meaning, so the estimate is made symmetric.
-
-    Args:
-        first: ``(..., n, K)`` cluster probabilities of one view of each sample.
-        second: ``(..., n, K)`` cluster probabilities of another view of each sample.
-
-    Returns:
-        ``(..., K, K)`` probabilities, symmetric, with sum 1.
+    The order of the two views, ``(..., n, K)`` probabilities each, has no meaning, so the ``(..., K, K)``
+    estimate is made symmetric.
     """
     first, second = at_least_single(first), at_least_single(second)
     joint = first.mT @ second / first.shape[-2]
@@ -34,14 +28,9 @@ def view_joint(first: Tensor, second: Tensor) -> Tensor:
 
 
 def domain_joint(probabilities: Tensor, counts: Sequence[int]) -> Tensor:
-    """Estimate the joint distribution of domain and cluster of a sample.
+    """Estimate the joint distribution ``(..., D, K)`` of domain and cluster of a sample.
 
-    Args:
-        probabilities: ``(..., n, K)`` cluster probabilities, grouped by domain.
-        counts: number of samples of each of the ``D`` domains, with sum ``n``.
-
-    Returns:
-        ``(..., D, K)`` probabilities, with sum 1.
+    ``counts`` says how many of the ``(..., n, K)`` probabilities each domain has, in order.
     """
     parts = torch.split(at_least_single(probabilities), list(counts), dim=-2)
     return torch.stack([part.sum(-2) for part in parts], dim=-2) / sum(counts)
@@ -51,13 +40,8 @@ def mutual_information(joint: Tensor) -> Tensor:
     """Compute the mutual information of two variables, in nats.
 
     ``sum_kl P_kl (log P_kl - log P_k - log P_l)`` is zero for independent variables, and ``log K`` if each of
-    K equally frequent values of one belongs to one value of the other.
-
-    Args:
-        joint: ``(..., R, C)`` joint distribution, with sum 1; zeros are allowed.
-
-    Returns:
-        ``(...)`` mutual information.
+    K equally frequent values of one belongs to one value of the other. Zeros in the ``(..., R, C)`` joint
+    distribution are allowed.
     """
     rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
     return (joint * (_log(joint) - _log(rows) - _log(columns))).sum((-2, -1))

@@ -7,8 +7,8 @@ head consists of linear sub-heads with the same loss, of which the one with the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -63,18 +63,11 @@ class TwoHeads(nn.Module):
         return logits
 
 
-@dataclass(frozen=True)
-class Networks:
-    """The networks of a baseline, which share their encoder.
+class Networks(NamedTuple):
+    """The networks of a baseline, which share their encoder."""
 
-    Attributes:
-        whole: model as it is used after training.
-        trained: the same model, or its head if the backbone stays frozen.
-        heads: network that is trained.
-    """
-
-    whole: ClusteringModel
-    trained: ClusteringModel
+    whole: ClusteringModel  # as it is used after training
+    trained: ClusteringModel  # the same, or its head if the backbone stays frozen
     heads: TwoHeads
 
 
@@ -148,14 +141,9 @@ def conclude(
 
 
 def with_best_rate(settings: S, train: Callable[[S], Clustering]) -> Clustering:
-    """Train once with each learning rate of the settings, and keep the clustering with the lowest loss.
+    """Train anew with each learning rate of the settings, and keep the clustering of the lowest loss.
 
-    Args:
-        settings: settings of the method; without rates to choose from it is trained once.
-        train: function that trains from the start with given settings.
-
-    Returns:
-        The clustering whose two views have the largest mutual information; its cost is that of all trainings.
+    Its two views have the largest mutual information, and its cost is that of all trainings.
     """
     found = [
         train(settings.model_copy(update={"learning_rate": rate, "rates": ()}))

@@ -69,15 +69,7 @@ class ResizedImageView:
 
 
 class PairedImageView(ResizedImageView):
-    """A plain crop of each image, and further crops that are flipped half the time and changed in colour.
-
-    Args:
-        size: side of the network's input in pixels.
-        crop: side of the crops, as a share of the image's side.
-        mean: mean of each colour, of pixel values between 0 and 1.
-        std: standard deviation of each colour, likewise.
-        repeats: number of changed crops of each image.
-    """
+    """A plain crop of each image, and ``repeats`` crops, flipped half the time and changed in colour."""
 
     def __init__(
         self, size: int, crop: float, mean: Sequence[float], std: Sequence[float], repeats: int = 1
@@ -101,13 +93,7 @@ class PairedImageView(ResizedImageView):
 
 
 class PairedVectorView(VectorView):
-    """Each vector as it is, and copies of it with features dropped, for networks on frozen features.
-
-    Args:
-        width: length of the vectors.
-        dropout: share of the features that is dropped.
-        repeats: number of changed copies of each vector.
-    """
+    """Each vector as it is, and copies of it with a share of the features dropped."""
 
     def __init__(self, width: int, dropout: float, repeats: int = 1) -> None:
         self.width, self.dropout, self.repeats = width, dropout, repeats
@@ -126,14 +112,8 @@ class PairedVectorView(VectorView):
 def change_colours(images: Tensor, draws: Tensor) -> Tensor:
     """Change brightness, contrast, saturation and hue of each image, in this order.
 
-    Saturation and hue are a scaling and a rotation of the colour plane of YIQ, which keep the grey value.
-
-    Args:
-        images: `(n, 3, h, w)` images between 0 and 1.
-        draws: `(n, 4)` uniform numbers in [0, 1); 0.5 changes nothing.
-
-    Returns:
-        Images of the same shape, between 0 and 1.
+    Saturation and hue are a scaling and a rotation of the colour plane of YIQ, which keep the grey value. The
+    draws are `(n, 4)` uniform numbers in [0, 1); 0.5 changes nothing.
     """
     signed = 2 * draws - 1
     brightness, contrast, saturation = (1 + _JITTER * signed[:, :3]).T.reshape(3, -1, 1, 1, 1)
@@ -173,5 +153,6 @@ def paired_view(spec: BackboneSpec, view: View, crop: float, dropout: float, rep
 def _inputs_of(
     spec: BackboneSpec, view: View, crop: float
 ) -> tuple[int, float, Sequence[float], Sequence[float]]:
+    """Return size, crop, and mean and deviation of the colours, of the images that a backbone takes."""
     size = spec.input_size or view.input_shape[-1]
     return size, crop, spec.mean or (0.0, 0.0, 0.0), spec.std or (1.0, 1.0, 1.0)

@@ -59,9 +59,8 @@ def add_key(
     options.start()
     from ucds.serving.keys import check_name, make_terms
 
-    samples, allowed = _read_rate(rate), _read_networks(networks)
+    terms = _read_terms(rate=rate, expires=expires, networks=networks)
     check_name(name)
-    terms: dict[str, Any] = {"rate": samples, "expires": expires, "networks": allowed}
     make_terms(budget=budget, **terms)  # before a ledger is made for a key that cannot be
     with _open_ledger(ledger, create=True) as book:
         print(book.add_key(name, budget, **terms), flush=True)
@@ -81,10 +80,7 @@ def set_key(
     ] = False,
 ) -> None:
     """Change a key from the next request on; what it used stays used."""
-    changes: dict[str, Any] = {} if budget is None else {"budget": budget}
-    changes |= {} if rate is None else {"rate": _read_rate(rate)}
-    changes |= {} if expires is None else {"expires": expires}
-    changes |= {} if networks is None else {"networks": _read_networks(networks)}
+    changes = _read_terms(budget=budget, rate=rate, expires=expires, networks=networks)
     if not changes and not new_secret:
         raise InputError("name what to change: --budget, --rate, --expires, --from or --new-secret")
     with _open_ledger(ledger) as book:
@@ -118,22 +114,27 @@ def list_keys(
     """
     with _open_ledger(ledger) as book:
         found = book.list_keys()
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    tails = {
+        key.number: [one.tail for one in key.secrets if one.until is None or one.until > now] for key in found
+    }
     if as_json:
-        shown = ("name", "used", "created", "last_used", "revoked", "forgotten")
+        shown = {"name", "used", "created", "last_used", "revoked", "forgotten"}
         entries = [
-            {name: getattr(key, name) for name in shown}
+            key.model_dump(include=shown)
             | key.terms.model_dump(mode="json")
-            | {"remaining": key.budget.remaining, "tails": _tails(key)}
+            | {"remaining": key.budget.remaining, "tails": tails[key.number]}
             for key in found
         ]
         print(json.dumps(entries, indent=2))
         return
     rows = [["key", "secrets", "budget", "used", "left", "rate", "last use", "state"]]
     for key in found:
-        counts = (f"{number:,}" for number in (key.terms.budget, key.used, key.budget.remaining or 0))
+        counts = [f"{number:,}" for number in (key.terms.budget, key.used, key.budget.remaining)]
         rate = "-" if key.terms.rate is None else f"{key.terms.rate:g}"
         last_use = (key.last_used or "-")[:16]
-        rows.append([key.name, " ".join(_tails(key)) or "-", *counts, rate, last_use, _state(key)])
+        secrets = " ".join(tails[key.number]) or "-"
+        rows.append([key.name, secrets, *counts, rate, last_use, _state(key, now)])
     for row in rows:
         print(_lay_out(row, rows))
 
@@ -224,15 +225,17 @@ def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
     options.say(f"{count:,} answers of {name!r} are deleted")
 
 
-def _read_rate(text: str) -> float | None:
-    try:
-        return None if text == "none" else float(text)
-    except ValueError:
-        raise InputError(f"{text!r} is no rate: write samples a second, or none") from None
-
-
-def _read_networks(networks: Sequence[str] | None) -> list[str]:
-    return [network for network in networks or () if network != "any"]
+def _read_terms(**given: Any) -> dict[str, Any]:
+    """Return the terms that were given, as the ledger takes them."""
+    terms = {name: value for name, value in given.items() if value is not None}
+    if "networks" in terms:
+        terms["networks"] = [network for network in terms["networks"] if network != "any"]
+    if "rate" in terms:
+        try:
+            terms["rate"] = None if terms["rate"] == "none" else float(terms["rate"])
+        except ValueError:
+            raise InputError(f"{terms['rate']!r} is no rate: write samples a second, or none") from None
+    return terms
 
 
 def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -245,20 +248,12 @@ def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _tails(key: Key) -> list[str]:
-    return [secret.tail for secret in key.secrets if secret.until is None or secret.until > _now()]
-
-
-def _state(key: Key) -> str:
+def _state(key: Key, now: str) -> str:
     if key.revoked is not None:
         return f"{'forgotten, ' if key.forgotten else ''}revoked {key.revoked[:19]}"
     if key.terms.expires is None:
         return "active"
-    return f"{'ended' if key.end(_now()) else 'active until'} {key.terms.expires[:19]}"
+    return f"{'ended' if key.end(now) else 'active until'} {key.terms.expires[:19]}"
 
 
 @contextmanager

@@ -81,13 +81,8 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
             see :func:`ucds.math.metrics.proportions_by_class`.
         names: names of the classes.
         path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-
-    Raises:
-        ValueError: the lengths do not fit, or an array is not a distribution.
     """
     truth, found = np.asarray(true, dtype=np.float64), np.asarray(estimated, dtype=np.float64)
-    if len(names) != len(truth):
-        raise ValueError(f"{len(names)} names cannot label {len(truth)} classes")
     uniform = np.full(len(truth), 1 / len(truth))
     distance, of_uniform = proportions_l1(found, truth), proportions_l1(uniform, truth)
     labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
@@ -120,12 +115,7 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
     Args:
         lines: accuracies in percent, one a seed, by name of the loss and then by its positive weight.
         path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-
-    Raises:
-        ValueError: there is no line, or a weight without accuracies.
     """
-    if not lines or not all(all(map(len, points.values())) for points in lines.values()):
-        raise ValueError("every line needs at least one accuracy for each of its weights")
     points = [
         (name, weight, accuracy)
         for name, runs in lines.items()

@@ -85,14 +85,10 @@ def compare(
 
 
 def over_seeds(differences: Sequence[DoubleArray], level: float = 0.95) -> Interval:
-    """Compute the interval of the mean difference for the same tasks with other seeds.
+    """Compute the interval of the mean difference for the same tasks, ``(n_t,)`` each, with other seeds.
 
     Each task has a variance of its own; the degrees of freedom are Satterthwaite's. With one task this is
     the interval of the paired t-test.
-
-    Args:
-        differences: differences of each task by seed, ``(n_t,)``.
-        level: confidence level.
 
     Source:
         F. E. Satterthwaite, An approximate distribution of estimates of variance components, 1946.
@@ -115,10 +111,6 @@ def over_tasks(groups: Sequence[Sequence[DoubleArray]], level: float = 0.95) -> 
     A group is drawn with all its tasks, and every task that is drawn counts alike in the mean. With few
     groups the interval is rough and rather too narrow; with one group it is infinite. The draws are the same
     at every call.
-
-    Args:
-        groups: differences by seed, ``(n_t,)``, of each task of each group.
-        level: confidence level.
 
     Source:
         A. C. Davison and D. V. Hinkley, Bootstrap Methods and their Application, 1997, section 3.8.

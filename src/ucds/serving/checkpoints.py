@@ -64,8 +64,10 @@ def check_file(ledger: Ledger, path: Path) -> None:
 class Snapshots:
     """Signs the state of a ledger after every so many entries, every hour, and at the end.
 
-    It works in a thread of its own, and no answer waits for it. Each signed statement is one line of a file,
-    if there is one, and is told. A failure is counted, named in the log of the service, and tried again.
+    At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
+    that one was removed, and would charge for it again. All this works in a thread of its own, and no answer
+    waits for it. Each signed statement is one line of a file, if there is one, and is told. A failure is
+    counted, named in the log of the service, and tried again.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Snapshots:
             check_file(ledger, file)
         self._ledger, self._signer, self._file, self._told = ledger, signer, file, told
         self._every, self._retry_seconds = every, retry_seconds
+        ledger.check_counts()
         self._last = ledger.state().statement
         self._next_hour = time.monotonic() + _EVERY_SECONDS
         self.failures = 0
@@ -112,6 +115,7 @@ class Snapshots:
         if self._ledger.state().unsigned >= least:
             self._ledger.take_snapshot(self._signer, least)
         if least == 1:
+            self._ledger.check_counts()
             self._next_hour = time.monotonic() + _EVERY_SECONDS
         newest = self._ledger.state().statement
         if newest is None or newest == self._last:

@@ -29,6 +29,8 @@ _POSTGRESQL: dict[str, Any] = {
 def ledger_url(place: str | Path) -> URL:
     """Return the address of the database that a run folder, a file or an address means."""
     text = str(place)
+    if not text:
+        raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
     if "://" not in text:
         path = Path(place)
         path = path / LEDGER_FILE if path.is_dir() else path

@@ -165,7 +165,8 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
         return Terms(**(dict(present or ()) | changes))
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
-        raise InputError(f"{changes[field]!r} cannot be: {_RULES[field]}") from None
+        wrong = ", ".join(changes[field]) if field == "networks" else changes[field]
+        raise InputError(f"{wrong!r} cannot be: {_RULES[field]}") from None
 
 
 def check_name(name: str) -> None:

@@ -99,6 +99,13 @@ def answers_of(connection: Connection, entries: Iterable[int]) -> dict[int, list
     return found
 
 
+def count_answers(connection: Connection) -> dict[tuple[int, str], int]:
+    """Return how many answers each key was given by each model."""
+    kind = answers.c.key, answers.c.model
+    rows = connection.execute(select(*kind, sa.func.count()).group_by(*kind))
+    return {(key, model): number for key, model, number in rows}
+
+
 def select_in(
     connection: Connection, column: sa.Column[Any], values: Iterable[object], **same: object
 ) -> Iterator[Row[Any]]:

@@ -164,6 +164,17 @@ class Replay:
             writing.append(Snapshot(statement=told, state=present), blanks)
         return told
 
+    def check_counts(self) -> None:
+        """Make sure that each key has as many answers of each model as the log charged for."""
+        with self.writing() as writing:  # so that no charge comes in between
+            counted = log.count_answers(writing.connection)
+        keys = [key for key in writing.state.keys.values() if not key.forgotten]
+        charged = {
+            (key.number, m): use.answers for key in keys for m, use in key.models.items() if use.answers
+        }
+        if counted != charged:
+            raise self._damaged("answers were added or removed")
+
     def check_ready(self, signer: Signer) -> None:
         """Make sure that the log can be read, and that a write that failed would succeed now."""
         self.state()
