@@ -114,7 +114,7 @@ def commands_of(task: Task, file: Path, work: Path) -> Iterator[tuple[str, list[
         "predict": ([target, file], found, found),
     }
     for name, (arguments, out, clusters) in ours.items():
-        words = [name, *map(str, arguments), "--out", str(out), "--quiet", "--cache", str(work / "cache")]
+        words = [name, *map(str, arguments), "--out", str(out), "--quiet"]
         yield name, [sys.executable, "-m", "ucds", *words], clusters
     out = work / "clusters.npy"
     yield RIVAL_NAME, [sys.executable, "-c", RIVAL, str(file), str(task.clusters), str(out)], out

@@ -105,6 +105,7 @@ class Revision:
     def __init__(self, checkout: Path, folder: Path, data: Path) -> None:
         self.folder, self.data = folder, data
         self._environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+        self._environment["XDG_CACHE_HOME"] = str(folder / "cache")
 
     def run(self, case: Case) -> None:
         """Train the provider, label the client's samples, train the client, and predict.
@@ -117,9 +118,9 @@ class Revision:
         images = case.data == "images"
         source = self.data / case.data / ("source" if images else "source.npz")
         target = self.data / case.data / ("target" if images else "target.npy")
-        cache = ["--cache", str(self.folder / "cache"), "--accelerator", "cpu", "--quiet"]
+        quiet = ["--accelerator", "cpu", "--quiet"]
         encoder = ["--backbone", "test_resnet", "--weights", "none", "--image-size", "32"] if images else []
-        common = ["--method", case.method, "--tune", case.tune, *encoder, *cache]
+        common = ["--method", case.method, "--tune", case.tune, *encoder, *quiet]
         provider, client, labels = (str(place / name) for name in ("provider", "client", "labels.json"))
         train = [["train-source", str(source), "--clusters", str(CLUSTERS), "--out", provider, *common]]
         train += [["train-target", str(target), "--labels", labels, "--out", client, "--no-report", *common]]
@@ -128,9 +129,9 @@ class Revision:
                 for length in LENGTHS[side]:
                     command += ["--set", length]
         self._train(train[0], Path(provider), case.stopped)
-        self._call(["label", provider, str(target), "--out", labels, *cache])
+        self._call(["label", provider, str(target), "--out", labels, *quiet])
         self._train(train[1], Path(client), case.stopped)
-        self._call(["predict", client, str(target), "--out", str(place / "predictions.csv"), *cache])
+        self._call(["predict", client, str(target), "--out", str(place / "predictions.csv"), *quiet])
 
     def _train(self, command: list[str], run: Path, stopped: bool) -> None:
         if stopped:

@@ -33,10 +33,10 @@ from ucds.training.session import Session
 
 def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     """Only the label file goes from one side to the other. (tests/architecture runs each side by itself.)"""
-    target, cache = pictures / "target", ("--cache", tmp_path / "cache")
+    target = pictures / "target"
 
     def run(*arguments: str | Path) -> Result:
-        done = run_successfully(*arguments, *cache)
+        done = run_successfully(*arguments)
         assert "Traceback" not in done.err
         return done
 
@@ -137,16 +137,14 @@ def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
 
 
 def test_sorting_refuses_a_folder_in_use_before_anything_is_written(pictures: Path, tmp_path: Path) -> None:
-    target, cache = pictures / "target", ("--cache", tmp_path / "cache")
+    target = pictures / "target"
     ids = [f"{shape}/{i}.png" for shape in SHAPES for i in range(8)]
     write_labels(tmp_path / "labels.json", ids, [i % 4 for i in range(24)])
     labels = ("--labels", tmp_path / "labels.json")
-    run_successfully(
-        "train-target", target, *labels, "--out", tmp_path / "run", *EDGES, *SHORT_TARGET, *cache
-    )
+    run_successfully("train-target", target, *labels, "--out", tmp_path / "run", *EDGES, *SHORT_TARGET)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    predict = ("predict", tmp_path / "run", target, "--out", tmp_path / "p.csv", *cache, "--sort-into")
+    predict = ("predict", tmp_path / "run", target, "--out", tmp_path / "p.csv", "--sort-into")
     for folder in (tmp_path / "used", tmp_path / "used" / "file"):
         before = tree(tmp_path)
         found = run_command(*predict, folder)
@@ -163,12 +161,12 @@ def test_sorting_keeps_files_apart_whatever_their_names(tmp_path: Path) -> None:
     names = [b"a_/b.png", b"a/_b.png", b"a/b.png", b"a__b.png", b"a/__b.png", b"a__/b.png", b"\xff.png"]
     for seed, name in enumerate(names):
         draw(images / os.fsdecode(name), "disc", seed, ("white", "black"))
-    run, cache = tmp_path / "run", ("--cache", tmp_path / "cache")
+    run = tmp_path / "run"
     write_labels(tmp_path / "labels.json", ["a/b.png"], [0])
     labels = ("--labels", tmp_path / "labels.json")
-    run_successfully("train-target", images, *labels, "--out", run, *EDGES, *SHORT_TARGET, *cache)
+    run_successfully("train-target", images, *labels, "--out", run, *EDGES, *SHORT_TARGET)
     sort = ("--sort-into", tmp_path / "sorted")
-    run_successfully("predict", run, images, "--out", tmp_path / "p.csv", *sort, *cache)
+    run_successfully("predict", run, images, "--out", tmp_path / "p.csv", *sort)
     contents = {path.read_bytes() for path in tmp_path.glob("sorted/*/*")}
     assert contents == {(images / os.fsdecode(name)).read_bytes() for name in names}
 

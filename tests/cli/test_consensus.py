@@ -145,7 +145,7 @@ def test_predictions_on_training_images_are_those_stored(tmp_path: Path) -> None
         rows, columns = np.indices((40, 40))
         pixels[(rows + slope * columns + int(rng.integers(8))) % 8 < 4] = colours[int(rng.integers(3))]
         Image.fromarray(pixels).save(images / f"{i:02}.png")
-    edges = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--cache", tmp_path / "cache")
+    edges = ("--backbone", "ucds/oriented_edges", "--weights", "none")
     run_successfully("train-target", images, "--clusters", 3, "--out", tmp_path / "run", *edges, *SHORT)
     stored = np.load(tmp_path / "run" / "evaluations.npz")
     assert stored["ids"].tolist() == sorted(path.name for path in images.iterdir())

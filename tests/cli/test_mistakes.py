@@ -296,7 +296,7 @@ def test_a_mistake_in_a_real_process(vectors: Path, tmp_path: Path) -> None:
 def test_offline_default_weights_are_one_clear_error(pictures: Path, tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "TORCH_HOME": str(tmp_path / "torch")}
     arguments = ("train-source", pictures / "source", "--clusters", "3", "--out", tmp_path / "new")
-    found = in_subprocess(*arguments, "--cache", tmp_path / "cache", env=offline)
+    found = in_subprocess(*arguments, env=offline)
     assert found.status == 2
     (line,) = (line for line in found.err.splitlines() if line)
     assert line.startswith("error: ")

@@ -105,7 +105,7 @@ def test_the_training_commands_have_the_same_options() -> None:
 
     shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
     shared |= {"--resume", "--accelerator", "--devices", "--precision"}
-    shared |= {"--cache", "--quiet", "--json", "--clusters", "--out"}
+    shared |= {"--quiet", "--json", "--clusters", "--out"}
     shared |= {"--help"}
     assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-group"}
     assert options("train-target") == shared | {"--labels", "--no-report"}
@@ -149,7 +149,7 @@ def test_settings_as_json_are_those_of_the_method() -> None:
 def story(pictures: Path, folder: Path, flag: str) -> dict[str, Result]:
     """Run the five commands of both sides, each with the flag."""
     source, target = folder / "source", folder / "target"
-    labels, cache = folder / "labels.json", ("--cache", folder / "cache", flag)
+    labels = folder / "labels.json"
     brief = (*EDGES, "--set", "starts=1")
     commands = {
         "train-source": (pictures / "source", "--clusters", 3, "--out", source, *brief),
@@ -158,7 +158,7 @@ def story(pictures: Path, folder: Path, flag: str) -> dict[str, Result]:
         "predict": (target, pictures / "target", "--out", folder / "p.csv"),
         "evaluate": (target, pictures / "target"),
     }
-    return {name: run_successfully(name, *rest, *cache) for name, rest in commands.items()}
+    return {name: run_successfully(name, *rest, flag) for name, rest in commands.items()}
 
 
 @pytest.fixture(scope="module")

@@ -71,9 +71,11 @@ def start(
     images: Path, out: Path, cache: Path, command: list[str] | None = None, *more: object
 ) -> subprocess.Popen[str]:
     """Start the training of a model of three clusters."""
-    words = ["train-target", images, "--out", out, "--cache", cache, "--clusters", 3, "--no-report"]
+    words = ["train-target", images, "--out", out, "--clusters", 3, "--no-report"]
     words += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64, *more]
-    return subprocess.Popen([*(command or COMMAND), *map(str, words)], stderr=subprocess.PIPE, text=True)
+    environment = os.environ | {"UCDS_CACHE": str(cache)}
+    whole = [*(command or COMMAND), *map(str, words)]
+    return subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> str:

@@ -19,7 +19,7 @@ def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: py
     machine = make_machine(tmp_path)
     config, results = write_small(tmp_path, seeds="seeds = [0]"), tmp_path / "results"
     arguments = ["benchmark", str(config), "--data", str(machine.data), "--results", str(results)]
-    arguments += ["--weights", "ucds/oriented_edges=none", "--cache", str(tmp_path / "cache")]
+    arguments += ["--weights", "ucds/oriented_edges=none"]
     done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
     assert done.exit_code == 0
     assert len(read_records(results / "small" / FILE)) == 2

@@ -26,7 +26,7 @@ MORE = '[[figures]]\nkind = "tsne"\nmethods = ["to"]\nseed = 2\n'
 
 def start(config: Path, folder: Path, results: str = "results") -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "ucds", "benchmark", str(config), "--data", str(folder / "data")]
-    command += ["--weights", "none", "--cache", str(folder / "cache"), "--results", str(folder / results)]
+    command += ["--weights", "none", "--results", str(folder / results)]
     command += ["--jobs", "2", "--threads", "1", "--accelerator", "cpu"]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, cwd=folder

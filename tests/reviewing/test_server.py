@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -25,8 +26,8 @@ PHONE = {"width": 390, "height": 844}
 def reviewing(run: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the command in a process of its own; yield the address of the page, and the process."""
     command = [sys.executable, "-m", "ucds", "review", str(run), "--no-open", *options]
-    cache = ["--cache", str(run.parent / "cache")]
-    process = subprocess.Popen([*command, *cache], stderr=subprocess.PIPE, text=True)
+    own_cache = os.environ | {"UCDS_CACHE": str(run.parent / "cache")}
+    process = subprocess.Popen(command, env=own_cache, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         for line in process.stderr:

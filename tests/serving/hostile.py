@@ -89,6 +89,7 @@ def bad_multiparts() -> dict[str, Request]:
         "no parts": (b"--b--\r\n", MULTIPART),
         "nothing": (b"", MULTIPART),
         "another field": (multipart(good, name="image"), MULTIPART),
+        "no file": (b'--b\r\nContent-Disposition: form-data; name="images"\r\n\r\n1\r\n--b--\r\n', MULTIPART),
         "no field": (b"--b\r\nX: y\r\n\r\nabc\r\n--b--\r\n", MULTIPART),
         "no header end": (b"--b\r\nContent-Disposition: form-data", MULTIPART),
         "many headers": (b"--b\r\n" + b"X: y\r\n" * 5000 + b"\r\n", MULTIPART),

@@ -279,7 +279,7 @@ def test_a_run_takes_its_features_from_the_graph_that_an_earlier_one_made(
     monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
     encoder = ("--backbone", "resnet18", "--weights", "none", "--image-size", 32)
     train = ("train-target", tmp_path / "images", "--clusters", 2, *encoder, "--accelerator", "cpu")
-    train += ("--set", "starts=1", "--cache", tmp_path / "cache")
+    train += ("--set", "starts=1")
     assert run(*train, "--out", tmp_path / "first") == 0
     assert run(*train, "--out", tmp_path / "second") == 0
     assert len(exports) == 1

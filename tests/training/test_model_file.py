@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
 from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.models import ClusteringModel
+from ucds.files import digest_of
+from ucds.models import ClusteringModel, tensors_digest
 from ucds.training.model_file import (
+    FORMAT,
     ModelCard,
     StoredModel,
     check_model,
@@ -27,9 +30,6 @@ from ucds.training.model_file import (
     save_model,
 )
 from ucds.training.run_folder import MODEL_FILE
-
-WITHOUT_DIGEST = "ucds-model/1"
-"""Format of the files that have no digest; they are still read."""
 
 
 def card_of(model: ClusteringModel, role: Role = "source", **changes: Any) -> ModelCard:
@@ -66,9 +66,16 @@ def run(tmp_path: Path) -> Path:
 def rewrite(run: Path, tensors: dict[str, torch.Tensor] | None = None, **metadata: str | None) -> None:
     """Write the model file again with other tensors or header entries."""
     path = run / MODEL_FILE
-    header = {"format": WITHOUT_DIGEST, "card": json.dumps(dataclasses.asdict(load_model(run).card))}
+    tensors = load_file(path) if tensors is None else tensors
+    with safe_open(path, framework="pt") as file:
+        card = metadata.get("card") or file.metadata()["card"]
+    header = {
+        "format": FORMAT,
+        "card": card,
+        "digest": digest_of(card.encode(), tensors_digest(tensors).encode()),
+    }
     kept = {name: value for name, value in (header | metadata).items() if value is not None}
-    save_file(load_file(path) if tensors is None else tensors, path, metadata=kept)
+    save_file(tensors, path, metadata=kept)
 
 
 def test_model_card_and_proportions_survive(tmp_path: Path) -> None:
@@ -193,12 +200,7 @@ def test_tensors_that_do_not_fit_the_card_are_refused(run: Path) -> None:
         tensors | {"model.extra": torch.zeros(1)},
         {name: value for name, value in tensors.items() if name != "proportions"},
     ):
-        rewrite_with = dict(changed)
-        save_file(
-            rewrite_with,
-            run / MODEL_FILE,
-            metadata={"format": WITHOUT_DIGEST, "card": json.dumps(dataclasses.asdict(card_of(trained())))},
-        )
+        rewrite(run, changed)
         with pytest.raises(DamagedFileError, match="does not fit its own description"):
             load_model(run)
 

@@ -70,7 +70,7 @@ def command(side: str, data: Path, out: Path) -> list[str]:
     place = data / side
     if place.is_dir():
         common += ["--tune", "full", "--backbone", "test_resnet", "--weights", "none", "--image-size", "32"]
-        common += ["--set", "batch_size=8", "--cache", str(data / "cache")]
+        common += ["--set", "batch_size=8"]
     else:
         place = place.with_suffix(".npz" if side == "source" else ".npy")
     if side == "source":

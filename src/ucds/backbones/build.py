@@ -99,7 +99,7 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -
             return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
         if timm_models.is_known(name):
             return timm_models.create(name, pretrained=pretrained, input_size=input_size)
-    raise InputError(f"no backbone is named '{name}'; {_suggestion(name)}")
+    raise InputError(f"no encoder is named '{name}'; {_suggestion(name)}")
 
 
 def _finish(name: str, network: Network) -> Backbone:

@@ -115,17 +115,12 @@ class WorkGroup:
 
     PANEL = COMPUTING
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder of decoded images and features.", show_default="the user's cache folder"),
-    ] = None
 
     def compute(self, reporter: Reporter) -> Compute:
         """Return how to compute as every function takes it."""
         from ucds.training.options import Compute
 
-        found = Compute(self.accelerator, reporter=reporter)
-        return found if self.cache is None else replace(found, cache=self.cache)
+        return Compute(self.accelerator, reporter=reporter)
 
 
 @dataclass(frozen=True)

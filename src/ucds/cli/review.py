@@ -34,16 +34,12 @@ def review_command(
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address, and open no browser.")
     ] = False,
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder of the cache.", show_default="the user's cache folder")
-    ] = None,
 ) -> None:
     """Answer questions about the clusters of a run, on a page of this machine; every answer counts at once.
 
     Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
     """
     reporter = output.reporter()
-    from ucds.data.part_store import default_cache_dir
     from ucds.reviewing.command import review
     from ucds.training.options import Compute
 
@@ -54,6 +50,6 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
-        compute=Compute(cache=cache or default_cache_dir(), reporter=reporter),
+        compute=Compute(reporter=reporter),
     )
     output.present(done.sentence, done.to_dict())

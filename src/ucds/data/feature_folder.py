@@ -18,11 +18,10 @@ from torch import Tensor
 from ucds.data.columns import Column, texts_of
 from ucds.data.content import fingerprint
 from ucds.data.decode import UnusableImageError, decode_image
-from ucds.data.folders import require_domains
+from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import read_image_bytes
 from ucds.data.parts import DESCRIPTION, Described, Part, Rows, read_description
 from ucds.data.samples import Kind
-from ucds.data.sources import FEATURES_FILE
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json
 from ucds.math.arrays import IntArray

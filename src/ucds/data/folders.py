@@ -25,6 +25,9 @@ from ucds.math.arrays import IntArray
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
 IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER)) | readable_suffixes()
+FEATURES_FILE = "features.json"
+"""Description of a folder of features, which makes it one."""
+
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 

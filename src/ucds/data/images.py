@@ -175,7 +175,9 @@ class _Filling:
         with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
             todo = self._todo(pool)
             needed = min(len(todo), self._free) * self.store.row_bytes
-            require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another --cache")
+            require_space(
+                self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another UCDS_CACHE"
+            )
             if not len(todo):
                 return
             try:

@@ -46,8 +46,8 @@ _ABANDONED_SECONDS = 86400.0
 
 
 def default_cache_dir() -> Path:
-    """Return the user's cache folder for this package, as the operating system has it."""
-    return Path(platformdirs.user_cache_dir("ucds"))
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
+    return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
 
 
 class PartStore:

@@ -15,7 +15,15 @@ import numpy as np
 from PIL import Image
 
 from ucds.data.columns import texts_of
-from ucds.data.folders import Scan, require_domains, scan_domains, scan_files, scan_folder, scan_tar
+from ucds.data.folders import (
+    FEATURES_FILE,
+    Scan,
+    require_domains,
+    scan_domains,
+    scan_files,
+    scan_folder,
+    scan_tar,
+)
 from ucds.data.image_files import TAR_SUFFIX
 from ucds.data.tables import (
     PICTURE_NAMES,
@@ -33,9 +41,6 @@ if TYPE_CHECKING:
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
-
-FEATURES_FILE = "features.json"
-"""Description of a folder of features, which makes it one."""
 
 _LIST_SUFFIX = ".txt"
 _VECTOR_SUFFIXES = (".npy", ".npz")

@@ -13,7 +13,8 @@ from ucds.serving.problems import Refusal
 
 _LONGEST_PART_HEADER = 4096
 _IS_IMAGE = re.compile(
-    rb'(?i)\r\ncontent-disposition *: *form-data *;[^\r\n]*\bname="?%s"? *[;\r]' % IMAGES_FIELD.encode()
+    rb"(?i)\r\ncontent-disposition *: *form-data *;(?=[^\r\n]*\bfilename\*?=)"
+    rb'[^\r\n]*\bname="?%s"? *[;\r]' % IMAGES_FIELD.encode()
 )
 _LONGEST_HEADER = 256  # of an array of two dimensions NumPy writes 128 bytes
 _HEADER = re.compile(

@@ -23,7 +23,6 @@ from ucds.models import ClusteringModel, tensors_digest
 from ucds.training.run_folder import MODEL_FILE, require_model
 
 FORMAT = "ucds-model/2"
-_WITHOUT_DIGEST = "ucds-model/1"
 
 _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
@@ -173,7 +172,7 @@ def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
     card = _read_card(metadata, path)
     digest = _digest(metadata["card"], tensors)
-    if metadata["format"] != _WITHOUT_DIGEST and metadata.get("digest") != digest:
+    if metadata.get("digest") != digest:
         raise DamagedFileError(f"{path} is damaged (its digest does not match): {_REMEDY}")
     if (name := _not_finite(tensors)) is not None:
         raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
@@ -190,7 +189,7 @@ def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
-    if metadata.get("format") not in (FORMAT, _WITHOUT_DIGEST):
+    if metadata.get("format") != FORMAT:
         raise DamagedFileError(
             f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
         )

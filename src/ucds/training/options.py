@@ -22,7 +22,8 @@ class Compute:
     Attributes:
         accelerator: device to compute on.
         precision: precision of forward passes; the transport has double precision.
-        cache: folder of decoded images and frozen features, by default the user's cache folder. With ``None``
+        cache: folder of decoded images and frozen features, by default that of the
+            environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
         reporter: receives progress messages; by default nothing is said.
     """
