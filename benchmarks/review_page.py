@@ -154,5 +154,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         axes.set(xlabel="answers of a person", ylabel="accuracy (%)", xlim=(0, ANSWERS))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low - 0.35 * (high - low), high)  # room for the legend below the curves
         axes.legend(frameon=False, loc="lower right")
         write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
