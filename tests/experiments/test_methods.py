@@ -366,7 +366,7 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
 def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool, picture_task: Task) -> None:
     seen: list[Any] = []
 
-    def cluster(session: Any, backbone: Any, data: Any, n_clusters: int, *, cache: Any) -> Clustering:
+    def cluster(session: Any, backbone: Any, data: Any, n_clusters: int) -> Clustering:
         seen.append((session, backbone))
         assert data is picture_task.target
         assert n_clusters == picture_task.n_clusters

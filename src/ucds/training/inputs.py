@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -150,14 +149,5 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
     cache = compute.cache or default_cache_dir()
     make_private(cache)
     progress = told_to(compute.reporter, "decode images")
-    samples = ImageSamples.open(found, cache, size=size, limit_bytes=_cache_limit(), progress=progress)
+    samples = ImageSamples.open(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
     return Dataset(samples, view)
-
-
-def _cache_limit() -> int | None:
-    """Read the bound on decoded images, in GB, from the environment variable UCDS_CACHE_LIMIT."""
-    text = os.environ.get("UCDS_CACHE_LIMIT", "")
-    try:
-        return max(0, int(float(text) * 1e9)) if text else None
-    except (ValueError, OverflowError):  # no number, NaN, or infinity
-        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 
 from ucds.choices import Accelerator, Precision
 from ucds.data.part_store import default_cache_dir
+from ucds.errors import InputError
 from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
     from ucds.backbones import Backbone
+
+
+def default_images_bytes() -> int | None:
+    """Read the bound on decoded images, in GB, from the environment variable UCDS_CACHE_LIMIT."""
+    text = os.environ.get("UCDS_CACHE_LIMIT", "")
+    try:
+        return max(0, int(float(text) * 1e9)) if text else None
+    except (ValueError, OverflowError):  # no number, NaN, or infinity
+        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
 
 
 @dataclass(frozen=True)
@@ -26,12 +36,18 @@ class Compute:
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
         reporter: receives progress messages; by default nothing is said.
+        images_bytes: largest size of the decoded images in the cache, by default that of the environment
+            variable UCDS_CACHE_LIMIT; no bound if ``None``.
+
+    Raises:
+        InputError: UCDS_CACHE_LIMIT is no number.
     """
 
     accelerator: Accelerator = "auto"
     precision: Precision = "32-true"
     cache: Path | None = field(default_factory=default_cache_dir)
     reporter: Reporter = field(default_factory=Quiet, repr=False)
+    images_bytes: int | None = field(default_factory=default_images_bytes)
 
     def silent(self) -> Compute:
         """Return the same without messages, which another process can receive."""
