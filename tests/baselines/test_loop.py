@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,8 @@ def test_an_update_descends_on_the_sum_of_the_terms(session: Any) -> None:
 
 def test_progress_is_told_and_ends(session: Any) -> None:
     opened = session()
-    told = opened.runtime.reporter = Told()
+    told = Told()
+    opened.runtime.compute = replace(opened.runtime.compute, reporter=told)
     loop, _ = new_loop(opened, total=24)
     run(loop, epochs=6)
     with pytest.warns(UcdsWarning, match="^some: the clustering has collapsed"):

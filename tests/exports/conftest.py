@@ -12,6 +12,7 @@ from ucds.backbones import Backbone
 from ucds.models import ClusteringModel
 from ucds.training.loaded import Model
 from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.options import Compute
 
 MakeModel = Callable[..., Model]
 
@@ -42,6 +43,6 @@ def make_model() -> MakeModel:
             **({"role": "target", "tune": "head"} | card),
         )
         shares = torch.full((2, n_clusters), 1 / n_clusters)
-        return Model(StoredModel(described, model, shares), "cpu")
+        return Model(StoredModel(described, model, shares), Compute("cpu"))
 
     return make
