@@ -37,8 +37,8 @@ from ucds.math.consensus import Partition
 from ucds.math.metrics import clustering_accuracy
 from ucds.target.consensus import average_labels
 from ucds.target.guard import KnownLabels
+from ucds.target.questions import Answer, Question
 from ucds.target.remembered import Remembered, write_features, write_remembered
-from ucds.target.review import Answer, Question
 from ucds.training.options import EncoderOptions
 
 RECOGNISED = 0.6

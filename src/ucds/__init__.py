@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ucds.target.ask import query as query
     from ucds.target.estimator import TargetClustering as TargetClustering
     from ucds.target.predict import predict as predict
-    from ucds.target.review import Question as Question
+    from ucds.target.questions import Question as Question
     from ucds.target.review import Review as Review
     from ucds.target.train import train_target as train_target
     from ucds.training.loaded import Model as Model
@@ -83,7 +83,8 @@ _NAMES = {
     "target.ask": ["query"],
     "target.estimator": ["TargetClustering"],
     "target.predict": ["predict"],
-    "target.review": ["Question", "Review"],
+    "target.questions": ["Question"],
+    "target.review": ["Review"],
     "target.train": ["train_target"],
     "training.options": ["Compute", "EncoderOptions", "RunOptions"],
     "training.loaded": ["Model", "load"],

@@ -20,7 +20,8 @@ from ucds.math.spaces import unit_rows
 from ucds.reports.page.record import read_record
 from ucds.reports.page.report import images_of
 from ucds.reports.page.thumbnails import Images
-from ucds.target.review import Question, Review
+from ucds.target.questions import Question
+from ucds.target.review import Review
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.progress import Reporter

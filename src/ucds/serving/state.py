@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from abc import abstractmethod
 from datetime import datetime
 from typing import Any, Literal
 
@@ -139,9 +140,9 @@ class Body(Message):
 
     salt: str = Field(default_factory=lambda: secrets.token_hex(16))
 
+    @abstractmethod
     def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
         """Return the new values of those fields of the state that the entry changes."""
-        raise NotImplementedError
 
 
 class Begun(Body):
@@ -237,9 +238,9 @@ class KeyEntry(Body):
         fields = self._fields(key, state, entry)
         return {"keys": state.keys | {key.number: key.model_copy(update=fields)}}
 
+    @abstractmethod
     def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
         """Return the new values of those fields of the key that the entry changes."""
-        raise NotImplementedError
 
 
 class KeySet(KeyEntry):

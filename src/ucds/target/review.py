@@ -9,19 +9,19 @@ start: there is no other state, an undo is one more record, and a review goes on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ucds.data.sources import Source
-from ucds.errors import DamagedFileError, InputError
-from ucds.files import append_line, parse_json
+from ucds.errors import InputError
+from ucds.files import append_line
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.doubts import Doubt, Doubts
 from ucds.target.afterwards import vote_afterwards
+from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, decide, effective, read_answers
 from ucds.target.remembered import (
     Remembered,
     ReviewedRun,
@@ -32,8 +32,6 @@ from ucds.target.remembered import (
 from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE
 
-ANSWERS_FILE = "answers.jsonl"
-FORMAT = "ucds-answers/1"
 MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
 
@@ -41,65 +39,6 @@ WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
 
 _ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
-
-Answer: TypeAlias = int | Literal["one", "two", "new", "mixed", "skip"]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question about groups of samples.
-
-    Attributes:
-        kind: ``"one-or-two"``: whether two groups are one; ``"place"``: where a group belongs.
-        groups: ids of the samples: of the two groups; or of the group in doubt, then of each cluster that is
-            offered.
-        clusters: numbers of the clusters of these groups, in the same order.
-        titles: names of these groups for a person, in the same order.
-        source: ``"labels"`` if the provider's labels speak for a change, else ``"own"``.
-        changes: number of samples that the answer may move.
-        worth: whether the answer is likely to be worth its time, see :data:`WORTH_ASKING`.
-    """
-
-    kind: Literal["one-or-two", "place"]
-    groups: tuple[tuple[str, ...], ...]
-    clusters: tuple[int, ...]
-    titles: tuple[str, ...]
-    source: Literal["labels", "own"]
-    changes: int
-    worth: bool
-
-    @property
-    def offered(self) -> tuple[tuple[str, ...], ...]:
-        """Ids of each cluster that a question of the kind ``"place"`` offers."""
-        return self.groups[1:]
-
-    @property
-    def text(self) -> str:
-        """The question in words."""
-        if self.kind == "one-or-two":
-            return "Are these one group, or two?"
-        return "Where does the first group belong?"
-
-    @property
-    def answers(self) -> list[tuple[str, Answer]]:
-        """What can be answered: in words, and as :meth:`Review.answer` takes it."""
-        always: list[tuple[str, Answer]] = [("Mixed", "mixed"), ("Don't know", "skip")]
-        if self.kind == "one-or-two":
-            return [("One group", "one"), ("Two groups", "two"), *always]
-        offered = [(f"With {title}", i) for i, title in enumerate(self.titles[1:])]
-        return [*offered, ("A group of its own", "new"), *always]
-
-    @property
-    def about(self) -> str:
-        """What an answer may change, as part of a sentence."""
-        one, other = self.clusters[:2]
-        if one == other:
-            change = f"take {self.changes} samples out of cluster {one}"
-        else:
-            change = f"make one of clusters {one} and {other} ({self.changes} samples)"
-        if self.source == "labels":
-            return f"the provider's labels would {change}"
-        return f"some of your own clusterings would {change}"
 
 
 class Review:
@@ -201,7 +140,7 @@ class Review:
         for doubt in self._worthwhile()[:most]:
             question = self._word(doubt)
             told = [(text, given) for text, given in question.answers if given != "skip"]
-            records = [(text, self._describe(doubt, _decide(question, doubt, given))) for text, given in told]
+            records = [(text, self._describe(doubt, decide(question, doubt, given))) for text, given in told]
             found.append((question, records))
         return found
 
@@ -226,7 +165,7 @@ class Review:
             self._skipped.add((doubt.part, len(doubt.samples)))
             self._asked = None
             return
-        self._record(self._describe(doubt, _decide(question, doubt, given)))
+        self._record(self._describe(doubt, decide(question, doubt, given)))
 
     def move(self, ids: Sequence[str], cluster: int) -> None:
         """Move single samples to a cluster, by hand.
@@ -282,7 +221,7 @@ class Review:
             DamagedFileError: the file holds anything but answers.
         """
         taken = missed = 0
-        for record in _effective(list(read_answers(Path(path), None))):
+        for record in effective(list(read_answers(Path(path), None))):
             names = [name for key in ("ids", "group", "to") for name in record.get(key, [])]
             if any(name in self._place for name in names):
                 self._record(record)
@@ -371,7 +310,7 @@ class Review:
             self._apply(record)
 
     def _effective(self) -> list[Mapping[str, Any]]:
-        return _effective(self._records)
+        return effective(self._records)
 
     def _replay(self) -> None:
         """Make the clusters anew from the start and all answers that count."""
@@ -450,65 +389,6 @@ class Review:
     def _require(self, cluster: int) -> None:
         if not (self._doubts.clusters == cluster).any():
             raise InputError(f"there is no cluster {cluster}")
-
-
-def read_answers(path: Path, digest: str | None) -> Iterator[dict[str, Any]]:
-    """Read the records of a file of answers, in their order; none if there is no such file of a run.
-
-    A last line without an end was left by a crash; the answer in it did not count, and it is dropped.
-
-    Args:
-        path: file of answers.
-        digest: digest of the clusters that the answers must start from; ``None`` takes any.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: the file holds anything but answers, or answers about other clusters.
-    """
-    if digest is not None and not path.exists():
-        return
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    head, *lines = content[: content.rfind(b"\n") + 1].splitlines() or [b"{}"]
-    try:
-        header, records = dict(parse_json(head)), [dict(parse_json(line)) for line in lines]
-        right = header.get("format") == FORMAT and all("did" in record for record in records)
-    except (ValueError, TypeError):
-        right = False
-    if not right:
-        raise DamagedFileError(f"{path} holds no answers of a review")
-    if digest is not None and header.get("clusters") != digest:
-        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it with --answers")
-    yield from records
-
-
-def _effective(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the records that were not taken back."""
-    found: list[Mapping[str, Any]] = []
-    for record in records:
-        if record["did"] != "undone":
-            found.append(record)
-        elif found:
-            found.pop()
-    return found
-
-
-def _decide(question: Question, doubt: Doubt, given: Answer) -> tuple[str, int | None]:
-    """Translate an answer into what is done with the group in doubt, and the cluster that it goes to."""
-    if given == "mixed":
-        return "mixed", None
-    if question.kind == "one-or-two" and given in ("one", "two"):
-        if doubt.whole:
-            return ("placed", doubt.others[0]) if given == "one" else ("kept", None)
-        return ("kept", None) if given == "one" else ("separated", None)
-    if question.kind == "place" and given == "new":
-        return ("kept" if doubt.whole else "separated"), None
-    if question.kind == "place" and type(given) is int and 0 <= given < len(question.offered):
-        number = question.clusters[given + 1]
-        return ("kept", None) if number == doubt.cluster else ("placed", number)
-    raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")
 
 
 def _most_frequent(numbers: IntArray) -> int:

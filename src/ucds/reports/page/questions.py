@@ -11,7 +11,8 @@ import numpy as np
 from ucds.math.arrays import FloatArray
 from ucds.math.exemplars import choose_beside
 from ucds.math.spaces import unit_rows
-from ucds.target.review import FORMAT, Question, Review
+from ucds.target.questions import FORMAT, Question
+from ucds.target.review import Review
 
 MOST = 10
 """Questions on a page."""
