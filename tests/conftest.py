@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `hostile_files`
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
 
@@ -111,3 +114,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         return 0
 
     return call
+
+
+@pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread
+def browser() -> Iterator[Any]:
+    """A headless Chromium; without one on the machine the test is skipped."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()

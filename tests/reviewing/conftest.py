@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +12,6 @@ import ucds
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # for `cli_kit`
 
 from cli_kit import draw_domain
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="session")
@@ -39,16 +34,3 @@ def run(trained: Path) -> Path:
     """The run, without answers."""
     (trained / "answers.jsonl").unlink(missing_ok=True)
     return trained
-
-
-@pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread
-def browser() -> Iterator[Any]:
-    """A headless Chromium; without one on the machine the test is skipped."""
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()

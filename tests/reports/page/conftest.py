@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from cli_kit import SHAPES, draw_domain
 CPU = ucds.RunOptions()
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="session")
@@ -54,16 +51,3 @@ def client(pictures: Path, labels: ClusterLabels, tmp_path_factory: pytest.TempP
 def page_file(client: Path) -> Path:
     """The report of the run."""
     return ucds.report(client, compute=ucds.Compute("cpu")).path
-
-
-@pytest.fixture(scope="module")  # no longer than its tests, for it runs an event loop in the main thread
-def browser() -> Iterator[Any]:
-    """A headless Chromium; without one on the machine the test is skipped."""
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
