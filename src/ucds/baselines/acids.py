@@ -210,11 +210,7 @@ class DomainNorm(nn.Module):
 
 
 def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
-    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place.
-
-    Raises:
-        InputError: there is no batch normalisation, or a domain has a single row in a batch.
-    """
+    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place."""
     if min(counts) < 2:
         raise InputError(
             "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it"

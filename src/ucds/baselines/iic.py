@@ -176,15 +176,8 @@ def pair_probabilities(
     """Compute the cluster probabilities of both views of all pairs of a batch.
 
     Plain and changed views pass through the network separately, so that each have their own statistics in
-    batch normalisation.
-
-    Args:
-        forward: function that returns the logits ``(H, m, K)`` of ``m`` inputs.
-        views: ``(n, 1 + R, ...)`` views: the plain view of each sample and ``R`` changed ones.
-        over: whether to use the over-clustering head.
-
-    Returns:
-        Two tensors ``(H, R n, K)``; row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
+    batch normalisation. The ``(n, 1 + R, ...)`` views are a plain one of each sample and ``R`` changed ones.
+    In both results ``(H, R n, K)``, row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
     """
     repeats = views.shape[1] - 1
     plain = forward(views[:, 0], over)

@@ -149,20 +149,11 @@ def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
         yield f"missing, {len(cells)} cells ({rows} on {tasks}): {reason}"
 
 
-def weighted(encoder: EncoderOptions, given: Mapping[str, str]) -> EncoderOptions:
-    """Choose the weights of an encoder among those given by name, unless it is random on purpose."""
-    if encoder.weights == NO_WEIGHTS:
-        return encoder
-    return replace(encoder, weights=given.get(encoder.backbone or "", given.get("", encoder.weights)))
-
-
 def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
-    """Build an encoder with its weights on this machine, anew at every call.
-
-    Raises:
-        InputError: the name is unknown, or the weights cannot be had or do not fit.
-    """
-    return weighted(encoder, machine.weights).build()
+    """Build an encoder with its weights on this machine, anew at every call."""
+    given = machine.weights
+    weights = given.get(encoder.backbone or "", given.get("", encoder.weights))
+    return replace(encoder, weights=weights).build()
 
 
 def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:

@@ -147,17 +147,7 @@ def run_kmeans(
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
     Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
-    gets the nearest centre.
-
-    Args:
-        spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
-        sizes: numbers of clusters.
-        starts: number of runs for each space and size.
-        rng: generator of the starts.
-        watch: told after each space and size.
-
-    Returns:
-        Runs of each space and size, space after space.
+    gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
     """
     found = []
     seen = distances = np.empty((0, 0), np.float32)

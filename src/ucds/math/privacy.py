@@ -60,9 +60,5 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 
 def noise_scale(rho: float) -> float:
-    """Compute the standard deviation that makes the release of a sum of sensitivity 1 rho-zCDP.
-
-    Args:
-        rho: parameter of zCDP; infinity stands for a release without noise.
-    """
+    """Compute the deviation of noise that makes the release of a sum of sensitivity 1 rho-zCDP."""
     return 1 / math.sqrt(2 * rho)

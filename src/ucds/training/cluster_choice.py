@@ -16,11 +16,10 @@ from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
 from ucds.data.columns import first_positions, keys_of
 from ucds.data.dataset import Dataset
-from ucds.errors import DamagedFileError, InputError, Interrupted, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
 from ucds.training.features import frozen_features
-from ucds.training.progress import told_to
 from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -112,15 +111,8 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
 def _choose(
     session: Session[Settings], domains: list[np.ndarray[Any, Any]], low: int, high: int
 ) -> ClusterNumber:
-    tell = told_to(session.runtime.reporter, "choose the number of clusters")
-
-    def progress(done: int, total: int) -> None:
-        if session.runtime.stop_requested:
-            raise Interrupted
-        tell(done, total)
-
     rng = numpy_generator(session.runtime.seed, "cluster-number")
-    return choose_cluster_number(domains, low, high, rng, progress)
+    return choose_cluster_number(domains, low, high, rng, session.runtime.watch)
 
 
 def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) -> None:
