@@ -85,8 +85,8 @@ def solve_transport(
 ) -> TransportPlan:
     """Solve entropic optimal transport by damped Newton ascent on the semi-dual.
 
-    For column potentials g the rows can be solved in closed form, ``u * softmax((g - cost) / epsilon)``, which
-    leaves the concave ``F(g) = <v, g> - epsilon * <u, logsumexp((g - cost) / epsilon)>`` in K unknowns. Its
+    For column potentials g the rows have the closed form ``u * softmax((g - cost) / epsilon)``, which leaves
+    the concave ``F(g) = <v, g> - epsilon * <u, logsumexp((g - cost) / epsilon)>`` in K unknowns. Its
     gradient is the marginal error ``v - columns`` and its Hessian comes from the plan. Each iteration takes
     the best of a Sinkhorn step and of the Newton step at four lengths, between the full one and the one at
     which F is certain to rise; so F never falls, and no iteration gains less than Sinkhorn's.
