@@ -15,8 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 import ucds
 from ucds import InputError, RunOptions, SourceClustering
 from ucds.config import ConsensusSettings
-from ucds.math.claims import PrivacyClaim
-from ucds.math.privacy import noise_scale
+from ucds.math.privacy import PrivacyClaim, noise_scale
 from ucds.source.private import GaussianNoise
 from ucds.training.model_file import load_model
 

@@ -108,25 +108,15 @@ class Figure(_Table):
 
 @dataclass(frozen=True)
 class Condition:
-    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method.
+    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method."""
 
-    Attributes:
-        settings: settings of the methods, one entry for each settings class.
-        source: the provider's encoder.
-        target: the client's encoder.
-        pooled_source: whether all source domains count as one.
-        start: start of the target's model.
-        subset: part of the samples that takes part.
-        source_clusters: the provider's number of clusters; the number of classes if ``None``.
-    """
-
-    settings: tuple[Settings, ...]
+    settings: tuple[Settings, ...]  # one entry for each settings class
     source: EncoderOptions
     target: EncoderOptions
-    pooled_source: bool = False
+    pooled_source: bool = False  # whether all source domains count as one
     start: Start = "pre-trained"
     subset: Subset = "full"
-    source_clusters: int | None = None
+    source_clusters: int | None = None  # the number of classes if `None`
 
 
 @dataclass(frozen=True)

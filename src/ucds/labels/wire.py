@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from ucds.math.claims import CLAIM_PATTERN
+from ucds.math.privacy import CLAIM_PATTERN
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -95,7 +95,7 @@ class Receipt(Signed):
         answers_digest: digest of the contents asked about and their labels; see
             `ucds.labels.receipts.answers_digest`.
         privacy: guarantee of differential privacy that the model carries, in the form of
-            `ucds.math.claims.PrivacyClaim`; left out without one.
+            `ucds.math.privacy.PrivacyClaim`; left out without one.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"

@@ -19,8 +19,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray
-from ucds.math.claims import PrivacyClaim, ProtectedUnit
-from ucds.math.privacy import epsilon_of, rho_of
+from ucds.math.privacy import PrivacyClaim, ProtectedUnit, epsilon_of, rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.source.protected import make_claim, number_units, weights_of

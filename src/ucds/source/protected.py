@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.math.claims import PrivacyClaim, ProtectedUnit
+from ucds.math.privacy import PrivacyClaim, ProtectedUnit
 
 LARGEST_DELTA = 1e-5
 """Delta where none is given, unless one over the number of images or persons is smaller."""

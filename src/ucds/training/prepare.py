@@ -13,7 +13,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
