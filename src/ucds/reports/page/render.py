@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
-from ucds.reports.figures import COLOURS, DARK_COLOURS
+from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import Curves, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
