@@ -60,14 +60,8 @@ def cluster_by_iic(
 ) -> Clustering:
     """Cluster samples by invariant information.
 
-    Args:
-        session: the run; with ``tune = "head"`` the backbone stays frozen.
-        backbone: encoder; the original starts from random weights.
-        data: samples, whose domains are ignored; images are cropped as the settings say.
-        n_clusters: number of clusters, the paper's ``C``.
-
-    Raises:
-        InputError: there are fewer than 2 samples, or the loss is no longer finite.
+    With ``tune = "head"`` the backbone stays frozen; the original starts from random weights. The domains of
+    the samples are ignored, and images are cropped as the settings say.
     """
     settings = session.settings
     networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic")
@@ -109,13 +103,7 @@ def mutual_information(joint: Tensor) -> Tensor:
 
 
 class TwoHeads(nn.Module):
-    """An encoder with two heads of ``H`` sub-heads each.
-
-    Attributes:
-        encoder: encoder from inputs to ``(n, d)`` features.
-        over: over-clustering head, ``(H, d, K')``.
-        clusters: head whose outputs are the clusters, ``(H, d, K)``.
-    """
+    """An encoder with two heads of ``H`` sub-heads each, ``over`` and ``clusters``: ``(H, d, outputs)``."""
 
     def __init__(
         self,

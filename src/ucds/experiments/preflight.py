@@ -39,11 +39,7 @@ class Machine:
 
 
 def read_weights(given: Sequence[str]) -> dict[str, str]:
-    """Read the texts of ``--weights``: ``NAME=FILE`` for one encoder, anything else for all others.
-
-    Raises:
-        InputError: one encoder is given twice.
-    """
+    """Read the texts of ``--weights``: ``NAME=FILE`` for one encoder, anything else for all others."""
     weights: dict[str, str] = {}
     for text in given:
         name, equals, file = text.partition("=")
