@@ -166,6 +166,6 @@ def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
 def test_weights_of_its_own_win_over_those_for_all_encoders(tmp_path: Path) -> None:
     encoder = EncoderOptions("ucds/oriented_edges")
     for given in ({"": "none"}, {"": "a.pt", "ucds/oriented_edges": "none"}):
-        assert make_backbone(encoder, Machine(tmp_path, given)).weights == "none (random)"
+        assert make_backbone(encoder, Machine(tmp_path, given)).weights == "none (fixed filters)"
     with pytest.raises(UserError, match=r"a\.pt"):
         make_backbone(encoder, Machine(tmp_path, {"": "a.pt", "resnet18": "none"}))

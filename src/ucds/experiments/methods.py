@@ -12,7 +12,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Literal, TypeVar
 
@@ -69,7 +69,6 @@ class Method:
         return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
 
 
-@cache
 def method_named(name: str) -> Method:
     """Find a method: one of :data:`METHODS`, or ``module:name``.
 
