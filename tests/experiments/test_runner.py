@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from grid_kit import make_machine, run_inline, small, write_pictures
 from job_kit import devices_seen, forever, fragile
@@ -71,6 +72,18 @@ def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, mach
         assert record.keys() >= {"time", "revision", "device", "threads", "precision", "seconds"}
         assert record.keys() >= {"backbone", "weights", "data", "subset", "start", "pooled_source"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {FILE}
+
+
+def test_a_grid_with_a_figure_of_features_records_them(tmp_path: Path, machine: Machine) -> None:
+    more = '[[figures]]\nkind = "tsne"\n'
+    asked = small(tmp_path, more, methods='methods = ["kmeans", "to", "pcd"]', seeds="seeds = [0]")
+    run_benchmark(asked, tmp_path / "out", machine)
+    records = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
+    assert "sample_points" not in records["kmeans"]
+    for method in ("to", "pcd"):
+        assert np.shape(records[method]["sample_points"]) == (12, 2)
+        assert np.shape(records[method]["prototype_points"]) == (3, 2)
+        assert sorted(records[method]["sample_classes"]) == 4 * [0] + 4 * [1] + 4 * [2]
 
 
 def test_a_finished_grid_runs_nothing(

@@ -15,6 +15,7 @@ from grid_kit import record
 from PIL import Image
 
 from ucds.experiments.grid import Benchmark
+from ucds.experiments.methods import method_named
 from ucds.reports import COLOURS, figures
 from ucds.reports.figures import draw_figures
 from ucds.reports.table_rows import collect
@@ -58,11 +59,25 @@ def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"proportions.svg", "proportions.png"}
 
 
+def test_features_of_two_methods_lie_beside_each_other(tmp_path: Path) -> None:
+    plane = {"sample_classes": [0, 1, 12, 12], "prototype_points": [[0.0, 1.0], [2.0, 1.0]]}
+    plane |= {"sample_points": [[0.0, 0.5], [2.0, 0.5], [1.0, 3.0], [1.5, 3.0]]}
+    records = [made(method, "a", 0, accuracy, **plane) for method, accuracy in (("to", 0.5), ("pcd", 0.75))]
+    (text,) = drawn(benchmark({"kind": "tsne"}), records, tmp_path / "small")
+    titles = f"{method_named('to').title} (50.0 %), PCD (75.0 %)"
+    assert text == f"![Features of a in the plane, seed 0: {titles}](small/tsne.svg)"
+    with Image.open(tmp_path / "small" / "tsne.png") as picture:
+        shown = picture.convert("RGB")
+    colours = {f"#{r:02X}{g:02X}{b:02X}" for _, (r, g, b) in shown.getcolors(2**24) or ()}
+    assert {COLOURS[0], COLOURS[1], COLOURS[2]} <= colours  # the thirteenth class has the third's colour
+
+
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
-    asked = benchmark({"kind": "proportions"}, {"kind": "sensitivity"})
+    asked = benchmark({"kind": "proportions"}, {"kind": "sensitivity"}, {"kind": "tsne"})
     assert drawn(asked, [], tmp_path) == [
         "Figure proportions: missing (no record of pcd on a with seed 0).",
         "Figure sensitivity: missing (no records of two weights of one loss on a).",
+        "Figure tsne: missing (no record of to on a with seed 0).",
     ]
     old = [made("pcd", "a", 0, 0.5)]
     assert "the record is older than the figure" in drawn(asked, old, tmp_path)[0]

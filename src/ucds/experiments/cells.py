@@ -31,7 +31,7 @@ from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
-from ucds.experiments.scoring import measure, provenance
+from ucds.experiments.scoring import measure, place_features, provenance
 from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
 
@@ -87,7 +87,10 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
                 cell = named[outcome.method]
                 values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
-                yield json.loads(json.dumps(values | measure(outcome, opened.classes, opened.names)))
+                values |= measure(outcome, opened.classes, opened.names)
+                if survey.draws_features and outcome.training is not None:
+                    values |= place_features(outcome.training, options.runtime(), opened.classes)
+                yield json.loads(json.dumps(values))
     if unfinished is not None:
         shutil.rmtree(unfinished, ignore_errors=True)
 

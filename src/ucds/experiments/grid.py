@@ -100,9 +100,9 @@ class Sweep(_Table):
 
 
 class Figure(_Table):
-    """A figure to draw from the records of PCD."""
+    """A figure to draw from records: of PCD, or, of features in the plane, also of target training only."""
 
-    kind: Literal["proportions", "sensitivity"]
+    kind: Literal["proportions", "sensitivity", "tsne"]
     target: str = Field("", description="target domain; the first of the grid if left out")
 
 

@@ -58,6 +58,7 @@ class Survey:
     faults: dict[object, str] = field(default_factory=dict)  # by what cannot be used: a target, an encoder
     weights: dict[EncoderOptions, str] = field(default_factory=dict)  # of each usable encoder
     data: dict[tuple[str, EncoderOptions], str] = field(default_factory=dict)  # fingerprints of inputs
+    draws_features: bool = False  # whether a figure shows features in the plane, which records then hold
 
     def fault(self, cell: Cell) -> str | None:
         """Return the reason why a cell cannot be run; ``None`` if it can."""
@@ -83,7 +84,7 @@ def encoders_of(cell: Cell) -> list[EncoderOptions]:
 
 def survey(benchmark: Benchmark, machine: Machine) -> Survey:
     """Find data sets and encoders of a benchmark, and say for what reasons which cells will be missing."""
-    found = Survey()
+    found = Survey(draws_features=any(figure.kind == "tsne" for figure in benchmark.figures))
     for name, targets in benchmark.grid.targets.items():
         try:
             located = found.located[name] = locate(machine.data, name, targets)

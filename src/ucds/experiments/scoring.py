@@ -27,6 +27,10 @@ from ucds.math.metrics import (
     proportions_l1,
     score,
 )
+from ucds.math.plane import place_all
+from ucds.training.prediction import encode
+from ucds.training.prepare import Training
+from ucds.training.runtime import Runtime
 
 SOURCE_STAGES = ("learn-source", "cluster-domains")
 """Stages that see source samples: PCD's, and that of the consensus method."""
@@ -108,6 +112,18 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
             "estimated_proportions": estimated.round(6).tolist(),
         }
     return record
+
+
+def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> dict[str, Any]:
+    """Compute the entries of a record that a figure of features in the plane is drawn from."""
+    model = trained.trained.to(runtime.device)
+    features = encode(model, trained.data, runtime).cpu().numpy()
+    samples, prototypes = place_all(features, model.prototypes.detach().cpu().numpy(), runtime.seed)
+    return {
+        "sample_points": samples.round(2).tolist(),
+        "sample_classes": classes.tolist(),
+        "prototype_points": prototypes.round(2).tolist(),
+    }
 
 
 def _cluster_sizes(labels: IntArray, classes: IntArray, n_classes: int, n_clusters: int = 0) -> DoubleArray:

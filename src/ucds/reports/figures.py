@@ -1,4 +1,4 @@
-"""Draws the figures of a benchmark from its records, as PNG and SVG: proportions, sensitivity."""
+"""Draws the figures of a benchmark from its records, as PNG and SVG: proportions, sensitivity, features."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from ucds.errors import InputError, UserError
 from ucds.experiments.grid import Figure, Sweep
 from ucds.experiments.methods import method_named
+from ucds.experiments.scoring import Record
 from ucds.files import write_atomically
 from ucds.math.metrics import proportions_l1
 from ucds.reports import COLOURS
@@ -52,7 +53,8 @@ def draw_figures(results: TableRecords, folder: Path) -> list[str]:
 
 
 def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
-    draw = {"proportions": _draw_proportions, "sensitivity": _draw_sensitivity}[figure.kind]
+    kinds = {"proportions": _draw_proportions, "sensitivity": _draw_sensitivity, "tsne": _draw_features}
+    draw = kinds[figure.kind]
     dataset, (first, *_) = next(iter(results.benchmark.grid.targets.items()))
     try:
         caption = draw(results, folder / figure.kind, dataset, figure.target or first)
@@ -62,14 +64,29 @@ def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
 
 
 def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    row = RowKey(results.benchmark.all_variants[0].name, METHOD)
-    record = results.of(row, dataset, target).get(SEED)
-    if record is None:
-        raise InputError(f"no record of {METHOD} on {target} with seed {SEED}")
-    if "true_proportions" not in record:
-        raise InputError("the record is older than the figure: run the benchmark again")
+    record = _find(results, METHOD, dataset, target, "true_proportions")
     proportions(record["true_proportions"], record["estimated_proportions"], record["classes"], path)
     return f"True and estimated proportions of {target}, {method_named(METHOD).title}, seed {SEED}"
+
+
+def _draw_features(results: TableRecords, path: Path, dataset: str, target: str) -> str:
+    panels = {}
+    for method in ("to", METHOD):
+        record = _find(results, method, dataset, target, "sample_points")
+        panels[f"{method_named(method).title} ({100 * record['accuracy']:.1f} %)"] = record
+    features(panels, path)
+    return f"Features of {target} in the plane, seed {SEED}: {', '.join(panels)}"
+
+
+def _find(results: TableRecords, method: str, dataset: str, target: str, entry: str) -> Record:
+    """Return the record of a method and the figures' seed that holds an entry."""
+    row = RowKey(results.benchmark.all_variants[0].name, method)
+    record = results.of(row, dataset, target).get(SEED)
+    if record is None:
+        raise InputError(f"no record of {method} on {target} with seed {SEED}")
+    if entry not in record:
+        raise InputError("the record is older than the figure: run the benchmark again")
+    return record
 
 
 def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: str) -> str:
@@ -172,6 +189,37 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
         ax.legend(frameon=False)
 
     _write(draw, path, 3.2)
+
+
+def features(panels: Mapping[str, Record], path: Path) -> None:
+    """Draw features in the plane, coloured by class, and prototypes as crosses; a panel a record.
+
+    Args:
+        panels: records with ``sample_points`` ``(n, 2)``, ``sample_classes`` ``(n,)`` and
+            ``prototype_points`` ``(K, 2)``, by title.
+        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+    """
+
+    def draw(ax: Axes) -> None:
+        ax.axis("off")
+        for number, (title, record) in enumerate(panels.items()):
+            panel = ax.inset_axes((number / len(panels), 0, 0.98 / len(panels), 0.92))
+            points, classes = np.array(record["sample_points"]), np.array(record["sample_classes"])
+            for one in np.unique(classes):  # colour and shape together tell many classes apart
+                across, up = points[classes == one].T
+                panel.scatter(
+                    across,
+                    up,
+                    s=8,
+                    color=COLOURS[one % len(COLOURS)],
+                    marker=MARKERS[one // len(COLOURS) % len(MARKERS)],
+                    linewidths=0,
+                )
+            across, up = np.array(record["prototype_points"]).T
+            panel.scatter(across, up, s=28, color=INK, marker="x")
+            panel.set(title=title, xticks=[], yticks=[], aspect="equal")
+
+    _write(draw, path, 3.8)
 
 
 def _write(draw: Callable[[Axes], None], path: Path, height: float) -> None:
