@@ -13,8 +13,9 @@ from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.vectors import VectorSamples
 from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
+from ucds.training.encoding import evaluation_mode
 from ucds.training.options import Compute
-from ucds.training.prediction import encode, evaluation_mode, predict, threads_for
+from ucds.training.prediction import encode, predict, threads_for
 from ucds.training.runtime import Runtime
 
 

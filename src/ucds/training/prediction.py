@@ -18,19 +18,8 @@ from ucds.data.views import View
 from ucds.errors import InputError
 from ucds.math.arrays import Watch, counted
 from ucds.models import ClusteringModel, ModelOutput
+from ucds.training.encoding import evaluation_mode
 from ucds.training.runtime import Runtime
-
-
-@contextmanager
-def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation without gradients, and afterwards back to its former mode."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 @dataclass
@@ -96,20 +85,9 @@ def encode(
     Raises:
         InputError: a feature is NaN or infinite.
     """
-    return finite(
+    return _finite(
         _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
     )
-
-
-def finite(outputs: Tensor) -> Tensor:
-    """Return the outputs of a finished model as they are, once they are known to be finite.
-
-    Raises:
-        InputError: an output is NaN or infinite.
-    """
-    if not outputs.isfinite().all():
-        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
-    return outputs
 
 
 def outputs(
@@ -121,18 +99,15 @@ def outputs(
     *,
     watch: Watch | None = None,
 ) -> ModelOutput:
-    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`predict`.
+    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`encode`.
 
     The argument ``watch`` is told after each batch.
-
-    Raises:
-        InputError: a feature or a logit is NaN or infinite.
     """
 
     def compute(inputs: Tensor) -> Tensor:
         return torch.cat(model(inputs), dim=1).float()
 
-    both = finite(_gather(compute, model, samples, view, runtime, batch_size, watch))
+    both = _finite(_gather(compute, model, samples, view, runtime, batch_size, watch))
     return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
 
 
@@ -163,21 +138,20 @@ def decide(
     """
 
     def compute(inputs: Tensor) -> Tensor:
-        return torch.stack(judge(model(inputs)), dim=1)
+        features, logits = model(inputs)
+        _finite(features)
+        confidence, clusters = _finite(logits.float()).softmax(-1).max(-1)
+        return torch.stack((clusters, confidence), dim=1)
 
     both = _gather(compute, model, samples, view, runtime, batch_size, watch)
     return Decisions(both[:, 0].long(), both[:, 1])
 
 
-def judge(output: ModelOutput) -> Decisions:
-    """Find the most probable cluster of each sample of a batch, and its probability.
-
-    Raises:
-        InputError: a feature or a logit is NaN or infinite.
-    """
-    finite(output.features)
-    confidence, clusters = finite(output.logits.float()).softmax(-1).max(-1)
-    return Decisions(clusters, confidence)
+def _finite(outputs: Tensor) -> Tensor:
+    """Return the outputs of a finished model as they are, once they are known to be finite."""
+    if not outputs.isfinite().all():
+        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
+    return outputs
 
 
 def _gather(
@@ -189,6 +163,7 @@ def _gather(
     batch_size: int,
     watch: Watch | None = None,
 ) -> Tensor:
+    """Compute something of every sample, a share of them in each process."""
     n = len(samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more
