@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from ucds.config import PCDSettings
+from ucds.data.sources import find_samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate, find_oracle
@@ -148,7 +149,9 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(root: Path) -> Inputs:
-    return open_for_training(root / "data", "source", ENCODER, Compute(cache=root / "cache"))
+    return open_for_training(
+        find_samples(root / "data", by_domain=True), ENCODER, Compute(cache=root / "cache")
+    )
 
 
 def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:

@@ -38,7 +38,7 @@ from serving_kit import (
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

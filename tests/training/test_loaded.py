@@ -15,8 +15,7 @@ from ucds import load
 from ucds.backbones import Backbone, build_backbone, identity_backbone, module_backbone
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
-from ucds.training.inference import FEWEST_TO_CENTRE
-from ucds.training.loaded import Model
+from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from ucds.errors import InputError, Interrupted
-from ucds.training.devices import choose_device
 from ucds.training.options import Compute
+from ucds.training.processes import choose_device
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 

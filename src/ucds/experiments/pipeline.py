@@ -28,7 +28,7 @@ from ucds.source.fit import fit_source
 from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
-from ucds.training.inference import recentre
+from ucds.training.loaded import recentre
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, prepare
