@@ -12,11 +12,9 @@ import pytest
 
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.training.checkpoint import StageProgress
 from ucds.training.options import Compute, RunOptions
 from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
-from ucds.training.session import Session
 
 IDENTITY: dict[str, Any] = {
     "role": "source",
@@ -151,26 +149,6 @@ def start(out: Path, **options: Any) -> Any:
     return open_run(out, {"role": "source", "seed": chosen.seed}, PCDSettings(), chosen, Compute("cpu"))
 
 
-def test_a_run_refused_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
-    def refused(session: Session[PCDSettings]) -> None:
-        session.write("s", 1, "losses", {"transport": 1.0})
-        raise UserError("too few samples")
-
-    with pytest.raises(UserError, match="too few"), start(tmp_path / "run") as session:
-        refused(session)
-    assert names(tmp_path) == set()
-
-
-def test_a_run_refused_later_keeps_its_work(tmp_path: Path) -> None:
-    def refused(session: Session[PCDSettings]) -> None:
-        session.save("s", {}, StageProgress(step=1))
-        raise UserError("no longer finite")
-
-    with pytest.raises(UserError, match="finite"), start(tmp_path / "run") as session:
-        refused(session)
-    assert {"run.json", "checkpoint.pt", "log.jsonl"} <= names(tmp_path / "run")
-
-
 def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
     with start(tmp_path / "run"):
         pass
@@ -178,13 +156,6 @@ def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no"), start(tmp_path / "run", resume=True):
         raise UserError("no")
     assert names(tmp_path / "run") == before
-
-
-def test_a_resumed_run_of_another_seed_is_refused(tmp_path: Path) -> None:
-    with start(tmp_path / "run", seed=7):
-        pass
-    with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
-        pass
 
 
 def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
