@@ -164,7 +164,7 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run:
     inputs = opened(source_run)
     samples = inputs.data.samples
     runtime = Runtime(Compute("cpu", cache=None))
-    labels = predict(stored.model, samples, inputs.data.view, runtime, 7).argmax(-1).numpy()
+    labels = predict(stored.model, inputs.data, runtime, 7).argmax(-1).numpy()
     classes = np.array([int("dark" in name) for name in samples.ids])
     found = evaluated(source_run)
     assert found.overall == score(labels, classes)

@@ -127,7 +127,7 @@ def test_the_model_built_from_clusters_predicts_them() -> None:
     logits = LOGIT_SCALE * (unit_rows(vectors) - clusters.mean) @ clusters.axes @ clusters.prototypes
     expected = torch.from_numpy(logits).softmax(-1)
     torch.testing.assert_close(
-        predict(training.model, data.samples, data.view, session.runtime, 16), expected, atol=1e-5, rtol=1e-4
+        predict(training.model, data, session.runtime, 16), expected, atol=1e-5, rtol=1e-4
     )
     (result,) = session.results
     assert (result.name, result.selected) == ("find", 0)
@@ -146,7 +146,7 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have() -> None
     result = session.results[-1]
     np.testing.assert_array_equal(result.evaluations[result.selected].labels, asked)
     torch.testing.assert_close(result.proportions, targets.mean(0, keepdim=True))
-    said = predict(training.model, data.samples, data.view, session.runtime, 64)
+    said = predict(training.model, data, session.runtime, 64)
     np.testing.assert_array_equal(said.argmax(1), asked)
 
 

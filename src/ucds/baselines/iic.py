@@ -208,7 +208,7 @@ def conclude(
     best = information.argmax()
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
-    labels = loop.finish(predict(networks.trained, data.samples, data.view, session.runtime, size))
+    labels = loop.finish(predict(networks.trained, data, session.runtime, size))
     return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval(), float(information[best]))
 
 

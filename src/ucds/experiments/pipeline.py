@@ -238,7 +238,7 @@ class Pipeline:
 
     def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data
-        found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
+        found = predict(training.trained, data, runtime, FEATURE_BATCH)
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
 

@@ -198,7 +198,7 @@ def fit_target_by_consensus(
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)
     if session.runtime.folder is not None and session.runtime.rank == 0:
-        encoded = encode(training.trained, features.samples, features.view, session.runtime)
+        encoded = encode(training.trained, features, session.runtime)
         write_features(session.runtime.folder.path, encoded.cpu().numpy())
     return conclude(session, training, data)
 

@@ -11,7 +11,7 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import draw_samples, subset
 from ucds.math.arrays import IntArray
-from ucds.training.fitting import BATCH, solve_prototypes
+from ucds.training.fitting import solve_prototypes
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training
 from ucds.training.seeds import numpy_generator
@@ -61,8 +61,8 @@ def tell_what_drawing_costs(
         fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
             more without every fifth sample, which shows what becomes of samples that were not drawn.
     """
-    runtime, data = session.runtime, training.data
-    features = encode(training.trained, data.samples, data.view, runtime, BATCH)
+    runtime = session.runtime
+    features = encode(training.trained, training.data, runtime)
     targets, prototypes = targets.to(features), training.trained.prototypes.detach()
     wanted = targets.argmax(1)
     out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0

@@ -30,9 +30,6 @@ LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
 a model is before it is fitted."""
 
-BATCH = 64
-"""Samples that the model is given at a time; more only cost memory on a processor."""
-
 _ITERATIONS = 100  # of L-BFGS at most
 
 
@@ -141,7 +138,7 @@ def build_model(
         assert known.assignments is not None
         session.restore(training.trained)
         return training, known.assignments
-    probabilities = predict(training.trained, features.samples, features.view, session.runtime, BATCH)
+    probabilities = predict(training.trained, features, session.runtime)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and session.runtime.rank == 0:
@@ -182,7 +179,7 @@ def fit_prototypes(
         session.restore(model)
         return
     started, runtime = time.monotonic(), session.runtime
-    features = encode(model, data.samples, data.view, runtime, BATCH)
+    features = encode(model, data, runtime)
     start, wanted = model.prototypes.detach(), targets.to(features)
     solved = runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
     model.prototypes.data.copy_(solved)

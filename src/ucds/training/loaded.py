@@ -28,7 +28,6 @@ from ucds.training.runtime import Runtime
 FEWEST_TO_CENTRE = 32
 """Samples from which on the mean of a set says more about its domain than the means of other domains do."""
 
-_BATCH = 64  # samples computed at a time
 _BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
 
 
@@ -110,8 +109,7 @@ class Model:
         """
         runtime = Runtime(self.compute)
         model, taken = self._prepared(data, runtime, recentred)
-        watch = _watch_of(taken, runtime)
-        features, logits = outputs(model, taken.samples, taken.view, runtime, _BATCH, watch=watch)
+        features, logits = outputs(model, taken, runtime, _watch_of(taken, runtime))
         probabilities = logits.softmax(-1)
         found = (features, probabilities, probabilities.max(-1).values)
         return Outputs(*(each.detach().cpu().numpy() for each in found))
@@ -126,8 +124,7 @@ class Model:
         """
         runtime = Runtime(self.compute)
         model, taken = self._prepared(data, runtime, recentred)
-        watch = _watch_of(taken, runtime)
-        clusters, confidence = decide(model, taken.samples, taken.view, runtime, _BATCH, watch=watch)
+        clusters, confidence = decide(model, taken, runtime, _watch_of(taken, runtime))
         return clusters.cpu().numpy(), confidence.cpu().numpy()
 
     def _prepared(self, data: Dataset, runtime: Runtime, recentred: bool) -> tuple[ClusteringModel, Dataset]:

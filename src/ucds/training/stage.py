@@ -108,8 +108,7 @@ class Stage:
         self.runtime = session.runtime
         self.settings = session.settings
         self._session = session
-        self._data = data
-        self._evaluation = data.samples if evaluation is None else evaluation
+        self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
         self._state = state
         self._sampler = make_sampler(data.samples, session)
         self.counts = self._sampler.counts
@@ -177,7 +176,7 @@ class Stage:
 
     def _predict(self) -> Tensor:
         batch_size = self.settings.prediction_batch_size
-        return predict(self.model, self._evaluation, self._data.view, self.runtime, batch_size)
+        return predict(self.model, self._evaluated, self.runtime, batch_size)
 
     def _report_losses(self) -> None:
         losses = self._steps.read_losses(self._progress.step)
