@@ -154,13 +154,6 @@ def test_labels_that_do_not_fit_are_refused(x: Any, labels: Any, words: str) -> 
     assert not hasattr(target, "labels_")
 
 
-def test_the_same_seed_gives_the_same_model_to_the_bit(x: Any) -> None:
-    one, two = (brief().fit(x, source_labels=ANSWERS) for _ in range(2))
-    np.testing.assert_array_equal(one.prototypes_, two.prototypes_)
-    other = brief(random_state=1).fit(x, source_labels=ANSWERS)
-    assert not np.array_equal(other.prototypes_, one.prototypes_)
-
-
 def test_the_given_arrays_are_not_changed(x: Any) -> None:
     vectors, answers = x.copy(), ANSWERS.copy()
     brief().fit(vectors, source_labels=answers)
