@@ -161,11 +161,6 @@ class Runtime:
         if done >= total:
             self.reporter.end()
 
-    def broadcast(self, value: T) -> T:
-        """Send the value of the first process to all others, and return it."""
-        given: T = value if self._alone else self._fabric.broadcast(value)
-        return given
-
     def once(self, work: Callable[[], T]) -> T:
         """Do something in the first process alone, and return what it returned in all of them.
 
@@ -179,7 +174,8 @@ class Runtime:
                 result = work()
             except (UserError, Interrupted) as error:
                 result = error
-        result = self.broadcast(result)
+        if not self._alone:
+            result = self._fabric.broadcast(result)
         if isinstance(result, UserError | Interrupted):
             raise result
         return cast("T", result)
