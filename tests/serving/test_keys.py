@@ -109,7 +109,8 @@ def test_each_change_names_its_operator(tmp_path: Path, monkeypatch: pytest.Monk
         book = Ledger(tmp_path, create=True)
         make_key(book, name=f"of-{operator}")
         book.close()
-    book = Ledger(tmp_path, operator="carl")
+    monkeypatch.setenv("UCDS_OPERATOR", "carl")
+    book = Ledger(tmp_path)
     book.revoke_key("of-anna")
     with book.reading() as (connection, _):
         rows = connection.exec_driver_sql("SELECT kind, operator FROM log ORDER BY number").all()

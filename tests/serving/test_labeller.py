@@ -16,8 +16,7 @@ from torch import nn
 from ucds.backbones import module_backbone
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.models import ClusteringModel
-from ucds.serving.batcher import Batcher
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.training.model_file import ModelCard, StoredModel
 
 

@@ -127,17 +127,7 @@ class LabelClient:
         return info
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
-        """Ask for the labels of ``count`` samples; those that cannot be used get none.
-
-        Args:
-            body: body of the request, with the samples.
-            count: number of samples in it.
-
-        Raises:
-            OverBudgetError: the budget does not cover the samples.
-            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-            RefusedError: the service refuses the request, or its answer is not of the agreed form.
-        """
+        """Ask for the labels of ``count`` samples; those that cannot be used get none."""
         answer = self._post(LABELS_PATH, LabelAnswer, body)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")

@@ -222,11 +222,7 @@ class LabelFile(Message):
     digest: Digest | None = None
 
     def check_digest(self) -> None:
-        """Make sure that the file is as it was written.
-
-        Raises:
-            InputError: its digest does not match.
-        """
+        """Make sure that the file is as it was written."""
         if self.format != FORMAT and self.digest is None:
             return
         if self.digest != _digest_of(self.model_dump(exclude={"digest"}, exclude_unset=True)):

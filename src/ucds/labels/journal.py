@@ -42,24 +42,6 @@ class Journal:
     keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and so is a
     damaged one: its samples are asked about again, which costs nothing. The file stays when the query is
     complete: its receipts are the client's evidence.
-
-    Args:
-        path: file of the journal; it is made if it does not exist.
-        url: address of the service.
-        info: model that answers; its digest tells it from an earlier model of the same name.
-
-    Attributes:
-        path: file of the journal.
-        labels: labels received so far, by content key.
-
-    Raises:
-        InputError: another process uses the file.
-        RefusedError: the file holds labels of another service, model or signer.
-        DamagedFileError: the file does not begin as a journal.
-        NoSpaceError: the disk is full, or the folder is not writable.
-
-    Warns:
-        UcdsWarning: lines of the file are damaged.
     """
 
     def __init__(self, path: Path, *, url: str, info: ServiceInfo) -> None:
@@ -162,12 +144,7 @@ class Journal:
 
 
 def read_receipts(path: Path) -> list[KeptReceipt]:
-    """Read the receipts of a client's journal; a last line that a crash cut short is left out.
-
-    Raises:
-        InputError: there is no such file.
-        DamagedFileError: a line is not as it was written.
-    """
+    """Read the receipts of a client's journal; a last line that a crash cut short is left out."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError as error:

@@ -22,11 +22,11 @@ import numpy as np
 
 from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
 from ucds.serving.bounds import Waste, cost_of_refusal
-from ucds.serving.decoding_process import DONE
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
+from ucds.serving.sandbox import DONE
 
-_MODULE = "ucds.serving.decoding_process"
+_MODULE = "ucds.serving.sandbox"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _LONG = 0.5  # seconds of processor time
 _NICENESS = 10
@@ -41,11 +41,6 @@ class ImageDecoder:
 
     Processes are kept for the next images. One that an image keeps long gives way to all other work from then
     on, for good. It serves keys that wasted work of late: they do not compete with the others.
-
-    Args:
-        size: side of the decoded squares in pixels.
-        limits: bounds on one image, and number of processes.
-        waste: debts for images that cannot be used.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:

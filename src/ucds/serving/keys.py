@@ -93,15 +93,19 @@ class ModelUse(Message):
         except ValueError:
             return False
 
+    @property
+    def calibration_digest(self) -> str | None:
+        """Digest of the calibration; ``None`` without one."""
+        return None if self.calibration is None else self.calibration.digest
+
     def find_calibration(self, digest: str) -> Calibration | None:
         """Return the calibration by samples with a digest; ``None`` if the key can have this one yet."""
-        detail = None
         if self.calibration is None and self.answers:
             detail = "The key has labels of this model already; ask the provider for another key."
+            raise KeyRefused("not-calibrated", detail)
         if self.calibration is not None and self.calibration.digest != digest:
             samples = f"{self.calibration.samples:,}"
             detail = f"The key was calibrated with {samples} other samples, and stays so."
-        if detail is not None:
             raise KeyRefused("not-calibrated", detail)
         return self.calibration
 
@@ -137,6 +141,20 @@ class Key(Message):
             return "revoked-key"
         ends = (self.terms.expires, *(one.until for one in self.secrets if one.hash == secret))
         return "expired-key" if any(end is not None and end <= time for end in ends) else None
+
+    def check(self, time: str, secret: str | None = None) -> None:
+        """Refuse the key, or one of its secrets by its hash, if it has ended."""
+        if kind := self.end(time, secret):
+            raise KeyRefused(kind, name=self.name)
+
+    def check_budget(self, new: int) -> None:
+        """Refuse a request for more new samples than the budget has left."""
+        if new > 0 and self.used + new > self.terms.budget:
+            detail = (
+                f"The request holds {new:,} samples not asked before, but the key's budget has "
+                f"{self.budget.remaining:,} left; nothing was charged."
+            )
+            raise KeyRefused("over-budget", detail)
 
 
 def make_secret() -> str:
