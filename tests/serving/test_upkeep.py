@@ -6,32 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ledger_kit import MODELS, behind, charge, content, make_key, service_info, set_back
+from ledger_kit import MODELS, behind, charge, content, keep, make_key, set_back
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.labels.journal import Journal
-from ucds.labels.receipts import KeptReceipt
 from ucds.labels.wire import Calibration
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots, accept_loss
-from ucds.serving.keys import Key
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import archive, verify
-
-
-@pytest.fixture
-def signer(ledger: Ledger, tmp_path: Path) -> Signer:
-    made = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(made.public)
-    return made
-
-
-def keep(path: Path, ledger: Ledger, signer: Signer, key: Key, *numbers: int) -> None:
-    """Ask, and keep the receipt as a client does."""
-    receipt = signer.receipt(charge(ledger, key, *numbers), MODELS[0])
-    with Journal(path, url="http://127.0.0.1", info=service_info(signer)) as journal:
-        journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))
 
 
 def test_a_restored_backup_is_refused_until_its_loss_is_accepted(

@@ -24,7 +24,6 @@ from ucds.serving import log
 from ucds.serving.keys import (
     MEAN_TYPE,
     Key,
-    KeyRefused,
     Terms,
     as_text,
     check_name,
@@ -32,6 +31,7 @@ from ucds.serving.keys import (
     make_secret,
     make_terms,
 )
+from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.state import (
     Answered,
@@ -140,15 +140,15 @@ class Ledger(Replay):
         """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
 
         Raises:
-            KeyRefused: there is no such key, or it may not ask.
+            Refusal: there is no such key, or it may not ask.
         """
         shown, present = keep_secret(secret).hash, self.state()
         key = present.owner(shown)
         if key is None:
-            raise KeyRefused("unknown-key")
+            raise Refusal("unknown-key", "This service does not know the key; check it with its owner.")
         key.check(self._now(present), shown)
         if address is not None and not key.terms.admits(address):
-            raise KeyRefused("not-for-you", name=key.name)
+            raise Refusal("not-for-you", "The key is bound to another network than yours.", key=key.name)
         return key
 
     def seconds_to_wait(self, key: Key, pending: int) -> int | None:
@@ -170,7 +170,7 @@ class Ledger(Replay):
         """Return the answers that a key was given before; they are free.
 
         Raises:
-            KeyRefused: the other samples are more than the budget has left, or the key has ended.
+            Refusal: the other samples are more than the budget has left, or the key has ended.
         """
         with self.reading() as (connection, present):
             key = present.keys[key.number]
@@ -197,14 +197,14 @@ class Ledger(Replay):
         which that request got.
 
         Raises:
-            KeyRefused: the new samples are more than the budget has left, or the key has ended meanwhile, or
+            Refusal: the new samples are more than the budget has left, or the key has ended meanwhile, or
                 was calibrated meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
             key.check(writing.time)
             if calibration != key.use(model).calibration_digest:
-                raise KeyRefused("busy")
+                raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1)
             known = self._find(writing.connection, writing.state, key, model, contents)
             new = {content: computed[content] for content in contents if content not in known.labels}
             key.check_budget(len(new))
@@ -234,7 +234,7 @@ class Ledger(Replay):
             The calibration; that of another request with the same samples, if that one came first.
 
         Raises:
-            KeyRefused: the key has another calibration, or labels of the model, or has ended meanwhile.
+            Refusal: the key has another calibration, or labels of the model, or has ended meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]

@@ -21,7 +21,7 @@ from ucds.labels.calibration import digest_of_contents
 from ucds.math.arrays import FloatArray
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
-from ucds.serving.keys import Key, KeyRefused
+from ucds.serving.keys import Key
 from ucds.serving.labeller import Batcher, ModelLabeller, Rows, Stopped
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
@@ -300,9 +300,6 @@ async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
     """Call the ledger in a thread of a pool, and turn what it refuses into an answer."""
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
-    except KeyRefused as error:
-        wait = 1 if error.kind == "busy" else None
-        raise Refusal(error.kind, error.detail, retry_after=wait, key=error.name) from None
     except UserError as error:
         raise _ledger_away(error) from None
 
