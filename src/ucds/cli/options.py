@@ -171,7 +171,10 @@ class OutputGroup:
         """Print the result of a training command, and where its report is, if it has one."""
         done = f"{run.folder} is finished already"
         sentence = done if run.resumed_finished else f"{run.role} model written to {run.folder}"
-        self.present(sentence + name_report(page), run.to_dict() | report_entry(page))
+        if page is None:
+            self.present(sentence, run.to_dict())
+        else:
+            self.present(f"{sentence}; open {page} in a browser", run.to_dict() | {"report": str(page)})
 
     def present_labels(self, labels: ClusterLabels, out: Path) -> None:
         """Print the result of a command that writes a label file."""
@@ -225,16 +228,6 @@ def show(text: str) -> None:
     """Print a result on standard output, at once."""
     end_bar()
     print(text, flush=True)
-
-
-def name_report(page: Path | None) -> str:
-    """Return the end of a sentence that says where a report is; nothing without a report."""
-    return "" if page is None else f"; open {page} in a browser"
-
-
-def report_entry(page: Path | None) -> dict[str, str]:
-    """Return the entry of a report in a result that is printed as JSON; none without a report."""
-    return {} if page is None else {"report": str(page)}
 
 
 def say(message: str, *, on_each_machine: bool = False) -> None:

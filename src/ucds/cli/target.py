@@ -60,15 +60,6 @@ class ServiceGroup:
         )
 
 
-@dataclass(frozen=True)
-class ReportingGroup(options.OutputGroup):
-    """Options of what a command prints, where it also writes a report."""
-
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")] = (
-        False
-    )
-
-
 @app.command("query", rich_help_panel=options.CLIENT)
 @options.expand
 def query_command(
@@ -130,7 +121,7 @@ def train_target_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    output: ReportingGroup,
+    output: options.OutputGroup,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
@@ -138,6 +129,7 @@ def train_target_command(
         Path | None,
         typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -158,7 +150,10 @@ def train_target_command(
         options=training.run_options(method.seed),
         compute=training.compute(reporter),
     )
-    page = None if output.no_report else _write_report(out, images, None, None, training, reporter)
+    page = None
+    if not no_report:
+        written = _report(out, images, None, None, training, reporter)
+        page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
 
@@ -169,7 +164,7 @@ def predict_command(
     images: options.ImagesArgument,
     out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
-    output: ReportingGroup,
+    output: options.OutputGroup,
     sort_into: Annotated[
         Path | None,
         typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
@@ -181,7 +176,7 @@ def predict_command(
         typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
     ] = 0.0,
 ) -> None:
-    """Find the cluster of each sample with your own model, and write a report beside the table."""
+    """Find the cluster of each sample with your own model; `ucds report RUN IMAGES` shows them."""
     reporter = output.reporter()
     from ucds.target.predict import predict
 
@@ -195,14 +190,11 @@ def predict_command(
         min_confidence=min_confidence,
         compute=work.compute(reporter),
     )
-    page = None
-    if not output.no_report:
-        page = _write_report(run, images, out.with_suffix(".html"), names, work, reporter)
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
-    output.present(sentence + options.name_report(page), values | options.report_entry(page))
+    output.present(sentence, values)
 
 
 @app.command("report", rich_help_panel=options.CLIENT)
@@ -233,18 +225,6 @@ def report_command(
     done = _report(run, images, out, names, work, output.reporter(), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
-
-
-def _write_report(
-    run: Path,
-    images: str,
-    out: Path | None,
-    names: Path | None,
-    work: options.WorkGroup,
-    reporter: Reporter,
-) -> Path | None:
-    """Write the report of a command that did something else; of several processes the first one does."""
-    return _report(run, images, out, names, work, reporter).path if is_first_process() else None
 
 
 def _report(
