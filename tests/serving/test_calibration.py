@@ -25,8 +25,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.models import ClusteringModel
-from ucds.serving.batcher import Batcher
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
