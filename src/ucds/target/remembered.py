@@ -81,13 +81,7 @@ class Remembered:
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
 
     def speak_for_change(self, doubt: Doubt, other: IntArray) -> bool:
-        """Return whether the provider's labels say other than the clusters about a group and another one.
-
-        Args:
-            doubt: group in doubt.
-            other: ``(m,)`` positions of the rest of its cluster; where the group is a whole cluster, those of
-                the cluster with which it may be one.
-        """
+        """Return whether the labels say other than the clusters: are they one group?"""
         if self.labels is None:
             return False
         one, two = (int(self.labels[rows].mean(0).argmax()) for rows in (doubt.samples, other))
@@ -103,11 +97,7 @@ def number_alike(clusters: Partition, others: Partition) -> Partition:
 
 
 def write_remembered(folder: Path, remembered: Remembered) -> None:
-    """Write what a run remembers into its folder.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write what a run remembers into its folder."""
     partitions = remembered.partitions
     arrays: dict[str, Any] = {
         "ids": np.frombuffer(json.dumps(remembered.ids).encode(), np.uint8),
@@ -121,11 +111,7 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
 
 
 def read_remembered(folder: Path) -> Remembered:
-    """Read what a run remembers.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-    """
+    """Read what a run remembers."""
     path = folder / VOTES_FILE
     try:
         found = read_arrays(path)
@@ -141,20 +127,12 @@ def read_remembered(folder: Path) -> Remembered:
 
 
 def write_features(folder: Path, features: FloatArray) -> None:
-    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered."""
     write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
 
 
 def read_features(folder: Path) -> FloatArray:
-    """Read the features that :func:`write_features` wrote.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-    """
+    """Read the features that :func:`write_features` wrote."""
     path = folder / FEATURES_FILE
     try:
         return np.array(read_arrays(path)[path.stem], dtype=np.float32)
@@ -198,26 +176,12 @@ def write_reviewed_run(
 
     A number that no sample has any more stays as an empty cluster, so that the others keep theirs, and a new
     cluster never gets a number that another one had.
-
-    Args:
-        run: folder of the reviewed run.
-        out: run folder to make.
-        start: clustering of the reviewed run.
-        clusters: ``(n,)`` reviewed clusters.
-        names: names of clusters by their numbers; the file ``names.json`` of the new run has them.
-        answered: number of answers that count.
-
-    Raises:
-        InputError: the folder is in use.
-        NoSpaceError: the folder cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not empty: choose another --out")
     stored, n_clusters = load_model(run, role="target"), max(start.n_clusters, int(clusters.max()) + 1)
-    features, shares = (
-        torch.from_numpy(read_features(run)),
-        torch.from_numpy(_share(start, clusters, n_clusters)),
-    )
+    features = torch.from_numpy(read_features(run))
+    shares = torch.from_numpy(_share(start, clusters, n_clusters))
     prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
     stored.model.prototypes = torch.nn.Parameter(prototypes)
     card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
