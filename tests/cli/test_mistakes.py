@@ -32,7 +32,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "junk.toml").write_text("epsilon 3")
     (root / "typo.toml").write_text("epslion = 0.1")
     (root / "words.csv").write_text("city,size\nRome,3\n")
-    (root / "torn.tar").write_bytes(b"junk" * 1000)
+    (root / "images.tar").write_bytes(b"junk" * 1000)
     (root / "broken").mkdir()
     (root / "broken" / "model.safetensors").write_bytes(b"junk")
     return root
@@ -235,7 +235,7 @@ MODELS = {
         "must end in .csv",
     ),
     "predict a table of words": (predict("{runs}/target", "{bad}/words.csv"), "the column 'city' holds no"),
-    "predict a torn archive": (predict("{runs}/target", "{bad}/torn.tar"), "cannot be read as a tar file"),
+    "predict an archive": (predict("{runs}/target", "{bad}/images.tar"), "is a file; give a folder"),
     "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
     "evaluate nothing": (["evaluate", "{runs}/target", "{bad}/absent.npy"], "There is no file"),
     "demo in a folder in use": (["demo", "--out", "{bad}/occupied"], "holds other things than a demo"),

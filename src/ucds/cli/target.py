@@ -1,4 +1,4 @@
-"""The client's commands: ask a label service, train a model, and predict with it."""
+"""The client's commands: ask a label service, train a model, predict, report and export."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import Sorting
+from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.training.processes import is_first_process
-from ucds.training.progress import Reporter
 from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
     from ucds.reports.page.report import WrittenReport
+    from ucds.training.options import Compute
 
+NoReportOption = Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")]
 NamesOption = Annotated[
     Path | None,
     typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
@@ -60,15 +61,6 @@ class ServiceGroup:
         )
 
 
-@dataclass(frozen=True)
-class ReportingGroup(options.OutputGroup):
-    """Options of what a command prints, where it also writes a report."""
-
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")] = (
-        False
-    )
-
-
 @app.command("query", rich_help_panel=options.CLIENT)
 @options.expand
 def query_command(
@@ -77,7 +69,7 @@ def query_command(
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     service: ServiceGroup,
     max_queries: Annotated[
         int | None,
@@ -101,7 +93,7 @@ def query_command(
 
     The encoder is used with --max-queries only: it chooses the samples to ask about.
     """
-    reporter = output.reporter()
+    reporter = output.start()
     client = service.client(url, calibrate=calibrate)
     from ucds.target.ask import query
 
@@ -130,7 +122,7 @@ def train_target_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    output: ReportingGroup,
+    output: options.Output,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
@@ -138,6 +130,7 @@ def train_target_command(
         Path | None,
         typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
+    no_report: NoReportOption = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -145,7 +138,7 @@ def train_target_command(
     The run folder gets a report to open in a browser.
     """
     number = None if clusters is None else options.cluster_number(clusters)
-    settings, reporter = method.method_settings("target"), output.reporter()
+    settings, reporter = method.method_settings("target"), output.start()
     from ucds.target.train import train_target
 
     run = train_target(
@@ -158,7 +151,9 @@ def train_target_command(
         options=training.run_options(method.seed),
         compute=training.compute(reporter),
     )
-    page = None if output.no_report else _write_report(out, images, None, None, training, reporter)
+    page = None
+    if not no_report and is_first_process():
+        page = _report(out, images, None, None, training.compute(reporter)).path
     output.present_run(run, page)
 
 
@@ -169,7 +164,7 @@ def predict_command(
     images: options.ImagesArgument,
     out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
-    output: ReportingGroup,
+    output: options.Output,
     sort_into: Annotated[
         Path | None,
         typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
@@ -180,9 +175,10 @@ def predict_command(
         float,
         typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
     ] = 0.0,
+    no_report: NoReportOption = False,
 ) -> None:
     """Find the cluster of each sample with your own model, and write a report beside the table."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.target.predict import predict
 
     found = predict(
@@ -196,13 +192,13 @@ def predict_command(
         compute=work.compute(reporter),
     )
     page = None
-    if not output.no_report:
-        page = _write_report(run, images, out.with_suffix(".html"), names, work, reporter)
+    if not no_report:
+        page = _report(run, images, out.with_suffix(".html"), names, work.compute(reporter)).path
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
-    output.present(sentence + options.name_report(page), values | options.report_entry(page))
+    output.present(sentence, values, page)
 
 
 @app.command("report", rich_help_panel=options.CLIENT)
@@ -210,7 +206,7 @@ def predict_command(
 def report_command(
     run: options.RunArgument,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     images: Annotated[
         str | None,
         typer.Argument(
@@ -230,21 +226,9 @@ def report_command(
     ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
-    done = _report(run, images, out, names, work, output.reporter(), pictures)
+    done = _report(run, images, out, names, work.compute(output.start()), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
-
-
-def _write_report(
-    run: Path,
-    images: str,
-    out: Path | None,
-    names: Path | None,
-    work: options.WorkGroup,
-    reporter: Reporter,
-) -> Path | None:
-    """Write the report of a command that did something else; of several processes the first one does."""
-    return _report(run, images, out, names, work, reporter).path if is_first_process() else None
 
 
 def _report(
@@ -252,18 +236,40 @@ def _report(
     images: str | None,
     out: Path | None,
     names: Path | None,
-    work: options.WorkGroup,
-    reporter: Reporter,
+    compute: Compute,
     pictures: Path | None = None,
 ) -> WrittenReport:
     require_model(run)
     from ucds.reports.page.report import report
 
-    return report(
-        run,
-        images,
-        out,
-        names=names,
-        pictures=pictures,
-        compute=work.compute(reporter),
-    )
+    return report(run, images, out, names=names, pictures=pictures, compute=compute)
+
+
+@app.command("export", rich_help_panel=options.CLIENT)
+@options.expand
+def export_command(
+    run: options.RunArgument,
+    output: options.Output,
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Samples to compare a graph with the model on.", show_default="64 random ones"),
+    ] = None,
+) -> None:
+    """Write a model for other programs, compared with the model itself."""
+    output.start()
+    require_model(run)
+    from ucds.exports.export import export
+
+    done = export(run, out, form=form, images=images)
+    sentence = f"model written to {done.path}"
+    if done.differences:
+        found = ", ".join(f"{name} {value:.1e}" for name, value in done.differences.items())
+        sentence += f"; largest difference from the model itself on {done.compared} samples: {found}"
+    output.present(sentence, done.to_dict())
