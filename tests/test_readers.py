@@ -24,11 +24,10 @@ from safetensors.torch import save_file
 from ucds.backbones import identity_backbone
 from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
-from ucds.data.array_files import read_arrays
 from ucds.data.decode import COMMON_FORMATS, decode_image
 from ucds.data.images import KnownFiles
 from ucds.data.part_store import PartStore
-from ucds.data.vectors import load_vectors
+from ucds.data.vectors import load_vectors, read_arrays
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.points import read_points

@@ -17,9 +17,8 @@ from ucds.baselines.joint_information import domain_joint, mutual_information, v
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.settings import ACIDSSettings
 from ucds.baselines.sobel import sobel_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 

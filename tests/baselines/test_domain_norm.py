@@ -11,9 +11,8 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from ucds.baselines.domain_norm import DomainNorm, estimate_statistics, merge_norms, split_norms
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime

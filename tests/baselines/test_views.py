@@ -17,7 +17,7 @@ from ucds.baselines.views import (
     paired_view,
     resized_view,
 )
-from ucds.data.views import ImageView, VectorView
+from ucds.data.dataset import ImageView, VectorView
 
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 

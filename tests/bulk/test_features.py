@@ -22,7 +22,7 @@ from PIL import Image
 import ucds
 from ucds.bulk.encode import PartTask
 from ucds.bulk.shards import find_shards
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from ucds.data.decode import UnusableImageError, decode_image
-from ucds.data.memory import MemoryImages
+from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
 from ucds.errors import InputError
 
@@ -56,25 +56,6 @@ def test_images_come_out_like_their_files(mode):
         image = image.convert("I" if mode == "I;16" else "F").convert(mode)
     expected = decode_image(as_file(image, "TIFF"), SIZE)
     assert (everything(MemoryImages([image], SIZE))[0] == expected).all()
-
-
-def test_grey_pixels_become_three_equal_channels():
-    grey = noise((SIZE, SIZE))
-    assert (everything(MemoryImages([grey], SIZE))[0] == grey).all()
-
-
-def test_transparent_pixels_become_white():
-    pixels = noise((SIZE, SIZE, 4))
-    pixels[..., 3] = 0
-    assert (everything(MemoryImages([pixels], SIZE)) == 255).all()
-
-
-def test_images_are_turned_upright():
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    with Image.open(io.BytesIO(as_file(Image.fromarray(noise((SIZE, SIZE, 3))), exif=exif))) as image:
-        turned = everything(MemoryImages([image], SIZE))[0]
-    assert (turned == np.rot90(noise((SIZE, SIZE, 3)), -1).transpose(2, 0, 1)).all()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])

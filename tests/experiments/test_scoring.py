@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.samples import split_validation
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.scoring import measure, provenance, source_scores
 from ucds.math.metrics import score

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
+from ucds.data.dataset import VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, evaluation_mode, predict, threads_for

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ucds.backbones import BackboneSpec
-from ucds.data.views import ImageView, VectorView, View
+from ucds.data.dataset import ImageView, VectorView, View
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""

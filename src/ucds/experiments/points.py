@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.array_files import read_arrays
+from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.pipeline import Outcome

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ucds.backbones.spec import BackboneSpec
-from ucds.data.views import ImageView
+from ucds.data.dataset import ImageView
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel
 

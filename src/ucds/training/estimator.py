@@ -171,8 +171,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         sample_domain: ArrayLike | None = None,
     ) -> tuple[Dataset, Backbone]:
         from ucds.backbones import Backbone, identity_backbone
-        from ucds.data.dataset import Dataset
-        from ucds.data.views import VectorView
+        from ucds.data.dataset import Dataset, VectorView
         from ucds.training.inputs import open_for_training
         from ucds.training.options import EncoderOptions
 
@@ -193,9 +192,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         raise InputError("a named backbone is for folders of images: arrays are used as they are")
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
-        from ucds.data.dataset import Dataset
+        from ucds.data.dataset import Dataset, VectorView
         from ucds.data.vectors import VectorSamples
-        from ucds.data.views import VectorView
         from ucds.training.inputs import open_for_prediction
 
         if isinstance(X, str | Path):

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
-from ucds.data.columns import first_positions
-from ucds.data.dataset import Dataset
+from ucds.data.content import first_positions
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
@@ -74,9 +73,9 @@ def frozen_features(
     if cache is None or not keep or backbone.spec.name == MODULE:
         return in_memory()
     store = feature_store(encoder, cache)
-    # Samples whose content has no features yet, or damaged ones; each content once.
-    there, first = store.usable(store.rows_of(samples.keys)), first_positions(samples.keys)
-    missing = first[~there[first]]
+    # Samples whose content has no features yet; each content once.
+    first = first_positions(samples.keys)
+    missing = first[store.rows_of(samples.keys)[first] < 0]
     runtime.wait_for_all()  # every process has counted before any of them adds rows
     if runtime.once(lambda: len(missing) > 0 and not store.writable):
         return in_memory()

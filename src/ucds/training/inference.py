@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ucds.data.dataset import Dataset
-from ucds.data.memory import MemoryImages
+from ucds.data.images import MemoryImages
 from ucds.math.arrays import Watch
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ucds.backbones.spec import IDENTITY
+from ucds.data.dataset import View
 from ucds.data.samples import Samples
-from ucds.data.views import View
 from ucds.errors import InputError
 from ucds.math.arrays import Watch, counted
 from ucds.models import ClusteringModel, ModelOutput
