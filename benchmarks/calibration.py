@@ -10,7 +10,6 @@ are recorded in `calibration.jsonl` are left out; the page is written anew from 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
-from real_features import Domain, add_options, read_domains
+from real_features import Domain, parser_of, read_domains
 from records import Records
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -93,8 +92,7 @@ def row(domain: str, runs: list[Run]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what calibrating a key gains.")
-    add_options(parser)
+    parser = parser_of("Measure what calibrating a key gains.")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
     records = Records(__file__, Run)

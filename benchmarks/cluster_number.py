@@ -11,21 +11,17 @@ DATA is a data set's folder, with one folder a domain and in it one a class. Wit
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
-from real_features import add_options, read_domains
+from real_features import Domain, parser_of, read_domains
 from records import Records
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
-
-Vectors = NDArray[np.float32]
 
 BLOBS = (3, 5, 8, 12, 20, 30, 40)
 SUBSET = 10  # classes of a domain that has more than twice as many
@@ -58,34 +54,32 @@ class Run:
         return self.low <= self.truth <= self.high
 
 
-def blobs(k: int, seed: int) -> tuple[Vectors, NDArray[np.int64]]:
+def blobs(k: int, seed: int) -> Domain:
     """Twenty to eighty embeddings a cluster, of which the directions of the clusters take up a small part."""
     rng = np.random.default_rng(seed)
     centres, truth = rng.normal(size=(k, 512)) / 4, rng.integers(k, size=max(200, 20 * k))
     noise = 1.2 / np.sqrt(1 + np.arange(512) / 16) * rng.normal(size=(len(truth), 512))
-    return (centres[truth] + noise).astype(np.float32), truth
+    return Domain(f"blobs in {k}", (centres[truth] + noise).astype(np.float32), truth)
 
 
-def tasks_of(
-    name: str, vectors: Vectors, classes: NDArray[np.int64], seed: int
-) -> Iterator[tuple[str, Vectors, NDArray[np.int64]]]:
+def tasks_of(domain: Domain, seed: int) -> Iterator[Domain]:
     """The domain itself, and ten of its classes drawn by the seed if it has many."""
-    yield name, vectors, classes
-    if len(np.unique(classes)) > 2 * SUBSET:
-        kept = np.isin(classes, np.random.default_rng(seed).choice(np.unique(classes), SUBSET, replace=False))
-        yield f"{name}, {SUBSET} classes", vectors[kept], classes[kept]
+    yield domain
+    classes = np.unique(domain.classes)
+    if len(classes) > 2 * SUBSET:
+        kept = np.isin(domain.classes, np.random.default_rng(seed).choice(classes, SUBSET, replace=False))
+        yield Domain(f"{domain.name}, {SUBSET} classes", domain.vectors[kept], domain.classes[kept])
 
 
-def measure(task: str, vectors: Vectors, classes: NDArray[np.int64], seed: int) -> Run:
+def measure(task: Domain, seed: int) -> Run:
     """Choose a number of clusters."""
-    started = time.process_time()
-    found = choose_cluster_number([vectors], 2, most_clusters(len(vectors)), np.random.default_rng(seed))
-    seconds, truth = time.process_time() - started, len(np.unique(classes))
-    figures = (len(vectors), truth, found.number, found.low, found.high, found.clear, round(seconds, 2))
-    return Run(task, seed, *figures)
+    count, truth, started = len(task.vectors), len(np.unique(task.classes)), time.process_time()
+    found = choose_cluster_number([task.vectors], 2, most_clusters(count), np.random.default_rng(seed))
+    seconds = round(time.process_time() - started, 2)
+    return Run(task.name, seed, count, truth, found.number, found.low, found.high, found.clear, seconds)
 
 
-def page(runs: list[Run]) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Write the tables of all runs."""
     confirmed = [one for one in runs if not is_chosen_on(one.task)]
     groups = {
@@ -124,7 +118,7 @@ without the warning that no number stands out. Seconds are processor time of the
 """
 
 
-def row(task: str, own: list[Run]) -> str:
+def row(task: str, own: Sequence[Run]) -> str:
     """Write the line of one task."""
     cells = [
         task + " *" * is_chosen_on(task),
@@ -146,23 +140,17 @@ def is_chosen_on(task: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how well the number of clusters is chosen.")
-    add_options(parser)
+    parser = parser_of("Measure how well the number of clusters is chosen.")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
-    records = Records(__file__, Run)
-    known = {(one.task, one.seed) for one in records.runs}
-    domains = [(one.name, one.vectors, one.classes) for one in read_domains(options)]
-    with threadpool_limits(1):
-        for seed in range(options.seeds):
-            tasks = [one for domain in domains for one in tasks_of(*domain, seed)]
-            if not domains:
-                tasks = [(f"blobs in {k}", *blobs(k, seed)) for k in BLOBS]
-            for task, vectors, classes in tasks:
-                if (task, seed) in known:
-                    continue
-                records.add(measure(task, vectors, classes, seed))
-    records.write_page(page(records.runs))
+    domains = list(read_domains(options))
+    jobs = (
+        ({"task": task.name, "seed": seed}, partial(measure, task, seed))
+        for seed in range(options.seeds)
+        for domain in domains or [blobs(k, seed) for k in BLOBS]
+        for task in (tasks_of(domain, seed) if domains else [domain])
+    )
+    Records(__file__, Run).complete(jobs, page)
 
 
 if __name__ == "__main__":

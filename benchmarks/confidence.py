@@ -11,17 +11,16 @@ of them.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
-from real_features import Domain, add_options, read_domains
+from real_features import Domain, parser_of, read_domains
 from records import Records
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering
 from ucds.math.metrics import match_clusters
@@ -142,9 +141,9 @@ def is_chosen_on(domain: str) -> bool:
     return domain.split()[-1] in CHOSEN_ON
 
 
-def page(runs: Iterable[Run]) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Write the tables of all records."""
-    runs, parts = list(runs), [INTRODUCTION]
+    parts = [INTRODUCTION]
     for new, where in ((False, "Samples that were clustered"), (True, "Samples that the model has not seen")):
         own = [run for run in runs if run.new is new]
         if own:
@@ -153,21 +152,17 @@ def page(runs: Iterable[Run]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what the confidence of predictions is worth.")
-    add_options(parser)
+    parser = parser_of("Measure what the confidence of predictions is worth.")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--new", action="store_true", help="judge samples that were left out")
     options = parser.parse_args()
-    records = Records(__file__, Run)
-    known = {(run.domain, run.seed, run.new) for run in records.runs}
     domains = list(read_domains(options))
-    with threadpool_limits(1):
-        for seed in range(options.seeds):
-            for domain in domains:
-                if (domain.name, seed, options.new) in known:
-                    continue
-                records.add(measure(domain, seed, options.new))
-    records.write_page(page(records.runs))
+    jobs = (
+        ({"domain": one.name, "seed": seed, "new": options.new}, partial(measure, one, seed, options.new))
+        for seed in range(options.seeds)
+        for one in domains
+    )
+    Records(__file__, Run).complete(jobs, page)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
 import joblib  # type: ignore[import-untyped]
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, read_data_set
 from records import Records, kept_results
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.demo.digits import write_digits
@@ -46,7 +46,7 @@ from ucds.training.options import EncoderOptions
 DIGITS_ENCODER = "ucds/oriented_edges"
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
-SHARES = (1.0, 0.65, 1.5)
+OTHER_SHARES = (0.65, 1.5)
 LOSS = 3  # points; runs that lose more are counted
 TUNED = "targets on which the guard was tuned"
 NOT_TUNED = "amazon, cartoon and sketch"
@@ -55,6 +55,9 @@ HELD_OUT = ("office31 amazon", "pacs cartoon", "pacs sketch")
 """Targets on which neither the weights of the uses nor the thresholds of the trust were chosen."""
 GROUPED, GROUPS = "office31", ((0, 10), (10, 20), (20, 31))
 """Data set whose classes are taken in groups too, and the groups: first class and last, which is left out."""
+
+Domains = Mapping[str, Sequence[Domain]]
+"""Domains of a data set by encoder."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,32 @@ class Task:
     part: str
     share: float = 1.0
     shuffled: bool = False
+
+    @property
+    def few_classes(self) -> bool:
+        """Whether the target is a group of classes."""
+        return ", classes " in self.target
+
+    @property
+    def kind(self) -> str:
+        """What was chosen on the target, as a title."""
+        if self.few_classes:
+            return FEW_CLASSES
+        return NOT_TUNED if self.target in HELD_OUT else TUNED
+
+    @property
+    def situation(self) -> str:
+        """Encoders, part and provider in words."""
+        if self.shuffled:
+            return f"shuffled labels, {self.part}"
+        if self.share != 1:
+            return f"provider of {self.share} K clusters, {self.part}"
+        strong = self.client != WEAK
+        if self.client == self.provider:
+            sides = "same encoder" if strong else "same weak encoder"
+        else:
+            sides = "weak provider" if strong else "weak client"
+        return f"{sides}, {'few classes' if self.few_classes else self.part}"
 
 
 @dataclass(frozen=True)
@@ -99,16 +128,6 @@ class Run:
         figures = (self.own_agreement, self.provider_agreement, self.own_consistency)
         measured = (*figures, self.provider_consistency, *clusters, self.samples)
         return Evidence("own", *measured, "guarded").advised
-
-    @property
-    def gain(self) -> float:
-        """Points of accuracy that the guard's choice gains against setting the labels aside."""
-        return self.gain_of(self.use)
-
-    @property
-    def best(self) -> float:
-        """Points that the best use of this run gains: an oracle that also profits from chance."""
-        return max(map(self.gain_of, WEIGHTS))
 
     def gain_of(self, use: Use) -> float:
         """Points that a use gains against setting the labels aside, exact to the decimals of accuracies."""
@@ -152,22 +171,17 @@ def take_classes(domain: Domain, first: int, end: int) -> Domain:
     return Domain(name, domain.vectors[mask], domain.classes[mask] - first)
 
 
-def of_few_classes(task: Task) -> bool:
-    """Tell whether the target of a task is a group of classes."""
-    return ", classes " in task.target
-
-
 def tasks_of(target: str, encoders: Sequence[str]) -> Iterator[Task]:
     """List the situations of one target; the first encoder is the better one."""
     whole = [Task(target, client, provider, "whole") for client in encoders for provider in encoders]
-    if of_few_classes(whole[0]):
+    if whole[0].few_classes:
         yield from whole
         return
     for task in whole:
         for part in PARTS:
             yield replace(task, part=part)
     for part in ("whole", "100 images"):
-        for share in SHARES[1:]:
+        for share in OTHER_SHARES:
             yield Task(target, encoders[0], encoders[0], part, share)
         yield Task(target, encoders[0], encoders[0], part, shuffled=True)
 
@@ -181,18 +195,17 @@ class Bench:
         keep: computes a clustering, or finds it.
     """
 
-    def __init__(self, domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory) -> None:
-        self._domains = domains
+    def __init__(self, domains: Domains, seed: int, keep: joblib.Memory) -> None:
+        self._domains = {(encoder, one.name): one for encoder, every in domains.items() for one in every}
         self._seed = seed
         self._cluster = keep.cache(cluster)
         self._found: dict[tuple[str, str, str, int], Clustered] = {}
 
     def run(self, task: Task) -> Run:
         """Cluster the target of a task with every use of the provider's labels."""
-        domains = {one.name: one for one in self._domains[task.client]}
-        classes = domains[task.target].classes
-        n_clusters, rows = int(classes.max()) + 1, choose_part(domains[task.target], task.part, self._seed)
-        rng = np.random.default_rng(self._seed)
+        domain = self._domains[task.client, task.target]
+        classes, rows = domain.classes, choose_part(domain, task.part, self._seed)
+        n_clusters, rng = int(classes.max()) + 1, np.random.default_rng(self._seed)
         provider_clusters = round(task.share * n_clusters)
         labels = self.labels(task, rows, provider_clusters)
         if task.shuffled:
@@ -222,20 +235,20 @@ class Bench:
         """Return the clustering of one part of a domain without labels."""
         key = (target, encoder, part, n_clusters)
         if key not in self._found:
-            domain = next(one for one in self._domains[encoder] if one.name == target)
+            domain = self._domains[encoder, target]
             rows = choose_part(domain, part, self._seed)
             self._found[key] = self._cluster(domain.vectors[rows], n_clusters, self._seed)
         return self._found[key]
 
     def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
         """Return the provider's label of each image, seen from the mean of these images."""
-        domains = self._domains[task.provider]
-        sources = [one for one in domains if one.name != task.target]
+        names = [name for encoder, name in self._domains if encoder == task.provider and name != task.target]
         partitions = [
-            self.clustered(one.name, task.provider, "whole", n_clusters).vote.partition for one in sources
+            self.clustered(name, task.provider, "whole", n_clusters).vote.partition for name in names
         ]
-        joined = join_domains([one.vectors for one in sources], partitions, n_clusters)
-        images = next(one for one in domains if one.name == task.target).vectors[rows]
+        sources = [self._domains[task.provider, name].vectors for name in names]
+        joined = join_domains(sources, partitions, n_clusters)
+        images = self._domains[task.provider, task.target].vectors[rows]
         labels: Partition = (unit_rows(centre(images) @ joined.axes) @ joined.prototypes).argmax(1)
         return labels
 
@@ -265,91 +278,76 @@ The rule for own clusterings that agree nearly fully was made on ten classes of 
 dslr, one seed). The groups of ten and eleven classes here are others: the classes in alphabetical order.
 """
 COLUMNS = (
-    "tasks",
-    "seeds",
-    "labels",
-    "without labels",
-    "guard",
-    "worst task",
-    "worst run",
-    f"runs below -{LOSS}",
-    "best fixed use",
-    "oracle",
-    "share",
+    *("tasks", "seeds", "labels", "without labels", "guard", "worst task", "worst run"),
+    *(f"runs below -{LOSS}", "best fixed use", "oracle", "share"),
     *(f"always {use}" for use in WEIGHTS if use != "own"),
 )
 
 
-def situation(task: Task) -> str:
-    """Name the situation of a task: which encoders, which part, which provider."""
-    if task.shuffled:
-        return f"shuffled labels, {task.part}"
-    if task.share != 1:
-        return f"provider of {task.share} K clusters, {task.part}"
-    sides = {
-        (True, True): "same encoder",
-        (True, False): "same weak encoder",
-        (False, True): "weak provider",
-        (False, False): "weak client",
-    }
-    strong = task.client != WEAK
-    part = "few classes" if of_few_classes(task) else task.part
-    return f"{sides[task.client == task.provider, strong]}, {part}"
-
-
-def table(title: str, runs: Sequence[Run], group: Callable[[Task], str]) -> str:
-    """Write a row for each group of tasks, and one for all."""
-    groups: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        groups[group(run.task)].append(run)
-    rows = [row(name, some) for name, some in groups.items()]
-    head = f"\n| {' | '.join((title, *COLUMNS))} |\n| --- |{' ---: |' * len(COLUMNS)}\n"
-    return head + "".join([*rows, row("**all**", runs)])
-
-
-def row(name: str, runs: Sequence[Run]) -> str:
-    """Write the figures of some runs."""
-    tasks: dict[Task, list[Run]] = defaultdict(list)
-    for run in runs:
-        tasks[run.task].append(run)
-
-    def means(figure: Callable[[Run], float]) -> list[float]:
-        return [mean(map(figure, some)) for some in tasks.values()]
-
-    def of_use(use: Use) -> list[float]:
-        return means(lambda run: run.gain_of(use))
-
-    guard, best = means(lambda run: run.gain), means(lambda run: run.best)
-    cells = [name, str(len(tasks)), str(min(map(len, tasks.values())))]
-    cells += [
-        f"{100 * mean(means(figure)):.1f}" for figure in (lambda run: run.labels, lambda run: run.uses["own"])
+def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return a line for each run: its task in words, accuracies, and gains in points."""
+    lines = [
+        {
+            "task": run.task,
+            "target": run.task.target,
+            "situation": run.task.situation,
+            "kind": run.task.kind,
+            "labels": run.labels,
+            "without": run.uses["own"],
+            "guard": run.gain_of(run.use),
+            "oracle": max(map(run.gain_of, WEIGHTS)),  # of each single run: it profits from chance, too
+        }
+        | {use: run.gain_of(use) for use in WEIGHTS}
+        for run in runs
     ]
-    cells += [f"{value:+.1f}" for value in (mean(guard), min(guard), min(run.gain for run in runs))]
-    cells.append(str(sum(run.gain < -LOSS for run in runs)))
-    cells += [f"{mean(map(max, *map(of_use, WEIGHTS))):+.1f}", f"{mean(best):+.1f}"]
-    cells.append(f"{mean(guard) / mean(best):.0%}" if mean(best) > 0.05 and mean(guard) >= 0 else "-")
-    cells += [f"{mean(of_use(use)):+.1f}" for use in WEIGHTS if use != "own"]
+    return pd.DataFrame(lines)
+
+
+def table(frame: pd.DataFrame, by: str) -> str:
+    """Write a row for each target or situation, and one for all."""
+    head = f"\n| {' | '.join((by, *COLUMNS))} |\n| --- |{' ---: |' * len(COLUMNS)}\n"
+    rows = [row(str(name), some) for name, some in frame.groupby(by, sort=False)]
+    return head + "".join([*rows, row("**all**", frame)])
+
+
+def row(name: str, runs: pd.DataFrame) -> str:
+    """Write the figures of some runs: a task is the mean over its seeds."""
+    tasks = runs.groupby("task", sort=False)
+    figures = ["labels", "without", "guard", "oracle", *WEIGHTS]
+    means = tasks[figures].agg(mean)  # of whole decimals, which the sums of pandas would round
+    guard, best = mean(means["guard"]), mean(means["oracle"])
+    cells = [name, str(len(means)), str(tasks.size().min())]
+    cells += [f"{100 * mean(means[figure]):.1f}" for figure in ("labels", "without")]
+    cells += [f"{value:+.1f}" for value in (guard, means["guard"].min(), runs["guard"].min())]
+    cells += [str((runs["guard"] < -LOSS).sum()), f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}"]
+    cells += [f"{best:+.1f}", f"{guard / best:.0%}" if best > 0.05 and guard >= 0 else "-"]
+    cells += [f"{mean(means[use]):+.1f}" for use in WEIGHTS if use != "own"]
     return f"| {' | '.join(cells)} |\n"
 
 
-def kind_of_target(task: Task) -> str:
-    """Tell what was chosen on the target of a task, as a title."""
-    if of_few_classes(task):
-        return FEW_CLASSES
-    return NOT_TUNED if task.target in HELD_OUT else TUNED
-
-
-def page(runs: Iterable[Run]) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Write the tables of all records."""
-    runs = list(runs)
-    parts = [INTRODUCTION]
+    parts, frame = [INTRODUCTION], frame_of(runs)
     for title in (TUNED, NOT_TUNED, FEW_CLASSES):
-        some = [run for run in runs if kind_of_target(run.task) == title]
-        if some:
-            parts += [f"\n## By target: {title}\n", table("target", some, lambda task: task.target)]
-            parts += [f"\n## By situation: {title}\n", table("situation", some, situation)]
-    parts += ["\n## By situation: all targets\n", table("situation", runs, situation)]
+        some = frame[frame["kind"] == title]
+        if len(some):
+            parts += [f"\n## By target: {title}\n", table(some, "target")]
+            parts += [f"\n## By situation: {title}\n", table(some, "situation")]
+    parts += ["\n## By situation: all targets\n", table(frame, "situation")]
     return "".join(parts)
+
+
+def jobs_of(
+    sets: Sequence[Domains], seeds: int, keep: joblib.Memory
+) -> Iterator[tuple[Mapping[str, object], Callable[[], Run]]]:
+    """Yield the runs of all data sets, each with the entries by which its record is known."""
+    for domains in sets:
+        encoders = list(domains)
+        for seed in range(seeds):
+            bench = Bench(domains, seed, keep)
+            for target in [one.name for one in domains[encoders[0]]]:
+                for task in tasks_of(target, encoders):
+                    yield {"task": task, "seed": seed}, partial(bench.run, task)
 
 
 def main() -> None:
@@ -364,35 +362,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     options = parser.parse_args()
     encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
-    records, keep = Records(__file__, Run), kept_results(options.keep)
-    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
-        sets = [(path, encoders) for path in options.data]
+    sets: list[Domains] = []
+    with tempfile.TemporaryDirectory() as folder:
+        asked = [(path, encoders) for path in options.data]
         if options.digits:
             write_digits(Path(folder) / "digits")
-            sets.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
-        for path, used in sets:
-            domains = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
-            groups = GROUPS if path.name == GROUPED else ()
-            parts = [
-                {name: [take_classes(one, *group) for one in found] for name, found in domains.items()}
-                for group in groups
-            ]
-            for seed in range(options.seeds):
-                for each in (domains, *parts):
-                    record(each, seed, keep, records)
-    records.write_page(page(records.runs))
-
-
-def record(
-    domains: Mapping[str, Sequence[Domain]], seed: int, keep: joblib.Memory, records: Records[Run]
-) -> None:
-    """Run and record the tasks of one data set and seed that are not recorded yet."""
-    encoders, bench = list(domains), Bench(domains, seed, keep)
-    known = {run.task for run in records.runs if run.seed == seed}
-    for target in [one.name for one in domains[encoders[0]]]:
-        for task in tasks_of(target, encoders):
-            if task not in known:
-                records.add(bench.run(task))
+            asked.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
+        for path, used in asked:
+            found = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
+            sets.append(found)
+            for group in GROUPS if path.name == GROUPED else ():
+                sets.append({name: [take_classes(one, *group) for one in own] for name, own in found.items()})
+    jobs = jobs_of(sets, options.seeds, kept_results(options.keep))
+    Records(__file__, Run).complete(jobs, page)
 
 
 if __name__ == "__main__":

@@ -32,12 +32,14 @@ class Domain:
     classes: NDArray[np.int64]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which a script learns where images and encoder are."""
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """Make a parser of the options by which a script learns where images and encoder are."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
     parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
     parser.add_argument("--weights", default="default", help="its weights")
     parser.add_argument("--cache", type=Path, help="folder of the cache")
+    return parser
 
 
 def read_domains(options: argparse.Namespace) -> Iterator[Domain]:

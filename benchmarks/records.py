@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import joblib  # type: ignore[import-untyped]
 from pydantic import TypeAdapter
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.experiments.revision import code_revision
 from ucds.files import append_line, write_text_atomically
@@ -48,6 +49,21 @@ class Records(Generic[Run]):
         self.runs.append(run)
         self._revisions.add(self._revision)
         print(f"{run!s:.200}", flush=True)
+
+    def complete(
+        self,
+        jobs: Iterable[tuple[Mapping[str, object], Callable[[], Run]]],
+        page: Callable[[Sequence[Run]], str],
+    ) -> None:
+        """Do the jobs of whose entries there is no run yet, on one thread, and write the page of all runs."""
+        with threadpool_limits(1):
+            for entries, job in jobs:
+                known = (
+                    all(getattr(run, name) == entry for name, entry in entries.items()) for run in self.runs
+                )
+                if not any(known):
+                    self.add(job())
+        self.write_page(page(self.runs))
 
     def write_page(self, text: str) -> None:
         """Write `NAME.md`: a text, and the revisions of the runs that it was made from."""

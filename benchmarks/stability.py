@@ -10,18 +10,17 @@ done in pieces; the page is written anew from all of them each time.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean, stdev
 
 import numpy as np
-from real_features import Domain, add_options, read_domains
+from real_features import Domain, parser_of, read_domains
 from records import Records
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds import TargetClustering
-from ucds.math.metrics import score
+from ucds.math.metrics import clustering_accuracy
 
 NOISE = 1e-7
 INTRODUCTION = """# How far chance and rounding change the accuracy
@@ -34,6 +33,7 @@ features, which is about what another processor or library version changes.
 | domain | samples | runs of each | seeds | worst seed | noise | worst noise |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+KINDS = ("seed", "rounding")
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,18 @@ class Run:
     accuracy: float
 
 
-def by_seed(domain: Domain, clusters: int, draw: int) -> np.ndarray:
-    """Cluster by the consensus method with a seed."""
-    return TargetClustering(clusters, random_state=draw, accelerator="cpu").fit(domain.vectors).labels_
+def measure(domain: Domain, kind: str, draw: int) -> Run:
+    """Cluster a domain with a seed of its own, or with seed 0 and features that are rounded otherwise."""
+    vectors, seed = domain.vectors, draw
+    if kind == "rounding":
+        noise = NOISE * np.random.default_rng(draw).standard_normal(vectors.shape)
+        vectors, seed = (vectors * (1 + noise)).astype(np.float32), 0
+    estimator = TargetClustering(len(np.unique(domain.classes)), random_state=seed, accelerator="cpu")
+    accuracy = clustering_accuracy(estimator.fit(vectors).labels_, domain.classes)
+    return Run(domain.name, kind, draw, len(vectors), round(accuracy, 4))
 
 
-def by_rounding(domain: Domain, clusters: int, draw: int) -> np.ndarray:
-    """Cluster by the consensus method with seed 0, and features that are rounded otherwise."""
-    noise = NOISE * np.random.default_rng(draw).standard_normal(domain.vectors.shape)
-    vectors = (domain.vectors * (1 + noise)).astype(np.float32)
-    return TargetClustering(clusters, random_state=0, accelerator="cpu").fit(vectors).labels_
-
-
-KINDS: dict[str, Callable[[Domain, int, int], np.ndarray]] = {
-    "seed": by_seed,
-    "rounding": by_rounding,
-}
-
-
-def row(domain: str, runs: list[Run]) -> str:
+def row(domain: str, runs: Sequence[Run]) -> str:
     """Write the line of one domain."""
     cells = [domain, f"{runs[0].samples:,}", str(len({run.draw for run in runs}))]
     for kind in KINDS:
@@ -75,25 +68,23 @@ def row(domain: str, runs: list[Run]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def page(runs: Sequence[Run]) -> str:
+    """Write the table of all runs."""
+    names = dict.fromkeys(run.domain for run in runs)
+    return INTRODUCTION + "".join(row(name, [run for run in runs if run.domain == name]) for name in names)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how far chance and rounding change the accuracy.")
-    add_options(parser)
+    parser = parser_of("Measure how far chance and rounding change the accuracy.")
     parser.add_argument("--draws", type=int, default=20, help="number of draws of each kind")
     options = parser.parse_args()
-    records = Records(__file__, Run)
-    known = {(run.domain, run.kind, run.draw) for run in records.runs}
-    with threadpool_limits(1):
-        for domain in read_domains(options):
-            for draw in range(options.draws):
-                for kind, cluster in KINDS.items():
-                    if (domain.name, kind, draw) in known:
-                        continue
-                    found = cluster(domain, len(np.unique(domain.classes)), draw)
-                    accuracy = score(found, domain.classes).accuracy
-                    records.add(Run(domain.name, kind, draw, len(found), round(accuracy, 4)))
-    names = dict.fromkeys(run.domain for run in records.runs)
-    rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
-    records.write_page(INTRODUCTION + "".join(rows))
+    jobs = (
+        ({"domain": one.name, "kind": kind, "draw": draw}, partial(measure, one, kind, draw))
+        for one in read_domains(options)
+        for draw in range(options.draws)
+        for kind in KINDS
+    )
+    Records(__file__, Run).complete(jobs, page)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from ucds.data.part_store import PartStore
 from ucds.data.vectors import load_vectors, read_arrays
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
-from ucds.experiments.points import read_points
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, read_receipts
@@ -181,7 +180,6 @@ def _read_run(folder: Path) -> None:
 
 NAMES = {"format": "ucds-names/1", "model": "m", "names": {"0": "dogs", "2": "cats"}}
 ANSWERS = '{"format": "ucds-answers/1", "clusters": "c"}\n{"did": "joined", "group": ["a"], "to": ["b"]}\n'
-POINTS = {"samples": np.eye(2), "prototypes": np.eye(2), "classes": np.arange(2), "total": np.array(2)}
 LOG = '{"stage": "s", "step": 1, "kind": "train", "loss": 0.5}\n'
 RUN = dict.fromkeys((*IDENTITY, *ORIGIN), "a") | {"accuracy": 0.5}
 READERS = {
@@ -204,9 +202,6 @@ READERS = {
     "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),
     "archive": file("x.npz", saved(np.savez, a=np.eye(4)), load_vectors),
     "packed arrays": file("x.npz", saved(np.savez_compressed, a=np.eye(9)), read_arrays),
-    "points": file(
-        "x.npz", saved(np.savez_compressed, **POINTS), lambda path: read_points(path.parent, "x.npz")
-    ),
     "weights": file("w.pth", saved(partial(torch.save, {"w": torch.ones(3)})), read_state_dict),
     "safe weights": Reader(
         "w.safetensors",

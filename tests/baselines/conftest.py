@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.baselines.settings import PairSettings
+from ucds.baselines.iic import PairSettings
 from ucds.choices import Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset, ImageView, VectorView
@@ -25,8 +25,6 @@ K = 4
 
 class Pictures:
     """Random 48 x 48 pictures of several domains, in memory."""
-
-    kind = "images"
 
     kind, files = "images", None
 

@@ -13,10 +13,9 @@ from sklearn.preprocessing import normalize
 
 from ucds.backbones import identity_backbone
 from ucds.baselines import deepcluster
-from ucds.baselines.deepcluster import cluster_by_deepcluster, make_optimiser, whiten
+from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster, make_optimiser, whiten
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.settings import DeepClusterSettings
-from ucds.baselines.sobel import sobel_backbone
+from ucds.baselines.views import sobel_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.models import ModelOutput

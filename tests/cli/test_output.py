@@ -150,7 +150,7 @@ KEYS = {
     "train-source": RUN_KEYS,
     "label": {"samples", "n_clusters", "provider", "out"},
     "train-target": RUN_KEYS | {"report"},
-    "predict": {"samples", "out", "unsorted", "report"},
+    "predict": {"samples", "out", "unsorted"},
     "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"},
 }
 
@@ -178,7 +178,7 @@ def test_a_quiet_command_prints_its_result_alone(
     story: tuple[Path, dict[str, Any]], pictures: Path, tmp_path: Path
 ) -> None:
     target, images = story[0] / "target", pictures / "target"
-    found = run_successfully("--quiet", "predict", target, images, "--out", tmp_path / "p.csv", "--no-report")
+    found = run_successfully("--quiet", "predict", target, images, "--out", tmp_path / "p.csv")
     assert (found.out, found.err) == ("", "")
     found = run_successfully("evaluate", target, images, "--quiet", "--out", tmp_path / "e.json")
     assert ("accuracy" in found.out, found.err) == (True, "")
@@ -198,10 +198,10 @@ def test_the_values_of_results_as_json(story: tuple[Path, dict[str, Any]]) -> No
         assert trained["seconds"] > 0
     labels = {"samples": 24, "n_clusters": 3, "provider": "source", "out": str(folder / "labels.json")}
     assert printed["label"] == labels
-    page = str(folder / "p.html")
-    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "unsorted": 0, "report": page}
-    assert printed["train-target"]["report"] == str(folder / "target" / "report.html")
-    assert Path(page).exists()
+    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "unsorted": 0}
+    page = folder / "target" / "report.html"
+    assert printed["train-target"]["report"] == str(page)
+    assert page.exists()
     assert printed["evaluate"] == json.loads((folder / "target" / "evaluation.json").read_text())
 
 

@@ -8,18 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from ucds.demo.digits import SIDE, STYLES, write_digits
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("digits")
-    write_digits(root)
-    return root
 
 
 def numbers(root: Path, style: str = "*") -> list[int]:

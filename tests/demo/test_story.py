@@ -13,26 +13,35 @@ import pytest
 
 from ucds.config import PCDSettings
 from ucds.data.ground_truth import read_ground_truth
-from ucds.demo.clinics import (
+from ucds.demo.digits import STYLES, write_digits
+from ucds.demo.story import (
     ENCODER,
     LARGE,
     N_CLUSTERS,
     SMALL,
     SOURCES,
+    STYLE_OF,
     TURNED,
     Place,
     ask_a_person,
-    draw,
+    check_folder,
+    describe_clinics,
+    describe_review,
+    give_pictures,
     visit_all,
 )
-from ucds.demo.digits import STYLES
-from ucds.demo.story import check_folder, describe_clinics, describe_review
 from ucds.errors import UserError
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Task, TaskOptions
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.inputs import open_for_training
 from ucds.training.progress import Quiet
+
+
+def draw(place: Place) -> None:
+    write_digits(place.digits)
+    for clinic in STYLE_OF:
+        give_pictures(place, clinic)
 
 
 def visit(alone: float, provider: float, asked: float, use: str) -> dict[str, object]:
@@ -65,17 +74,17 @@ def test_files_and_folders_in_use_are_refused(tmp_path: Path) -> None:
         check_folder(tmp_path)
 
 
-def test_the_small_clinic_gets_other_pictures_with_another_seed(tmp_path: Path) -> None:
+def test_the_small_clinic_gets_other_pictures_with_another_seed(drawn: Path) -> None:
     def pictures(seed: int) -> set[str]:
-        place = Place(tmp_path, seed, Quiet())
-        draw(place)
+        place = Place(drawn.parent, seed, Quiet())
+        give_pictures(place, SMALL)
         theirs = place.images(SMALL)
         return {path.relative_to(theirs).as_posix() for path in theirs.rglob("*.png")}
 
     first, other = pictures(0), pictures(1)
     assert len(first) == len(other) == 100 != len(first & other)
-    drawn = tmp_path / "digits" / "chalk"
-    assert first | other < {path.relative_to(drawn).as_posix() for path in drawn.rglob("*.png")}
+    chalk = drawn / "chalk"
+    assert first | other < {path.relative_to(chalk).as_posix() for path in chalk.rglob("*.png")}
 
 
 def test_all_clinics_and_the_person_are_told_of() -> None:
@@ -85,7 +94,7 @@ def test_all_clinics_and_the_person_are_told_of() -> None:
     assert "  turned clinic, 100 pictures     80.0    30.0             80.0" in lines
     assert "Small clinic: the guard chose opinion." in lines
     assert "Turned clinic: the guard chose own." in lines
-    told = describe_review({"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875})
+    told = "\n".join(describe_review({"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}))
     assert "8 questions about the clusters of the turned clinic" in told
     assert "as if a person saw them" in told
     assert "80.0% to 87.5%" in told

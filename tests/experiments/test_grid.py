@@ -11,9 +11,10 @@ from grid_kit import make_machine, run_inline, small, write_small
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
 from ucds.experiments import runner
-from ucds.experiments.grid import Benchmark, Cell, EncoderChoice, read_benchmark
+from ucds.experiments.grid import Benchmark, Cell, read_benchmark
 from ucds.experiments.records import FILE, read_records
 from ucds.reports.tables import write_table
+from ucds.training.options import EncoderOptions
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
@@ -189,7 +190,7 @@ from ucds.experiments.pipeline import Outcome
 def alternate(pipeline):
     target = pipeline.task.target
     labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
-    return Outcome(labels, 0.5, target)
+    return Outcome(labels, 0.5)
 
 titled = Method("Alternating", alternate, settings=None)
 """
@@ -273,11 +274,11 @@ pooled_source = true
 """
     cells = list(small(tmp_path, more, seeds="seeds = [0]").cells())
     found = only([cell for cell in cells if cell.variant]).condition
-    assert found.source == EncoderChoice("resnet18", random=True)
-    assert found.target == EncoderChoice("ucds/oriented_edges", random=True)
+    assert found.source == EncoderOptions("resnet18", "none")
+    assert found.target == EncoderOptions("ucds/oriented_edges", "none")
     assert (found.subset, found.pooled_source, found.start) == ("imbalanced", True, "pre-trained")
     base = next(cell for cell in cells if not cell.variant).condition
-    assert (base.subset, base.pooled_source, base.source.random) == ("full", False, False)
+    assert (base.subset, base.pooled_source, base.source.weights) == ("full", False, "default")
 
 
 def test_a_grid_without_a_backbone_has_its_variants_only(tmp_path: Path) -> None:
@@ -312,23 +313,6 @@ def test_the_name_of_the_only_data_set(tmp_path: Path) -> None:
     found = small(tmp_path, targets='dataset = "office31"\ntargets = ["a"]')
     assert found.grid.targets == {"office31": ("a",)}
     assert {cell.dataset for cell in found.cells()} == {"office31"}
-
-
-def test_weights_of_an_encoder(tmp_path: Path) -> None:
-    given = {"": "all.pt", "resnet18": "one.pt"}
-    assert EncoderChoice("resnet18").weights(given) == "one.pt"
-    assert EncoderChoice("resnet50").weights(given) == "all.pt"
-    assert EncoderChoice("resnet50").weights({}) == "default"
-    assert EncoderChoice("resnet18", random=True).weights(given) == "none"
-
-
-def test_points_are_kept_of_the_cells_that_a_figure_shows(tmp_path: Path) -> None:
-    more = (
-        '[[variants]]\nname = "v"\n[[figures]]\nkind = "tsne"\nmethods = ["po"]\nseed = 1\n'
-        '[[figures]]\nkind = "proportions"\n'
-    )
-    found = small(tmp_path, more)
-    assert [(c.seed, c.variant, c.method) for c in found.cells() if found.is_drawn(c)] == [(1, "", "po")]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -16,8 +16,8 @@ from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
 from ucds.backbones import build_backbone, identity_backbone
+from ucds.baselines.deepcluster import DeepClusterSettings
 from ucds.baselines.loop import Clustering
-from ucds.baselines.settings import DeepClusterSettings
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset, VectorView
 from ucds.data.folders import scan_domains
@@ -25,9 +25,8 @@ from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
-from ucds.experiments import methods as methods_module
 from ucds.experiments import runner
-from ucds.experiments.methods import METHODS, PAPER_METHODS, Method, method_named, on_target, run_methods
+from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, on_target, run_methods
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
 from ucds.experiments.records import FILE, read_records
 from ucds.experiments.runner import run_benchmark
@@ -70,8 +69,8 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     assert [stage.name for stage in one.stages] == [stage.name for stage in other.stages]
     for a, b in zip(one.stages, other.stages, strict=True):
         assert torch.equal(a.proportions, b.proportions)
-    if one.model is not None and other.model is not None:
-        states = one.model.state_dict(), other.model.state_dict()
+    if one.training is not None and other.training is not None:
+        states = one.training.trained.state_dict(), other.training.trained.state_dict()
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -91,7 +90,7 @@ def test_the_papers_methods_are_lists_of_stages(outcomes: dict[str, Outcome]) ->
 
 
 def test_methods_make_different_things_of_the_target(outcomes: dict[str, Outcome]) -> None:
-    models = [outcome.model for outcome in outcomes.values() if outcome.model is not None]
+    models = [outcome.training.trained for outcome in outcomes.values() if outcome.training is not None]
     prototypes = {model.prototypes.detach().numpy().tobytes() for model in models}
     assert len(prototypes) == 5  # no method shows the weights of another
 
@@ -128,9 +127,9 @@ def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dic
     labels = ClusterLabels(task.target.samples.ids, answers, 4, "source")
     model = fit_target(OPTIONS.session(SETTINGS), task.backbone(), task.target, 4, labels).model
     np.testing.assert_array_equal(labels_of(model, task.target), outcomes["pcd"].labels)
-    found = outcomes["pcd"].model
+    found = outcomes["pcd"].training
     assert found is not None
-    assert torch.equal(found.prototypes, model.prototypes)
+    assert torch.equal(found.trained.prototypes, model.prototypes)
 
 
 def test_to_is_the_target_owners_run_alone(task: Task, outcomes: dict[str, Outcome]) -> None:
@@ -146,23 +145,23 @@ def test_the_source_data_do_not_touch_what_does_without(
     for outcome in run_methods(changed, OPTIONS, ["kmeans", "po", "to"]):
         assert_same(outcome, outcomes[outcome.method])
     (so,) = run_methods(changed, OPTIONS, ["so"])
-    assert so.model is not None
-    assert outcomes["so"].model is not None
-    assert not torch.equal(so.model.prototypes, outcomes["so"].model.prototypes)
+    assert so.training is not None
+    assert outcomes["so"].training is not None
+    assert not torch.equal(so.training.trained.prototypes, outcomes["so"].training.trained.prototypes)
 
 
 def test_the_two_sides_do_not_start_alike(task: Task) -> None:
     so, ao = run_methods(task, changed(new_layer_learning_rate=1e-12), ["so", "ao"])
-    assert so.model is not None
-    assert ao.model is not None
-    assert not torch.allclose(so.model.prototypes, ao.model.prototypes, atol=1e-3)
+    assert so.training is not None
+    assert ao.training is not None
+    assert not torch.allclose(so.training.trained.prototypes, ao.training.trained.prototypes, atol=1e-3)
 
 
 def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
     (other,) = run_methods(task, replace(OPTIONS, seed=1), ["to"])
-    assert other.model is not None
-    assert outcomes["to"].model is not None
-    assert not torch.equal(other.model.prototypes, outcomes["to"].model.prototypes)
+    assert other.training is not None
+    assert outcomes["to"].training is not None
+    assert not torch.equal(other.training.trained.prototypes, outcomes["to"].training.trained.prototypes)
 
 
 def test_unknown_methods_are_refused(task: Task) -> None:
@@ -179,7 +178,7 @@ from ucds.experiments.pipeline import Outcome
 def alternate(pipeline):
     target = pipeline.task.target
     labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
-    return Outcome(labels, 0.5, target)
+    return Outcome(labels, 0.5)
 
 widths = Method("Widths", METHODS["consensus-alone"].run, ConsensusSettings, "target")
 number = 3
@@ -211,27 +210,6 @@ def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module
     (own,) = run_methods(task, options, [f"{own_module}:widths"])
     (ours,) = run_methods(task, options, ["consensus-alone"])
     assert_same(own, ours)
-
-
-def test_a_method_of_an_installed_package_is_found_by_its_entry_point(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(pipeline: Pipeline) -> Outcome:
-        return replace(METHODS["kmeans"].run(pipeline), seconds=0.0)
-
-    class Entry:
-        """An entry point as ``importlib.metadata`` gives it."""
-
-        def load(self) -> object:
-            return Method("Of a package", run, settings=None)
-
-    def entry_points(group: str, name: str) -> list[Entry]:
-        return [Entry()] if (group, name) == ("ucds.methods", "packaged") else []
-
-    monkeypatch.setattr(methods_module, "entry_points", entry_points)
-    assert method_named("packaged").title == "Of a package"
-    (outcome,) = run_methods(task, OPTIONS, ["packaged"])
-    assert (outcome.method, outcome.seconds) == ("packaged", 0.0)
 
 
 @pytest.mark.parametrize(

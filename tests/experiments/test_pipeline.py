@@ -87,9 +87,9 @@ def test_settings_are_found_by_their_class() -> None:
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    assert one.model is not None
-    assert other.model is not None
-    equal = torch.equal(one.model.prototypes, other.model.prototypes)
+    assert one.training is not None
+    assert other.training is not None
+    equal = torch.equal(one.training.trained.prototypes, other.training.trained.prototypes)
     return equal and bool((one.labels == other.labels).all())
 
 
@@ -118,13 +118,13 @@ def test_without_model_privacy_the_target_starts_from_the_source_model(task: Tas
     still = changed(new_layer_learning_rate=1e-12)
     so, private = run_methods(task, still, ["so", "ao"])
     (public,) = run_methods(task, replace(still, start="source weights"), ["ao"])
-    assert so.model is not None
-    assert private.model is not None
-    assert public.model is not None
-    torch.testing.assert_close(public.model.prototypes, so.model.prototypes)
-    weights = [model.encoder.bottleneck.linear.weight for model in (public.model, so.model)]
+    assert so.training is not None
+    assert private.training is not None
+    assert public.training is not None
+    torch.testing.assert_close(public.training.trained.prototypes, so.training.trained.prototypes)
+    weights = [one.training.trained.encoder.bottleneck.linear.weight for one in (public, so) if one.training]
     torch.testing.assert_close(*weights)
-    assert not torch.allclose(private.model.prototypes, so.model.prototypes, atol=1e-3)
+    assert not torch.allclose(private.training.trained.prototypes, so.training.trained.prototypes, atol=1e-3)
 
 
 def three_features() -> Backbone:
@@ -136,7 +136,7 @@ def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
     transfer = replace(task, source_backbone=three_features)
     names = ["po-source", "po", "so", "pcd"]
     found = {outcome.method: outcome for outcome in run_methods(transfer, OPTIONS, names)}
-    widths = {name: o.model.spec.width for name, o in found.items() if o.model is not None}
+    widths = {name: o.training.trained.spec.width for name, o in found.items() if o.training is not None}
     assert widths == {"po-source": 3, "po": 6, "so": 3, "pcd": 6}
     alike = {outcome.method: outcome for outcome in run_methods(task, OPTIONS, ["po-source", "po", "so"])}
     assert same(alike["po"], alike["po-source"])

@@ -11,7 +11,6 @@ from grid_kit import make_machine, small, told, write_pictures
 
 from ucds import backbones
 from ucds.errors import UserError
-from ucds.experiments.grid import EncoderChoice
 from ucds.experiments.methods import METHODS
 from ucds.experiments.preflight import (
     Machine,
@@ -21,8 +20,9 @@ from ucds.experiments.preflight import (
     open_inputs,
     read_weights,
     survey,
+    weighted,
 )
-from ucds.training.options import Compute
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Quiet
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
     decode_all(cells, found, told(machine, listener))
     origin = found.origin(cells[0])
     assert (
-        origin["weights"] == origin["source_weights"] == found.weights[EncoderChoice("ucds/oriented_edges")]
+        origin["weights"] == origin["source_weights"] == found.weights[EncoderOptions("ucds/oriented_edges")]
     )
     assert len(origin["data"]) == 16
 
@@ -155,7 +155,7 @@ def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
     methods = 'methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]'
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\n'
     cells = [cell for cell in small(tmp_path, more, methods=methods).cells() if cell.variant]
-    own, other = EncoderChoice("ucds/oriented_edges"), EncoderChoice("resnet18")
+    own, other = EncoderOptions("ucds/oriented_edges"), EncoderOptions("resnet18")
     assert {cell.method: encoders_of(cell) for cell in cells} == {
         "kmeans": [own],
         "po-source": [other],
@@ -165,3 +165,11 @@ def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
         "iic": [own],
         "iic-original": [],
     }
+
+
+def test_weights_of_an_encoder() -> None:
+    given = {"": "all.pt", "resnet18": "one.pt"}
+    assert weighted(EncoderOptions("resnet18"), given).weights == "one.pt"
+    assert weighted(EncoderOptions("resnet50"), given).weights == "all.pt"
+    assert weighted(EncoderOptions("resnet50"), {}).weights == "default"
+    assert weighted(EncoderOptions("resnet18", "none"), given).weights == "none"

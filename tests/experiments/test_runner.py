@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from grid_kit import make_machine, run_inline, small, write_pictures
 from job_kit import devices_seen, forever, fragile
@@ -19,7 +18,7 @@ from job_kit import devices_seen, forever, fragile
 from ucds.errors import UserError
 from ucds.experiments import cells as cells_module
 from ucds.experiments import runner as module
-from ucds.experiments.cells import POINTS, UNFINISHED, group_cells
+from ucds.experiments.cells import UNFINISHED, group_cells
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
 from ucds.experiments.runner import VISIBLE, run_benchmark, run_jobs, visible_devices
@@ -31,6 +30,16 @@ from job_kit import forever
 from ucds.experiments.runner import run_jobs
 if __name__ == "__main__":
     list(run_jobs(forever, [sys.argv[1]], 1))
+"""
+
+FAILING = """
+from ucds.errors import UserError
+from ucds.experiments.methods import METHODS
+
+def fail(pipeline):
+    if pipeline.options.seed == 0:
+        raise UserError("seed 0 is bad")
+    return METHODS["po"].run(pipeline)
 """
 
 
@@ -76,7 +85,7 @@ def test_a_finished_grid_runs_nothing(
 
 def test_records_without_figures_that_came_later_are_not_repeated(tmp_path: Path, machine: Machine) -> None:
     run_benchmark(small(tmp_path), tmp_path / "new", machine)
-    young = {"source_scores", "parameters", "stage_steps"}
+    young = {"oracle_accuracy", "parameters", "stage_seconds"}
     for record in read_records(tmp_path / "new" / FILE):
         old = {key: value for key, value in record.items() if key not in young}
         append_record(tmp_path / "old" / FILE, old)
@@ -144,20 +153,18 @@ def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machin
     found = {record["variant"]: record for record in read_records(tmp_path / FILE)}
     assert list(found) == ["", "open", "ensemble_momentum = 1", "pooled", "part"]
     assert {name for name, record in found.items() if record["pooled_source"]} == {"pooled"}
-    assert list(found[""]["source_scores"]) == ["b", "c"]
-    assert list(found["pooled"]["source_scores"]) == ["pooled"]
     # Of 4 samples of the one class in three that is rare, int(0.3 * 4) are left.
     assert (found["part"]["samples"], found["part"]["subset"]) == (9, "imbalanced")
     assert found["part"]["true_proportions"] == pytest.approx([1 / 9, 4 / 9, 4 / 9], abs=1e-6)
     assert found["open"]["start"] == "source weights"
-    assert list(found[""]["stage_scores"]) == ["cluster-target", "refine-target"]
+    assert list(found[""]["stage_seconds"]) == ["learn-source", "cluster-target", "refine-target"]
     assert run_benchmark(asked, tmp_path, machine) == 0
 
 
 def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
     asked = small(tmp_path, VARIANTS, methods='methods = ["to", "pcd"]', seeds="seeds = [0]")
-    groups = group_cells(list(asked.cells()), frozenset())
-    named = [list(dict.fromkeys(cell.variant for cell in group.cells)) for group in groups]
+    groups = group_cells(list(asked.cells()))
+    named = [list(dict.fromkeys(cell.variant for cell in group)) for group in groups]
     assert named == [
         ["", "open", "the grid again", "ensemble_momentum = 0.6", "ensemble_momentum = 1"],
         ["pooled"],
@@ -165,32 +172,19 @@ def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
     ]
 
 
-def test_points_of_a_figure_are_kept_beside_the_records(tmp_path: Path, machine: Machine) -> None:
-    plain = small(tmp_path, methods='methods = ["po"]', seeds="seeds = [0]")
-    assert run_benchmark(plain, tmp_path / "out", machine) == 1
-    asked = small(
-        tmp_path,
-        '[[figures]]\nkind = "tsne"\nmethods = ["po"]\n',
-        methods='methods = ["po"]',
-        seeds="seeds = [0]",
-    )
-    # The first record has no points, so that the cell is run once more; and then no more.
-    assert run_benchmark(asked, tmp_path / "out", machine) == 1
-    assert run_benchmark(asked, tmp_path / "out", machine) == 0
-    assert run_benchmark(plain, tmp_path / "out", machine) == 0
-    record = read_records(tmp_path / "out" / FILE)[-1]
-    with np.load(tmp_path / "out" / POINTS / record["points"]) as stored:
-        assert stored["samples"].shape == (12, 2)
-        assert stored["prototypes"].shape == (3, 2)
-        assert sorted(stored["classes"].tolist()) == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_a_method_without_an_encoder_has_no_points(tmp_path: Path, machine: Machine) -> None:
-    asked = small(tmp_path, '[[figures]]\nkind = "tsne"\nmethods = ["kmeans"]\n')
-    with pytest.raises(UserError, match=r"1 of 2 tasks failed.*cannot show kmeans: it keeps no encoder"):
+def test_a_task_that_fails_is_told_and_the_others_are_recorded(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_method.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = small(tmp_path, methods='methods = ["failing_method:fail", "po"]')
+    with pytest.raises(UserError, match="1 of 2 tasks failed.*seed 0 is bad"):
         run_benchmark(asked, tmp_path, machine)
-    # All but the task of that cell are recorded.
-    assert cells_of(read_records(tmp_path / FILE)) == [("a", 1, "kmeans"), ("a", 1, "po")]
+    assert cells_of(read_records(tmp_path / FILE)) == [
+        ("a", 0, "po"),
+        ("a", 1, "po"),
+        ("a", 1, "failing_method:fail"),
+    ]
 
 
 def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Machine) -> None:

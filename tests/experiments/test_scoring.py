@@ -11,11 +11,8 @@ import pytest
 import torch
 
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset, VectorView
-from ucds.data.samples import split_validation
-from ucds.data.vectors import VectorSamples
 from ucds.experiments.pipeline import Outcome
-from ucds.experiments.scoring import measure, provenance, source_scores
+from ucds.experiments.scoring import measure, provenance
 from ucds.math.metrics import score
 from ucds.training.checkpoint import StageResult
 from ucds.training.health import Evaluation
@@ -26,8 +23,7 @@ def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
 
 
 def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
-    nothing = Dataset(VectorSamples(np.zeros((1, 1), np.float32)), VectorView())
-    return Outcome(np.array(labels), 1.23456, nothing, stages, parameters=7, images=100, method="pcd")
+    return Outcome(np.array(labels), 1.23456, stages, parameters=7, images=100, method="pcd")
 
 
 def stage(
@@ -51,7 +47,6 @@ def test_a_record_by_hand() -> None:
     assert (found["accuracy"], found["nmi"], found["ari"]) == (0.75, expected.nmi, expected.ari)
     assert found["seconds"] == 1.235
     assert list(found["stage_seconds"]) == ["learn-source", "cluster-target", "refine-target"]
-    assert found["stage_steps"] == {"learn-source": 5, "cluster-target": 10, "refine-target": 5}
     assert found["parameters"] == 7
     assert found["images_per_second"] == 81.0  # 100 / 1.23456
     # The oracle chooses among snapshots of the target, not those of the source (which agree by chance).
@@ -69,60 +64,12 @@ def test_a_record_by_hand() -> None:
     json.dumps(found)
 
 
-def test_scores_of_a_stage_are_those_of_the_model_it_kept() -> None:
-    found = measure(outcome([1, 1, 0, 0], *STAGES), CLASSES, ("x", "y"))
-    assert {name: s["accuracy"] for name, s in found["stage_scores"].items()} == {
-        "cluster-target": 0.75,
-        "refine-target": 0.75,
-    }
-    better = (STAGES[0], replace(STAGES[1], selected=1), STAGES[2])
-    found = measure(outcome([1, 1, 0, 0], *better), CLASSES, ("x", "y"))
-    assert found["stage_scores"]["cluster-target"] == {"accuracy": 1.0, "nmi": 1.0, "ari": 1.0}
-
-
-def test_curves_have_the_accuracy_of_every_evaluation() -> None:
-    found = measure(outcome([1, 1, 0, 0], *STAGES), CLASSES, ("x", "y"))
-    assert found["stage_curves"] == {"cluster-target": [(5, 0.75), (10, 1.0)], "refine-target": [(5, 0.75)]}
-
-
 def test_methods_without_stages_have_no_oracle() -> None:
     plain = replace(outcome([0, 0, 1, 1]), images=0)
     found = measure(plain, np.array([0, 0, 1, 1]), ("x", "y"))
     assert (found["accuracy"], found["cluster_sizes_l1"]) == (1.0, 0.0)
-    of_stages = {"oracle_accuracy", "proportions_l1", "stage_scores", "stage_curves"}
+    of_stages = {"oracle_accuracy", "proportions_l1"}
     assert not found.keys() & {*of_stages, "images_per_second"}
-
-
-def test_the_source_is_scored_by_domain_on_what_was_set_aside() -> None:
-    domain = np.repeat([0, 1], 20)
-    samples = VectorSamples(
-        np.arange(40, dtype=np.float32)[:, None],
-        domain,
-        ("a", "b"),
-        tuple(map(str, range(40))),
-    )
-    classes = np.arange(40) % 2
-    kept = split_validation(samples, 0.25, 3)[1].index
-    # Right in domain a, all in one cluster in domain b.
-    labels = np.where(domain[kept] == 0, 1 - classes[kept], 0)
-    stages = [stage("learn-source", [labels.tolist()], [0.5, 0.5])]
-    found = source_scores(stages, samples, classes, 0.25, 3)
-    assert list(found) == ["a", "b"]
-    assert found["a"]["accuracy"] == 1.0
-    in_b = classes[kept][domain[kept] == 1]
-    assert found["b"]["accuracy"] == max(in_b.mean(), 1 - in_b.mean())
-
-
-def test_without_a_validation_part_all_samples_count() -> None:
-    samples = VectorSamples(np.zeros((4, 1), np.float32))
-    stages = [stage("learn-source", [[0, 0, 1, 1]], [0.5, 0.5])]
-    found = source_scores(stages, samples, CLASSES, 0.0, 0)
-    assert [value["accuracy"] for value in found.values()] == [0.75]
-
-
-def test_without_stage_1_there_is_no_source_to_score() -> None:
-    samples = VectorSamples(np.zeros((4, 1), np.float32))
-    assert source_scores(STAGES[1:], samples, CLASSES, 0.1, 0) == {}
 
 
 def test_a_record_says_what_it_was_made_with() -> None:

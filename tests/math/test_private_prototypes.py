@@ -10,12 +10,12 @@ import pytest
 from scipy.stats import beta
 from sklearn.metrics import adjusted_rand_score
 
+from ucds.math.arrays import DoubleArray
+from ucds.math.domain_transport import SharedPrototypes
 from ucds.math.privacy import noise_scale, rho_of
 from ucds.math.private_prototypes import (
     AXES,
     MEANS,
-    Array,
-    PrivateClusters,
     bounded,
     choose_groups,
     find_private_space,
@@ -34,12 +34,12 @@ K, WIDTH, DELTA = 3, 6, 1e-5
 class Replay:
     """Returns given outputs whatever it is asked to add noise to, and keeps the sums and scales."""
 
-    def __init__(self, outputs: list[Array]) -> None:
-        self._outputs: Iterator[Array] = iter(outputs)
-        self.sums: list[Array] = []
+    def __init__(self, outputs: list[DoubleArray]) -> None:
+        self._outputs: Iterator[DoubleArray] = iter(outputs)
+        self.sums: list[DoubleArray] = []
         self.scales: list[float] = []
 
-    def __call__(self, values: Array, scale: float) -> Array:
+    def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         self.sums.append(values)
         self.scales.append(scale)
         return next(self._outputs)
@@ -49,16 +49,16 @@ class Noise:
     """Adds normal noise, times a factor that is 1 in an honest mechanism, and keeps what it returned."""
 
     def __init__(self, rng: np.random.Generator, factor: float = 1.0) -> None:
-        self._rng, self._factor, self.outputs = rng, factor, list[Array]()
+        self._rng, self._factor, self.outputs = rng, factor, list[DoubleArray]()
 
-    def __call__(self, values: Array, scale: float) -> Array:
+    def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         self.outputs.append(values + self._factor * scale * self._rng.standard_normal(values.shape))
         return self.outputs[-1]
 
 
 def learn(
-    vectors: Array, add_noise: Noise | Replay, rho: float, weights: Array | None = None
-) -> PrivateClusters:
+    vectors: DoubleArray, add_noise: Noise | Replay, rho: float, weights: DoubleArray | None = None
+) -> SharedPrototypes:
     weights = np.ones(len(vectors)) if weights is None else weights
     domain = np.arange(len(vectors)) % 2
     return learn_private_prototypes(
@@ -74,7 +74,7 @@ def learn(
     )
 
 
-def groups(count: int, seed: int = 0) -> tuple[Array, Array]:
+def groups(count: int, seed: int = 0) -> tuple[DoubleArray, DoubleArray]:
     rng = np.random.default_rng(seed)
     truth = np.repeat(np.arange(K), count)
     vectors = np.eye(WIDTH)[truth] + 0.1 * rng.standard_normal((len(truth), WIDTH))
@@ -104,7 +104,7 @@ TOGETHER, APART = 0.5, 1e4
 
 
 def sensitivities(
-    vectors: Array, left_out: list[int], rho: float, weights: Array | None = None
+    vectors: DoubleArray, left_out: list[int], rho: float, weights: DoubleArray | None = None
 ) -> list[float]:
     """Return how far each released sum moves when samples are taken out, all earlier outputs being equal."""
     first, without = Noise(np.random.default_rng(2)), vectors.copy()
@@ -140,7 +140,9 @@ def test_all_samples_of_a_person_together_count_as_one(rho: float) -> None:
     assert max(sensitivities(vectors, [0, 1, 2, 3, 4], rho)) > 2  # without the weights they would not
 
 
-def log_likelihoods(vectors: Array, without: Array, rho: float, factor: float, trials: int) -> Array:
+def log_likelihoods(
+    vectors: DoubleArray, without: DoubleArray, rho: float, factor: float, trials: int
+) -> DoubleArray:
     """Return the log-likelihood ratios ``(2, trials)`` of outputs made without and with the canary."""
     rng, found = np.random.default_rng(4), np.zeros((2, trials))
     for world, seen in enumerate((without, vectors)):
@@ -158,12 +160,12 @@ def log_likelihoods(vectors: Array, without: Array, rho: float, factor: float, t
     return found
 
 
-def proven_epsilon(ratios: Array) -> float:
+def proven_epsilon(ratios: DoubleArray) -> float:
     """Return the largest epsilon that the ratios prove, with a threshold chosen on half of the trials."""
     trials = ratios.shape[1] // 2
     tried, tested = ratios[:, :trials], ratios[:, trials:]
 
-    def bound(part: Array, threshold: float) -> float:
+    def bound(part: DoubleArray, threshold: float) -> float:
         without, with_canary = (part > threshold).sum(1)
         return epsilon_lower_bound(int(with_canary), trials, int(without), trials, DELTA)
 
@@ -274,9 +276,7 @@ def test_samples_are_seen_along_public_directions_only() -> None:
     vectors = rng.standard_normal((60, 8)).astype(np.float32)
     directions = np.eye(8)[:, [1, 4, 6]]
     release = releases(math.inf, lambda values, scale: values)
-    found = find_private_space(
-        vectors, np.arange(60) % 2, np.ones(60), release, rng, directions=directions, width=2
-    )
+    found = find_private_space(vectors, np.arange(60) % 2, np.ones(60), release, directions, width=2)
     assert found.axes.shape == (8, 2)
     np.testing.assert_array_equal(np.flatnonzero(np.abs(found.axes).sum(1)), [1, 4, 6])
     np.testing.assert_array_equal(np.flatnonzero(found.mean), [1, 4, 6])
@@ -295,6 +295,6 @@ def test_the_space_costs_its_parts_of_the_budget() -> None:
     release = releases(0.3, lambda values, scale: spent.append(1 / (2 * scale**2)) or values)  # type: ignore[func-returns-value]
     rng = np.random.default_rng(2)
     find_private_space(
-        rng.standard_normal((20, 6)).astype(np.float32), np.arange(20) % 2, np.ones(20), release, rng
+        rng.standard_normal((20, 6)).astype(np.float32), np.arange(20) % 2, np.ones(20), release, np.eye(6)
     )
     assert spent == pytest.approx([0.3 * MEANS, 0.3 * AXES])

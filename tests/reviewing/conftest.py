@@ -1,7 +1,8 @@
-"""A finished run on drawn pictures, and a browser to review it in."""
+"""A finished run on drawn pictures, to be reviewed."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,21 +17,21 @@ from cli_kit import draw_domain
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on pictures of three shapes, which it sorts into four clusters; its cache lies beside it."""
+    """A run on pictures of three shapes, which it sorts into four clusters."""
     root = tmp_path_factory.mktemp("review")
-    draw_domain(root / "pictures", ("green", "white"), 3, count=20)
+    draw_domain(root / "pictures", ("green", "white"), 3, count=12)
     ucds.train_target(
         root / "pictures",
         root / "run",
         n_clusters=4,
         encoder=ucds.EncoderOptions("ucds/oriented_edges", "none"),
-        compute=ucds.Compute(cache=root / "cache"),
+        settings=ucds.ConsensusSettings(starts=2, bottleneck_width=8),
     )
     return root / "run"
 
 
 @pytest.fixture
-def run(trained: Path) -> Path:
-    """The run, without answers."""
-    (trained / "answers.jsonl").unlink(missing_ok=True)
-    return trained
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, without answers."""
+    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("answers.jsonl", ".review"))
+    return tmp_path / "run"

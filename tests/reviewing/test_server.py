@@ -1,11 +1,13 @@
-"""The page of a review: a person answers in a browser, and no other page or program can."""
+"""The page of a review: a person answers in a browser, and no other page or program can.
+
+One command serves the page for all tests but those that kill it; each test takes back what it answers.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +20,16 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-DESKTOP = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
+import ucds
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 @contextmanager
 def reviewing(run: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the command in a process of its own; yield the address of the page, and the process."""
     command = [sys.executable, "-m", "ucds", "review", str(run), "--no-open", *options]
-    own_cache = os.environ | {"UCDS_CACHE": str(run.parent / "cache")}
-    process = subprocess.Popen(command, env=own_cache, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         for line in process.stderr:
@@ -41,16 +43,19 @@ def reviewing(run: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[
         process.communicate(timeout=60)
 
 
-def findings_of(page: Any) -> list[str]:
-    """Return what axe finds wrong with a page, for people who cannot see or point."""
-    found = Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]
+@pytest.fixture(scope="module")
+def served(trained: Path) -> Iterator[str]:
+    """The address of a page of the run."""
+    with reviewing(trained) as (address, _):
+        yield address
 
 
 @pytest.fixture
-def address(run: Path) -> Iterator[str]:
-    with reviewing(run) as (found, _):
-        yield found
+def address(served: str) -> Iterator[str]:
+    """The address of the page; what a test answers is taken back."""
+    yield served
+    while (state := httpx.get(f"{served}state").json())["answered"]:
+        tell(served, state["number"], "undo")
 
 
 def records(run: Path) -> list[dict[str, Any]]:
@@ -63,28 +68,34 @@ def tell(address: str, number: int, action: str, **values: Any) -> httpx.Respons
     return httpx.post(f"{address}tell", json={"number": number, "action": action, **values})
 
 
-def test_answers_are_kept_at_once_and_taken_back(run: Path, address: str) -> None:
-    state = httpx.get(f"{address}state").json()
-    assert tell(address, state["number"], "answer", answer="mixed").status_code == 200
-    assert [record["did"] for record in records(run)] == ["mixed"]
-    assert tell(address, 1, "undo").json()["answered"] == 0
+def answer_mixed(address: str) -> int:
+    """Answer one question; return the number of records that were known before."""
+    number: int = httpx.get(f"{address}state").json()["number"]
+    assert tell(address, number, "answer", answer="mixed").status_code == 200
+    return number
 
 
-def test_a_second_window_does_not_answer_what_it_has_not_seen(run: Path, address: str) -> None:
-    assert tell(address, 0, "answer", answer="mixed").status_code == 200
-    late = tell(address, 0, "answer", answer="mixed")
-    assert late.status_code == 409
-    assert len(records(run)) == 1
+def test_answers_are_kept_at_once_and_taken_back(trained: Path, address: str) -> None:
+    known = answer_mixed(address)
+    assert [record["did"] for record in records(trained)[known:]] == ["mixed"]
+    assert tell(address, known + 1, "undo").json()["answered"] == 0
+
+
+def test_a_second_window_does_not_answer_what_it_has_not_seen(trained: Path, address: str) -> None:
+    known = answer_mixed(address)
+    assert tell(address, known, "answer", answer="mixed").status_code == 409
+    assert len(records(trained)) == known + 1
 
 
 @pytest.mark.parametrize(
     "headers", [{"Host": "stranger.example"}, {"Origin": "https://stranger.example"}, {"Origin": "null"}]
 )
-def test_other_hosts_and_origins_get_nothing(run: Path, address: str, headers: dict[str, str]) -> None:
+def test_other_hosts_and_origins_get_nothing(trained: Path, address: str, headers: dict[str, str]) -> None:
+    before = records(trained)
     assert httpx.get(f"{address}state", headers=headers).status_code == 404
-    body = {"number": 0, "action": "answer", "answer": "mixed"}
+    body = {"number": len(before), "action": "answer", "answer": "mixed"}
     assert httpx.post(f"{address}tell", json=body, headers=headers).status_code == 404
-    assert records(run) == []
+    assert records(trained) == before
 
 
 def test_another_token_gets_nothing(address: str) -> None:
@@ -94,31 +105,44 @@ def test_another_token_gets_nothing(address: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"action": "answer"}', b'{"action": "x", "number": 0}'])
-def test_bad_requests_are_refused_in_words(run: Path, address: str, body: bytes) -> None:
-    answer = httpx.post(f"{address}tell", content=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]
-    assert records(run) == []
+def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: bytes) -> None:
+    before = records(trained)
+    refused = httpx.post(f"{address}tell", content=body.replace(b": 0", b": %d" % len(before)))
+    assert refused.status_code == 400
+    assert refused.json()["error"]
+    assert httpx.get(f"{address}picture/1000").status_code == 400
+    assert records(trained) == before
 
 
-def test_a_second_command_says_where_the_review_is(run: Path, address: str) -> None:
-    command = [sys.executable, "-m", "ucds", "review", str(run), "--no-open"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert address in done.stderr
+def test_a_second_review_is_refused_with_the_address_of_the_first(trained: Path, address: str) -> None:
+    with pytest.raises(ucds.InputError, match=f"is open already: {re.escape(address)}"):
+        ucds.review(trained, open_browser=False)
 
 
-def test_a_person_answers_by_keys_and_finishes(run: Path, browser: Any, tmp_path: Path) -> None:
-    with reviewing(run, "--out", str(tmp_path / "reviewed")) as (address, _):
-        troubles: list[str] = []
-        page = browser.new_page()
+def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
+    page = browser.new_page(bypass_csp=True)
+    page.goto(address)
+    page.wait_for_selector("#answers button")
+    for size in (DESKTOP, PHONE):
+        for scheme in ("light", "dark"):
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme=scheme)
+            found = Axe().run(page).response["violations"]
+            assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (size, scheme)
+
+
+def test_a_person_answers_by_keys_goes_on_after_a_crash_and_finishes(
+    run: Path, browser: Any, tmp_path: Path
+) -> None:
+    troubles: list[str] = []
+    page = browser.new_page()
+    with reviewing(run) as (address, process):
         page.on("console", lambda message: troubles.append(message.text))
         page.on("request", lambda sent: sent.url.startswith((address, "data:")) or troubles.append(sent.url))
         page.goto(address)
         page.wait_for_selector("#answers button")
-        assert (
-            page.locator("#groups img").first.evaluate("image => image.decode().then(() => image.width)") > 0
-        )
+        picture = page.locator("#groups img").first
+        assert picture.evaluate("image => image.decode().then(() => image.width)") > 0
         assert page.locator("#undo").is_disabled()
         page.keyboard.press("1")
         page.locator("#progress", has_text="1 answer ").wait_for()
@@ -130,71 +154,19 @@ def test_a_person_answers_by_keys_and_finishes(run: Path, browser: Any, tmp_path
         page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
         page.reload()
         page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
-        page.set_viewport_size(PHONE)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        page.click("#finish")
-        page.locator("#said", has_text="written").wait_for(timeout=120_000)
         assert troubles == []
-    assert (tmp_path / "reviewed" / "report.html").exists()
-
-
-def test_a_killed_review_keeps_every_answer(run: Path, browser: Any) -> None:
-    with reviewing(run) as (address, process):
-        page = browser.new_page()
-        page.goto(address)
-        page.wait_for_selector("#answers button")
-        page.keyboard.press("m")
-        page.locator("#progress", has_text="1 answer ").wait_for()
         process.kill()
         process.wait()
         page.keyboard.press("m")
         page.locator("#said", has_text="has ended").wait_for()
-    with reviewing(run) as (address, _):
-        assert httpx.get(f"{address}state").json()["answered"] == 1
-
-
-@pytest.mark.parametrize("size", [DESKTOP, PHONE])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_no_findings_of_axe(
-    run: Path, address: str, browser: Any, size: Any, scheme: str
-) -> None:
-    page = browser.new_page(viewport=size, color_scheme=scheme, bypass_csp=True)
-    page.goto(address)
-    page.wait_for_selector("#answers button")
-    assert findings_of(page) == []
-
-
-def test_names_are_given_on_the_page_and_stand_in_the_report(run: Path, browser: Any, tmp_path: Path) -> None:
-    with reviewing(run, "--out", str(tmp_path / "named")) as (address, _):
-        page = browser.new_page()
+    page = browser.new_page(viewport=PHONE)
+    with reviewing(run, "--out", str(tmp_path / "reviewed")) as (address, _):
         page.goto(address)
+        page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
         page.locator("#cards input").first.fill("<i>discs</i>")
         page.keyboard.press("Tab")
-        page.locator("#cards h3", has_text="<i>discs</i> (0)").wait_for()
+        page.locator("#cards h3", has_text="<i>discs</i> (").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.click("#finish")
         page.locator("#said", has_text="written").wait_for(timeout=120_000)
-    assert "\\u003ci>discs\\u003c/i>" in (tmp_path / "named" / "report.html").read_text()
-
-
-def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_no_more(
-    run: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(run.parent / "pictures", tmp_path / "moved")
-    with reviewing(run, "--images", str(tmp_path / "moved")) as (address, _):
-        state = httpx.get(f"{address}state").json()
-        asked = set(state["question"]["doubtful"])
-        ids = fixed(address)["ids"]
-        assert len(fixed(address)["pictures"]) == len(ids)
-    for row in asked:
-        (tmp_path / "moved" / ids[row]).unlink()
-    with reviewing(run, "--images", str(tmp_path / "moved")) as (address, _):
-        assert asked.isdisjoint(fixed(address)["pictures"])
-        question = httpx.get(f"{address}state").json()["question"]
-        assert question is None or set(question["doubtful"]) != asked
-
-
-def fixed(address: str) -> Any:
-    """Return what the page knows of the samples."""
-    found = re.search(r"const FIXED = (.*);", httpx.get(address).text)
-    assert found is not None
-    return json.loads(found[1])
+    assert "\\u003ci>discs\\u003c/i>" in (tmp_path / "reviewed" / "report.html").read_text()

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import ucds
+from ucds.exports.card import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.target.names import NAMES_FILE, ClusterNames
@@ -223,7 +225,7 @@ def test_questions_are_foreseen_with_the_records_of_their_answers(run: Path, tmp
     question, records = foreseen[0]
     assert len(records) == len(question.answers) - 1  # who does not know leaves no record
     text, record = records[0]
-    lines = [{"format": "ucds-answers/1", "clusters": review.digest}, {**record, "number": 1}]
+    lines = [{"format": "ucds-answers/1", "clusters": review.start.digest}, {**record, "number": 1}]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     review.answer(dict(question.answers)[text])
     expected = review.clusters
@@ -262,3 +264,61 @@ def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: P
 def test_own_clusters_get_the_numbers_of_those_that_they_overlap_most() -> None:
     clusters, others = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
     assert number_alike(clusters, others).tolist() == [2, 2, 0, 0, 1, 1]
+
+
+def test_numbers_stay_in_the_card_in_predictions_and_in_exports(run: Path, tmp_path: Path) -> None:
+    review = Review(run)
+    sizes = np.bincount(list(review.clusters.values()))
+    kept, gone = sizes.argmax(), sizes.argmin()
+    review.join(int(gone), int(kept))
+    largest = next(name for name, cluster in review.clusters.items() if cluster == kept)
+    found = review.finish(tmp_path / "reviewed")
+    assert review.clusters[largest] == kept
+    assert found.n_clusters == 4
+    model = ucds.load(found.path)
+    assert model.stored.card.n_clusters == 5
+    predicted = ucds.predict(found.path, run.parent / "target.npy").clusters
+    assert set(predicted.tolist()) == set(range(5)) - {int(gone)}
+    assert f"| {gone} | 0.000 |" in write_card(model.stored, found.path)
+    graph = ucds.export(found.path, tmp_path / "model.onnx").path
+    vectors = np.load(run.parent / "target.npy")
+    probabilities = onnxruntime.InferenceSession(graph).run(["probabilities"], {"embeddings": vectors})[0]
+    assert probabilities.argmax(1).tolist() == predicted.tolist()
+
+
+def test_a_new_cluster_gets_a_number_that_no_other_had(
+    run: Path, truth: dict[str, int], tmp_path: Path
+) -> None:
+    review = Review(run)
+    sizes = np.bincount(list(review.clusters.values()))
+    review.join(int(sizes.argmin()), int(sizes.argmax()))
+    again = Review(review.finish(tmp_path / "joined").path)
+    answer_all(again, truth)
+    assert set(again.clusters.values()) - set(review.clusters.values()) == {5, 6}
+
+
+def test_samples_that_were_not_drawn_follow_the_reviewed_model(tmp_path: Path) -> None:
+    vectors, truth = make_embeddings()
+    np.save(tmp_path / "target.npy", vectors)
+    settings = ucds.ConsensusSettings(most_samples=120)
+    ucds.train_target(tmp_path / "target.npy", tmp_path / "run", n_clusters=5, settings=settings)
+    review = Review(tmp_path / "run")
+    assert len(review.clusters) == 120
+    group = {name: int(truth[int(name)]) for name in review.clusters}
+    answer_all(review, group)
+    assert len(set(review.clusters.values())) == K
+    found = review.finish()
+    everyone = ucds.predict(found.path, tmp_path / "target.npy")
+    assert clustering_accuracy(everyone.clusters, truth) > 0.9
+    given = dict(zip(everyone.ids, everyone.clusters.tolist(), strict=True))
+    same = [given[name] == cluster for name, cluster in review.clusters.items()]
+    assert np.mean(same) == pytest.approx(found.agreement)
+    assert "questions" in ucds.report(tmp_path / "run").path.read_text()
+
+
+def test_samples_of_several_clusters_are_moved_together(run: Path) -> None:
+    review = Review(run)
+    numbers = sorted(set(review.clusters.values()))
+    names = [next(name for name, found in review.clusters.items() if found == number) for number in numbers]
+    review.move([*names, next(n for n, c in review.clusters.items() if c == 2 and n not in names)], 2)
+    assert {review.clusters[name] for name in names} == {2}

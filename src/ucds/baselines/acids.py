@@ -1,44 +1,65 @@
 """ACIDS: IIC over several source domains, aligned by batch normalisation, and then on the target.
 
-Unlike PCD it gives the source weights to the client, and it needs batch normalisation. Source: Menapace,
-Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
+Each domain has its own statistics of batch normalisation, and all share scale and shift, which brings the
+features of every domain to the same mean and variance. A new domain is aligned by estimating its statistics,
+without any training. Unlike PCD it gives the source weights to the client, and it needs batch normalisation.
+Source: Menapace, Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ucds.backbones import Backbone
-from ucds.baselines.domain_norm import estimate_statistics, merge_norms, split_norms
-from ucds.baselines.joint_information import (
-    RunningJoint,
-    domain_joint,
-    harden,
-    mutual_information,
-    view_joint,
-)
-from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.settings import ACIDSSettings
-from ucds.baselines.sub_heads import (
+from ucds.baselines.iic import (
     Networks,
+    PairSettings,
     conclude,
     in_pairs,
     make_optimiser,
+    mutual_information,
     pair_probabilities,
     prepare_networks,
+    view_joint,
 )
+from ucds.baselines.loop import Clustering, Loop
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
+from ucds.errors import InputError
+from ucds.math.pcd import at_least_single
 from ucds.training.features import frozen_features
+from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 HEADS = (True, False)
 """Whether an epoch uses the over-clustering head: it does in its first pass, and not in its second."""
+
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+class ACIDSSettings(PairSettings):
+    """Settings of ACIDS; the defaults are the authors' for Office-31, else those they released for PACS."""
+
+    source_epochs: int = Field(200, ge=1, description="passes over the source with each of the two heads")
+    target_epochs: int = Field(100, ge=1, description="passes over the target with each of the two heads")
+    batch_size: int = Field(162, ge=2, description="samples a step, over all domains")
+    joint_weight: float = Field(0.2, gt=0, le=1, description="weight of a batch in the running joint, alpha")
+    domain_weight: float = Field(10.0, ge=0, description="weight of the information about the domain, lambda")
+    domain_warm_up: int = Field(8, ge=0, description="epochs in which that weight rises from zero")
+    confidence: float = Field(
+        0.95, gt=0, description="confidence from which a target prediction is made hard"
+    )
 
 
 class AcidsModel(NamedTuple):
@@ -54,10 +75,7 @@ class AcidsModel(NamedTuple):
 
 
 def learn_acids(
-    session: Session[ACIDSSettings],
-    backbone: Backbone,
-    source_data: Dataset,
-    n_clusters: int,
+    session: Session[ACIDSSettings], backbone: Backbone, source_data: Dataset, n_clusters: int
 ) -> AcidsModel:
     """Learn clusters that say much about a sample of several domains, and nothing about its domain.
 
@@ -94,11 +112,7 @@ def learn_acids(
     return AcidsModel(backbone, networks, loop.seconds, loop.images_seen)
 
 
-def adapt_acids(
-    session: Session[ACIDSSettings],
-    model: AcidsModel,
-    target_data: Dataset,
-) -> Clustering:
+def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data: Dataset) -> Clustering:
     """Cluster target samples with the source weights: align the statistics, then train on the target.
 
     The source model is not changed, and the cost of the clustering includes it.
@@ -113,9 +127,8 @@ def adapt_acids(
     if settings.tune == "head":
         target_data = frozen_features(model.backbone, target_data, runtime, batch_size=size)
     pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
-    sampler = DomainBalancedSampler(
-        np.zeros(len(pairs.samples), dtype=np.int64), settings.batch_size, runtime.seed
-    )
+    nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
+    sampler = DomainBalancedSampler(nowhere, settings.batch_size, runtime.seed)
     total = 2 * settings.target_epochs * sampler.steps_per_epoch
     loop = Loop(session, name, heads, make_optimiser(heads, settings), pairs, total)
     order = numpy_generator(runtime.seed, name, "statistics")
@@ -132,3 +145,117 @@ def adapt_acids(
     return replace(
         found, seconds=model.seconds + found.seconds, images_seen=model.images_seen + found.images_seen
     )
+
+
+def domain_joint(probabilities: Tensor, counts: Sequence[int]) -> Tensor:
+    """Estimate the joint distribution ``(..., D, K)`` of domain and cluster of a sample.
+
+    ``counts`` says how many of the ``(..., n, K)`` probabilities each domain has, in order.
+    """
+    parts = torch.split(at_least_single(probabilities), list(counts), dim=-2)
+    return torch.stack([part.sum(-2) for part in parts], dim=-2) / sum(counts)
+
+
+def harden(probabilities: Tensor, confidence: float) -> Tensor:
+    """Replace rows of ``(..., K)`` by one-hot constants where the largest entry reaches ``confidence``."""
+    certain = functional.one_hot(probabilities.argmax(-1), probabilities.shape[-1]).to(probabilities)
+    return torch.where(probabilities.amax(-1, keepdim=True) >= confidence, certain, probabilities)
+
+
+class RunningJoint:
+    """Averages the joint distributions of successive batches, each of which is too small for an estimate.
+
+    ``P <- alpha P_batch + (1 - alpha) P``, from a uniform start; the gradient flows through the batch only.
+
+    Args:
+        weight: weight of the latest batch, the paper's ``alpha``.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self._weight = weight
+        self._past: Tensor | None = None
+
+    def __call__(self, joint: Tensor) -> Tensor:
+        """Return the average after adding the joint distribution ``(..., R, C)`` of a batch."""
+        if self._past is None:
+            self._past = torch.full_like(joint, 1 / (joint.shape[-2] * joint.shape[-1]))
+        average = torch.lerp(self._past, joint, self._weight)
+        self._past = average.detach()
+        return average
+
+
+class DomainNorm(nn.Module):
+    """Several batch normalisations with shared scale and shift, for batches grouped by domain.
+
+    Args:
+        norm: batch normalisation to replace; other operations of its class, such as activations, are kept.
+        counts: number of rows of each domain in every batch.
+
+    Attributes:
+        norms: batch normalisation of each domain.
+    """
+
+    def __init__(self, norm: _BatchNorm, counts: Sequence[int]) -> None:
+        super().__init__()
+        self.counts = list(counts)
+        others = [copy.deepcopy(norm) for _ in counts[1:]]
+        for other in others:
+            other.weight, other.bias = norm.weight, norm.bias
+        self.norms = nn.ModuleList([norm, *others])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise a batch whose first ``counts[0]`` rows are of domain 0, and so on."""
+        parts = torch.split(inputs, self.counts)
+        return torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)])
+
+
+def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
+    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place.
+
+    Raises:
+        InputError: there is no batch normalisation, or a domain has a single row in a batch.
+    """
+    if min(counts) < 2:
+        raise InputError(
+            "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it"
+        )
+    places = list(_children(module, _BatchNorm))
+    if not places:
+        raise InputError("ACIDS aligns domains by batch normalisation, which this network has none of")
+    for parent, name, norm in places:
+        setattr(parent, name, DomainNorm(norm, counts))
+
+
+def merge_norms(module: nn.Module) -> None:
+    """Undo :func:`split_norms` in place; scale and shift stay, the statistics are those of domain 0."""
+    for parent, name, split in list(_children(module, DomainNorm)):
+        setattr(parent, name, split.norms[0])
+
+
+def estimate_statistics(
+    module: nn.Module, data: Dataset, runtime: Runtime, batch_size: int, generator: np.random.Generator
+) -> None:
+    """Replace the statistics of batch normalisation by those of ``data`` in its test view, in place.
+
+    Each statistic is the mean over batches of samples in random order; no weight changes.
+    """
+    norms = [child for child in module.modules() if isinstance(child, _BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over batches
+    module.train()
+    order = generator.permutation(len(data.samples))
+    with torch.no_grad(), runtime.autocast():
+        # No batch is smaller than asked, so every batch has a variance.
+        for index in np.array_split(order, max(1, len(order) // max(2, batch_size))):
+            module(data.view.test(data.samples.read(index).to(runtime.device)))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+
+
+def _children(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[nn.Module, str, Kind]]:
+    for parent in module.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, kind):
+                yield parent, name, child

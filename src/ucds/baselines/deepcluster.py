@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from pydantic import Field
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -20,12 +20,12 @@ from torch.nn import functional
 
 from ucds.backbones import Backbone
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.settings import DeepClusterSettings
 from ucds.baselines.views import resized_view
+from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
-from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.models import ClusteringModel
 from ucds.training.prediction import encode
 from ucds.training.prepare import prepare
@@ -38,11 +38,24 @@ _RANK = 1e-10
 """Directions with less than this share of the largest variance count as having no variance."""
 
 
+class DeepClusterSettings(ModelSettings):
+    """Settings of DeepCluster; the defaults are the authors' for ImageNet."""
+
+    epochs: int = Field(500, ge=1, description="times that the samples are clustered and then learned")
+    batch_size: int = Field(256, ge=2, description="samples a step; at least one of each cluster")
+    learning_rate: float = Field(0.05, gt=0, description="learning rate of SGD")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of all layers but the re-initialised one")
+    weight_decay: float = Field(1e-5, ge=0, description="weight decay of SGD")
+    principal_components: int = Field(
+        256, ge=1, description="whitened components of the features, for k-means"
+    )
+    rectified: bool = Field(True, description="ReLU between the features and the last layer, in training")
+    iterations: int = Field(20, ge=1, description="iterations of k-means at most")
+    crop: float = Field(224 / 256, gt=0, le=1, description="side of crops, as a share of the image's")
+
+
 def cluster_by_deepcluster(
-    session: Session[DeepClusterSettings],
-    backbone: Backbone,
-    data: Dataset,
-    n_clusters: int,
+    session: Session[DeepClusterSettings], backbone: Backbone, data: Dataset, n_clusters: int
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
@@ -80,7 +93,7 @@ def cluster_by_deepcluster(
 
 def _cluster(
     session: Session[DeepClusterSettings], model: ClusteringModel, data: Dataset, epoch: int
-) -> NDArray[np.int64]:
+) -> IntArray:
     """Cluster the current features by k-means, from a random start of this epoch."""
     runtime, settings = session.runtime, session.settings
     features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)

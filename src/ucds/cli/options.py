@@ -210,19 +210,22 @@ class Output:
         """
         return Quiet() if self.quiet else start()
 
-    def present(self, sentence: str, values: Mapping[str, Any], page: Path | None = None) -> None:
-        """Print a result and its report's path, as JSON on standard output or in words on standard error."""
+    def present(self, sentence: str, values: Mapping[str, Any]) -> None:
+        """Print a result: as JSON on standard output, or as a sentence on standard error."""
         end_bar()
         if self.as_json and is_first_process():
-            print(json.dumps(values if page is None else {**values, "report": str(page)}, indent=2))
+            print(json.dumps(values, indent=2))
         elif not self.quiet:
-            say(sentence if page is None else f"{sentence}; open {page} in a browser")
+            say(sentence)
 
     def present_run(self, run: TrainedRun, page: Path | None = None) -> None:
         """Print the result of a training command, and where its report is, if it has one."""
         done = f"{run.folder} is finished already"
         sentence = done if run.resumed_finished else f"{run.role} model written to {run.folder}"
-        self.present(sentence, run.to_dict(), page)
+        if page is None:
+            self.present(sentence, run.to_dict())
+        else:
+            self.present(f"{sentence}; open {page} in a browser", run.to_dict() | {"report": str(page)})
 
     def present_labels(self, labels: ClusterLabels, out: Path) -> None:
         """Print the result of a command that writes a label file."""

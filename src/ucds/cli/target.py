@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ucds.reports.page.report import WrittenReport
     from ucds.training.options import Compute
 
-NoReportOption = Annotated[bool, typer.Option("--no-report", help="Write no report, see `ucds report`.")]
 NamesOption = Annotated[
     Path | None,
     typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
@@ -130,7 +129,7 @@ def train_target_command(
         Path | None,
         typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
     ] = None,
-    no_report: NoReportOption = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -152,8 +151,9 @@ def train_target_command(
         compute=training.compute(reporter),
     )
     page = None
-    if not no_report and is_first_process():
-        page = _report(out, images, None, None, training.compute(reporter)).path
+    if not no_report:
+        written = _report(out, images, None, None, training.compute(reporter))
+        page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
 
@@ -175,9 +175,8 @@ def predict_command(
         float,
         typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
     ] = 0.0,
-    no_report: NoReportOption = False,
 ) -> None:
-    """Find the cluster of each sample with your own model, and write a report beside the table."""
+    """Find the cluster of each sample with your own model; `ucds report RUN IMAGES` shows them."""
     reporter = output.start()
     from ucds.target.predict import predict
 
@@ -191,14 +190,11 @@ def predict_command(
         min_confidence=min_confidence,
         compute=work.compute(reporter),
     )
-    page = None
-    if not no_report:
-        page = _report(run, images, out.with_suffix(".html"), names, work.compute(reporter)).path
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
-    output.present(sentence, values, page)
+    output.present(sentence, values)
 
 
 @app.command("report", rich_help_panel=options.CLIENT)

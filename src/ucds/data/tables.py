@@ -36,12 +36,13 @@ PATH_NAMES = ("path", "file_name", "filename", "file", "filepath", "image_path")
 PICTURE_NAMES = ("image",)
 VECTOR_NAMES = ("embedding", "embeddings", "features", "vector")
 ID_NAMES = ("sample", "id")
+TEXT_NAMES = ("text", "sentence", "title")
 DOMAIN_NAME = "domain"
 CLASS_NAMES = frozenset({"label", "labels", "class", "category", "target", "y", "cluster", "split"})
 """Names of columns that are never taken for measurements of a sample."""
 INDEX_NAMES = frozenset({"", "unnamed: 0", "__index_level_0__"})
 """Names that pandas gives a column of the numbers of the rows, in CSV and parquet files."""
-WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, DOMAIN_NAME})
+WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOMAIN_NAME})
 """Names of columns whose values are words even where all are digits, such as the id 007."""
 
 
@@ -197,7 +198,8 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     Args:
         columns: values by name of the column. A column of :data:`PATH_NAMES` holds paths of image files; one
             of :data:`PICTURE_NAMES` pictures; one of :data:`VECTOR_NAMES` a vector a row. In a table without
-            these, all columns are numbers, except those of :data:`ID_NAMES` and :data:`DOMAIN_NAME`.
+            these, all columns are numbers, except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and
+            :data:`DOMAIN_NAME`.
         what: name of the table, for messages.
         root: folder that relative paths start from.
 
@@ -217,6 +219,21 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
         return _vectors(columns, domains)
     except UserError as error:
         raise InputError(f"{what}: {error}") from None
+
+
+def read_texts(path: Path) -> dict[str, str]:
+    """Read the texts of the rows of a table, which its column of :data:`TEXT_NAMES` holds, by their ids.
+
+    Raises:
+        InputError: the table cannot be read.
+    """
+    if path.suffix.lower() not in READ_SUFFIXES or not path.is_file():
+        return {}
+    columns = read_table(path, WORD_NAMES)
+    if (name := first_present(TEXT_NAMES, columns)) is None:
+        return {}
+    texts = _texts(columns[name])
+    return dict(zip(_ids(columns, len(texts)), texts, strict=True))
 
 
 def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] | None) -> Scan | Pictures:
@@ -256,8 +273,8 @@ def _stacked(name: str, column: Column) -> np.ndarray[Any, Any]:
 
 
 def _joined(columns: Columns) -> np.ndarray[Any, Any]:
-    """Join all columns of numbers, without ids, domains, classes and numbers of rows."""
-    apart = {name for name in columns if plain_column(name) in (*ID_NAMES, DOMAIN_NAME)}
+    """Join all columns of numbers, without ids, texts, domains, classes and numbers of rows."""
+    apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
     for names, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
         if found := sorted(name for name in columns if plain_column(name) in names):
             message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"

@@ -3,37 +3,97 @@
 The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
 weight. The turned clinic has the pictures of the large one, turned by a scanner that stands on its side: the
 provider has not learned from such pictures, and the guard sets its labels aside. A person who answers a few
-questions helps there. The demo ends with reports to open.
+questions helps there. The demo ends with reports to open. All of it uses the package's public functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ucds.demo.clinics import (
-    LARGE,
-    N_CLUSTERS,
-    PROVIDER,
-    SMALL,
-    SOURCES,
-    STYLE_OF,
-    TURNED,
-    Place,
-    ask_a_person,
-    draw,
-    visit_all,
-)
-from ucds.errors import InputError
+import numpy as np
+from PIL import Image
+
+from ucds.backbones.oriented_edges import NAME as BACKBONE
+from ucds.data.ground_truth import read_ground_truth
+from ucds.demo.digits import STYLES, write_digits
+from ucds.errors import InputError, ServiceUnavailableError
+from ucds.evaluation import evaluate
+from ucds.experiments.subsets import small_subset
 from ucds.files import write_text_atomically
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.metrics import score
 from ucds.reports.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
+from ucds.source.label import label
+from ucds.source.train import train_source
+from ucds.target.ask import query
+from ucds.target.review import Review
+from ucds.target.train import train_target
+from ucds.training.loaded import load
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
 
+N_CLUSTERS = 10
+SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"
+STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
+SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
+ENCODER = EncoderOptions(BACKBONE, "none")
+
+QUESTIONS = 8
+"""Questions that the person of the demo answers."""
+
+_SMALL_SIZE = 100
+_READY = "listening on "
 _OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Folders of a demo, and what its runs have in common.
+
+    Attributes:
+        out: folder of the demo.
+        seed: seed of every random choice but the drawing.
+        reporter: receives progress messages.
+    """
+
+    out: Path
+    seed: int
+    reporter: Reporter
+
+    @property
+    def digits(self) -> Path:
+        """Folder of the pictures, with a folder for each style."""
+        return self.out / "digits"
+
+    @property
+    def compute(self) -> Compute:
+        """How every run computes."""
+        return Compute("cpu", cache=self.out / "cache", reporter=self.reporter)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Arguments of every training."""
+        return {"encoder": ENCODER, "options": RunOptions(self.seed), "compute": self.compute}
+
+    def images(self, clinic: str) -> Path:
+        """Folder of a clinic's pictures."""
+        return self.out / f"{clinic}-images"
+
+    def run(self, name: str) -> Path:
+        """Run folder of the provider, or of a clinic."""
+        return self.out / "runs" / name
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
@@ -53,7 +113,9 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     """
     check_folder(out)
     place = Place(out, seed, reporter)
-    draw(place)
+    write_digits(place.digits)
+    for clinic in STYLE_OF:
+        give_pictures(place, clinic)
     clinics = visit_all(place)
     reporter.say("a person answers questions about the clusters of the turned clinic")
     review = ask_a_person(place, TURNED)
@@ -61,22 +123,123 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
-    lines = [*describe_clinics(clinics), describe_review(review), describe_ledger(place.run(PROVIDER))]
+    lines = [*describe_clinics(clinics), *describe_review(review), *describe_ledger(place.run(PROVIDER))]
     lines += [f"Pictures, models and metrics are in {out}."]
     lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]
     return "\n".join(lines)
 
 
 def check_folder(out: Path) -> None:
-    """Make sure that a folder is new, is empty, or holds an earlier demo.
-
-    Raises:
-        InputError: it holds something else, or is a file.
-    """
+    """Make sure that a folder is new, is empty, or holds an earlier demo."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: choose another --out")
     if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
         raise InputError(f"{out} holds other things than a demo: choose another --out")
+
+
+def give_pictures(place: Place, clinic: str) -> None:
+    """Give a clinic pictures that were drawn in its style."""
+    drawn = place.digits / STYLE_OF[clinic]
+    pictures = sorted(drawn.rglob("*.png"))
+    if clinic == SMALL:
+        pictures = [pictures[i] for i in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed)]
+    shutil.rmtree(place.images(clinic), ignore_errors=True)
+    for picture in pictures:
+        copy = place.images(clinic) / picture.relative_to(drawn)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with Image.open(picture) as opened:
+            turned = opened.transpose(Image.Transpose.ROTATE_90) if clinic == TURNED else opened
+            turned.save(copy)
+
+
+def visit_all(place: Place) -> dict[str, dict[str, Any]]:
+    """Train the provider's model, and each clinic's with and without the provider's labels; score them.
+
+    The small clinic and the turned one hand their pictures over and get a file of labels. The large one asks
+    over HTTP, with a key that has a budget and is calibrated first; the service runs in a process of its own.
+    """
+    shutil.rmtree(place.out / "runs", ignore_errors=True)
+    provider, say = place.run(PROVIDER), place.reporter.say
+    say(f"the provider learns from {', '.join(SOURCES)}")
+    train_source(place.digits, provider, N_CLUSTERS, domains=SOURCES, **place.shared)
+    for clinic in STYLE_OF:
+        name, images, answers = (
+            clinic.replace("-", " "),
+            place.images(clinic),
+            place.run(f"{clinic}-labels.json"),
+        )
+        say(f"the {name} clusters its pictures alone")
+        train_target(images, place.run(f"{clinic}-alone"), n_clusters=N_CLUSTERS, **place.shared)
+        if clinic == LARGE:
+            say(f"the {name} asks the provider's service over HTTP")
+            with label_service(provider, len(list(images.rglob("*.png")))) as client:
+                query(images, answers, client)
+        else:
+            say(f"the {name} hands its pictures over and gets a file of labels")
+            label(provider, images, answers, compute=place.compute.silent())
+        train_target(images, place.run(clinic), labels=answers, **place.shared)
+    # The classes are read only from here on, after every clinic has its clusters.
+    return {clinic: judge(place, clinic) for clinic in STYLE_OF}
+
+
+@contextmanager
+def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
+    """Serve a source run on a free loopback port in a process of its own, and open a client of it."""
+    book = Ledger(str(run), create=True)
+    key = book.add_key(LARGE, budget)
+    book.close()
+    command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = next((line for line in process.stdout or () if line.startswith(_READY)), None)
+            if said is None:
+                raise ServiceUnavailableError(f"the label service did not start: {process.communicate()[1]}")
+            with LabelClient(said.removeprefix(_READY).strip(), key, calibrate_key=True) as client:
+                yield client
+        finally:
+            process.terminate()
+
+
+def judge(place: Place, clinic: str) -> dict[str, Any]:
+    """Score a clinic's clusters, alone and with labels, and the labels, against its digits."""
+    classes, answers = _classes_of(place, clinic), ClusterLabels.load(place.run(clinic) / LABELS_FILE)
+    truth = np.array([classes[name] for name in answers.ids])
+    transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())
+    return {
+        "images": len(classes),
+        "alone": _accuracy(place, clinic, f"{clinic}-alone"),
+        "provider": score(answers.labels, truth).accuracy,
+        "asked": _accuracy(place, clinic, clinic),
+        "use": transfer["use"],
+        "sentence": transfer["sentence"],
+    }
+
+
+def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
+    """Ask a few questions about a clinic's clusters, and answer them from the digits that it has."""
+    classes, review = _classes_of(place, clinic), Review(place.run(clinic))
+    while review.answered < QUESTIONS and (question := review.question()) is not None:
+        kinds = [np.bincount([classes[name] for name in group]).argmax() for group in question.groups]
+        same = [i for i, kind in enumerate(kinds[1:]) if kind == kinds[0]]
+        if question.kind == "one-or-two":
+            review.answer("one" if same else "two")
+        else:
+            review.answer(same[0] if same else "new")
+    done = review.finish()
+    before, after = (_accuracy(place, clinic, name) for name in (clinic, done.path.name))
+    return {"clinic": clinic, "answers": review.answered, "before": before, "after": after}
+
+
+def _classes_of(place: Place, clinic: str) -> dict[str, int]:
+    """Return the digit that each picture of a clinic shows, by its id."""
+    samples = load(place.run(clinic), compute=place.compute.silent()).open(place.images(clinic)).samples
+    truth = read_ground_truth(samples)
+    assert truth is not None
+    return dict(zip(samples.ids, truth.classes.tolist(), strict=True))
+
+
+def _accuracy(place: Place, clinic: str, run: str) -> float:
+    return evaluate(place.run(run), place.images(clinic), compute=place.compute.silent()).overall.accuracy
 
 
 def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -107,26 +270,25 @@ def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def describe_review(review: Mapping[str, Any]) -> str:
+def describe_review(review: Mapping[str, Any]) -> list[str]:
     """Write what the answers of the person changed."""
-    return (
+    return [
         f"Then somebody answers {review['answers']} questions about the clusters of the "
-        f"{review['clinic'].replace('-', ' ')}, as `ucds review` asks them.\n"
-        "Here the answers are taken from the digits that the pictures show, as if a person saw them: the\n"
-        f"accuracy goes from {review['before']:.1%} to {review['after']:.1%}.\n"
-    )
+        f"{review['clinic'].replace('-', ' ')}, as `ucds review` asks them.",
+        "Here the answers are taken from the digits that the pictures show, as if a person saw them: the",
+        f"accuracy goes from {review['before']:.1%} to {review['after']:.1%}.",
+        "",
+    ]
 
 
-def describe_ledger(run: Path) -> str:
+def describe_ledger(run: Path) -> list[str]:
     """Sum up what a provider's ledger holds about its clients' queries."""
     ledger = Ledger(str(run))
-    try:
-        (holder,) = ledger.list_keys()
-    finally:
-        ledger.close()
+    (holder,) = ledger.list_keys()
+    ledger.close()
     verdict = verify(run)
     state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
-    return (
+    return [
         f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.terms.budget} samples; "
         f"{verdict.number} entries, all {state}."
-    )
+    ]

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.config import MethodSettings, ModelSettings, PCDSettings, for_source
+from ucds.config import MethodSettings, ModelSettings, for_source
 from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
@@ -29,33 +29,25 @@ from ucds.experiments.datasets import Located
 from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
-from ucds.experiments.points import save_points
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
-from ucds.experiments.scoring import measure, provenance, source_scores
+from ucds.experiments.scoring import measure, provenance
 from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
-
-POINTS = "points"
-"""Name of the folder of the points of figures, beside the records."""
 
 UNFINISHED = "unfinished"
 """Name of the folder of the state of unfinished stages, beside the records."""
 
-
-class CellGroup(NamedTuple):
-    """Cells of one target and seed that may share a source model, in the order of the grid."""
-
-    cells: tuple[Cell, ...]
-    drawn: frozenset[Cell] = frozenset()  # of which points for a figure are kept too
+CellGroup = tuple[Cell, ...]
+"""Cells of one target and seed that may share a source model, in the order of the grid."""
 
 
-def group_cells(cells: Sequence[Cell], drawn: frozenset[Cell]) -> list[CellGroup]:
+def group_cells(cells: Sequence[Cell]) -> list[CellGroup]:
     """Group the cells that share data set, target, seed and source model, in the order of the grid."""
     groups: dict[object, list[Cell]] = defaultdict(list)
     for cell in cells:
         groups[cell.dataset, cell.target, cell.seed, source_of(cell)].append(cell)
-    return [CellGroup(tuple(group), drawn.intersection(group)) for group in groups.values()]
+    return list(map(tuple, groups.values()))
 
 
 def source_of(cell: Cell) -> tuple[object, ...]:
@@ -68,7 +60,7 @@ def source_of(cell: Cell) -> tuple[object, ...]:
 def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) -> Iterator[dict[str, Any]]:
     """Run the cells of a group, and yield the record of each as soon as it is finished.
 
-    Points of figures and the state of unfinished stages go into the folder of the records.
+    The state of unfinished stages goes into the folder of the records.
     """
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
@@ -76,7 +68,7 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
     unfinished = _checkpoints(folder / UNFINISHED, group, survey)
     sources = Sources(checkpoints=unfinished)
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)
-    for cell in group.cells:
+    for cell in group:
         by_condition[cell.condition].append(cell)
     with warnings.catch_warnings():
         # Records give the number of clusters in use, so a terminal shared by several groups need not.
@@ -94,21 +86,8 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
             for outcome in run_methods(opened.task, options, list(named), sources=sources):
                 cell = named[outcome.method]
                 values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
-                values |= {"variant": cell.variant} | describe(cell)
-                record = json.loads(json.dumps(values)) | survey.origin(cell)
-                record |= measure(outcome, opened.classes, opened.names)
-                record["source_scores"] = source_scores(
-                    outcome.stages,
-                    opened.task.source.samples,
-                    opened.source_classes,
-                    options.settings_of(PCDSettings).validation_fraction,
-                    cell.seed,
-                )
-                if cell in group.drawn:
-                    record["points"] = save_points(
-                        folder / POINTS, cell, outcome, options.runtime(), opened.classes
-                    )
-                yield record
+                values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
+                yield json.loads(json.dumps(values | measure(outcome, opened.classes, opened.names)))
     if unfinished is not None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -118,8 +97,8 @@ def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
 
     Groups whose stages all train on frozen features keep none: they take seconds.
     """
-    first = group.cells[0]
-    if not any(isinstance(c.settings, ModelSettings) and c.settings.tune == "full" for c in group.cells):
+    first = group[0]
+    if not any(isinstance(c.settings, ModelSettings) and c.settings.tune == "full" for c in group):
         return None
     files = survey.weights.get(first.condition.source), survey.data[first.dataset, first.condition.source]
     return folder / digest((first.dataset, first.target, first.seed, source_of(first), files))
@@ -136,7 +115,6 @@ class _Opened(NamedTuple):
     task: Task
     classes: IntArray
     names: tuple[str, ...]
-    source_classes: IntArray
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
@@ -167,7 +145,7 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
         source_backbone=partial(make_backbone, condition.source, machine),
         queries=Dataset(subset(seen.samples, target), seen.view),
     )
-    return _Opened(task, truth.classes[target], truth.names, truth.classes[source])
+    return _Opened(task, truth.classes[target], truth.names)
 
 
 def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]) -> IntArray:

@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ucds.backbones.build import DEFAULT_WEIGHTS, NO_WEIGHTS
 from ucds.config import Settings
 from ucds.errors import InputError, UserError, first_problem
-from ucds.experiments.columns import COLUMNS
 from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
 from ucds.experiments.pipeline import Start
+from ucds.experiments.scoring import COLUMNS
 from ucds.files import read_toml
 from ucds.training.options import EncoderOptions
 
@@ -28,17 +27,19 @@ Published = float | tuple[float, float]
 PublishedRows = dict[str, dict[str, Published]]
 """Figures of the paper by method, then by target (or by measure, in a table of costs)."""
 
-_CLOSED = ConfigDict(frozen=True, extra="forbid")
+
+class _Table(BaseModel):
+    """A table of the file: unknown names in it are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Grid(BaseModel):
+class Grid(_Table):
     """The cells of a benchmark: every target with every seed and every method.
 
     In the file, ``targets`` is a list of domains of the one data set, or a table of such lists by data set.
     All other domains of a data set are its sources.
     """
-
-    model_config = _CLOSED
 
     dataset: str = Field("", description="name, so that --data may hold several data sets")
     targets: dict[str, tuple[str, ...]] = Field(description="target domains by data set")
@@ -64,13 +65,11 @@ class Grid(BaseModel):
         return self
 
 
-class Variant(BaseModel):
+class Variant(_Table):
     """A way to run methods: what the variant names replaces what the grid says.
 
     The grid as it stands is the variant with the empty name, which no file can define.
     """
-
-    model_config = _CLOSED
 
     name: str = Field(min_length=1)
     methods: tuple[str, ...] | None = Field(None, description="names of methods; the grid's if left out")
@@ -90,10 +89,8 @@ class Variant(BaseModel):
     paper: PublishedRows = Field(default_factory=dict)
 
 
-class Sweep(BaseModel):
+class Sweep(_Table):
     """One variant for each value of a setting."""
-
-    model_config = _CLOSED
 
     setting: str
     values: tuple[float, ...] = Field(min_length=1)
@@ -103,38 +100,13 @@ class Sweep(BaseModel):
         return f"{self.setting} = {value:g}"
 
 
-class Figure(BaseModel):
+class Figure(_Table):
     """A figure to draw from the records."""
 
-    model_config = _CLOSED
-
-    kind: Literal["proportions", "tsne", "sensitivity"]
-    name: str = Field("", description="name of its files; the kind if left out")
+    kind: Literal["proportions", "sensitivity"]
     target: str = Field("", description="target domain; the first of the grid if left out")
     seed: int = Field(0, ge=0, description="seed of the run that is drawn")
     methods: tuple[str, ...] = Field(("pcd",), min_length=1)
-
-    @property
-    def file_name(self) -> str:
-        """Name of the figure's files, without suffix."""
-        return self.name or self.kind
-
-
-@dataclass(frozen=True)
-class EncoderChoice:
-    """A pre-trained encoder by name; or one that starts from random weights on purpose."""
-
-    name: str
-    random: bool = False
-    image_size: int | None = None
-
-    def weights(self, given: Mapping[str, str]) -> str:
-        """Choose its weights among those ``given`` by name of encoder (``""`` for all others)."""
-        return NO_WEIGHTS if self.random else given.get(self.name, given.get("", DEFAULT_WEIGHTS))
-
-    def options(self, weights: str) -> EncoderOptions:
-        """Return the options that build it with these weights, or that open inputs for it."""
-        return EncoderOptions(self.name, weights, self.image_size)
 
 
 @dataclass(frozen=True)
@@ -152,8 +124,8 @@ class Condition:
     """
 
     settings: tuple[Settings, ...]
-    source: EncoderChoice
-    target: EncoderChoice
+    source: EncoderOptions
+    target: EncoderOptions
     pooled_source: bool = False
     start: Start = "pre-trained"
     subset: Subset = "full"
@@ -177,11 +149,14 @@ class Cell:
         kind = method_named(self.method).settings
         return next((given for given in self.condition.settings if type(given) is kind), None)
 
+    @property
+    def row(self) -> str:
+        """Method and variant as a short text."""
+        return f"{self.method} [{self.variant}]" if self.variant else self.method
 
-class Benchmark(BaseModel):
+
+class Benchmark(_Table):
     """One published table or figure, as read from a TOML file in ``configs/``."""
-
-    model_config = _CLOSED
 
     title: str
     grid: Grid
@@ -212,17 +187,6 @@ class Benchmark(BaseModel):
         )
         return (*([base] if self.grid.backbone else []), *self.variants, *swept)
 
-    def is_drawn(self, cell: Cell) -> bool:
-        """Return whether a figure shows the features of a cell, so that their points must be kept."""
-        dataset, (first, *_) = next(iter(self.grid.targets.items()))
-        return cell.variant == self.all_variants[0].name and any(
-            figure.kind == "tsne"
-            and cell.dataset == dataset
-            and (cell.target, cell.seed) == (figure.target or first, figure.seed)
-            and cell.method in figure.methods
-            for figure in self.figures
-        )
-
     def methods_of(self, variant: Variant) -> tuple[str, ...]:
         """Return the names of the methods that a variant runs."""
         return self.grid.methods if variant.methods is None else variant.methods
@@ -240,15 +204,14 @@ class Benchmark(BaseModel):
             raise InputError(f"{where}no backbone is named, neither here nor in [grid]")
         if variant.start == "source weights" and source != target:
             raise InputError(f"{where}a target of {target} cannot start from the weights of a {source}")
-        random = variant.weights == NO_WEIGHTS
         try:
             settings = self._settings_of(variant, dataset)
         except UserError as error:
             raise InputError(f"{where}{error}") from None
         return Condition(
             settings,
-            EncoderChoice(source, random, self.grid.image_size),
-            EncoderChoice(target, random, self.grid.image_size),
+            EncoderOptions(source, variant.weights, self.grid.image_size),
+            EncoderOptions(target, variant.weights, self.grid.image_size),
             variant.pooled_source,
             variant.start,
             variant.subset or self.grid.subset,
@@ -317,12 +280,12 @@ def read_benchmark(path: Path) -> Benchmark:
     Raises:
         InputError: the file cannot be read, or names something unknown.
     """
+    values = read_toml(path, "benchmark")
     try:
-        benchmark = Benchmark(**read_toml(path, "benchmark"))
+        benchmark = Benchmark(**values)
+        _check(benchmark)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}") from None
-    try:
-        _check(benchmark)
     except UserError as error:
         raise InputError(f"{path}: {error}") from None
     return benchmark
@@ -337,9 +300,6 @@ def _check(benchmark: Benchmark) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"several variants are named {twice[0]!r}")
-    used = {method for variant in variants for method in benchmark.methods_of(variant)}
-    for method in sorted(used):
-        method_named(method)
     strange = sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys())
     if strange:
         raise InputError(f"dataset_settings: the grid has no data set {strange[0]!r}")

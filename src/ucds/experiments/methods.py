@@ -2,8 +2,8 @@
 
 A method is a function that makes an :class:`~ucds.experiments.pipeline.Outcome` of a
 :class:`~ucds.experiments.pipeline.Pipeline`. A benchmark also runs methods from outside this package, without
-an edit of it: the TOML file names them ``module:name``, or an installed package declares them as entry points
-of the group ``ucds.methods``. Such a name stands for a function, or for a :class:`Method`.
+an edit of it: the TOML file names them ``module:name``. Such a name stands for a function, or for a
+:class:`Method`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from ucds.baselines import plain
-from ucds.baselines.acids import adapt_acids, learn_acids
-from ucds.baselines.deepcluster import cluster_by_deepcluster
-from ucds.baselines.iic import cluster_by_iic
+from ucds.baselines.acids import ACIDSSettings, adapt_acids, learn_acids
+from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster
+from ucds.baselines.iic import IICSettings, PairSettings, cluster_by_iic, with_best_rate
 from ucds.baselines.loop import Clustering
-from ucds.baselines.settings import ACIDSSettings, DeepClusterSettings, IICSettings, PairSettings
-from ucds.baselines.sobel import sobel_backbone
-from ucds.baselines.sub_heads import with_best_rate
+from ucds.baselines.views import sobel_backbone
 from ucds.config import ConsensusSettings, ModelSettings, PCDSettings, Settings
-from ucds.data.dataset import Dataset
 from ucds.errors import InputError
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions, provider_labels
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import Training, prepare
-
-Encoders = Literal["target", "source", "both", "none"]
 
 S = TypeVar("S", bound=ModelSettings)
 
@@ -67,7 +60,7 @@ class Method:
     title: str
     run: Callable[[Pipeline], Outcome]
     settings: type[Settings] | None = PCDSettings
-    encoders: Encoders = "target"
+    encoders: Literal["target", "source", "both", "none"] = "target"
     needs: str = ""
 
     @property
@@ -76,34 +69,25 @@ class Method:
         return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
 
 
+@cache
 def method_named(name: str) -> Method:
-    """Find a method: one of :data:`METHODS`, an entry point, or ``module:name``.
+    """Find a method: one of :data:`METHODS`, or ``module:name``.
 
     Raises:
         InputError: there is no such method.
     """
-    method = METHODS.get(name) or _foreign_method(name)
-    if method is None:
-        raise InputError(f"unknown methods {name}; known: {', '.join(METHODS)}, or MODULE:NAME of your own")
-    return method
-
-
-@cache
-def _foreign_method(name: str) -> Method | None:
-    found: Any = None
+    if name in METHODS:
+        return METHODS[name]
     module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(f"unknown methods {name}; known: {', '.join(METHODS)}, or MODULE:NAME of your own")
     try:
-        for entry in entry_points(group="ucds.methods", name=name):
-            found = entry.load()
-        if found is None and colon:
-            found = getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"method {name} cannot be imported: {error} (is it on PYTHONPATH?)") from None
-    if found is None or isinstance(found, Method):
-        return found
-    if not callable(found):
+    if not isinstance(found, Method) and not callable(found):
         raise InputError(f"method {name} is neither a function nor a Method")
-    return Method(name, found, settings=None)
+    return found if isinstance(found, Method) else Method(name, found, settings=None)
 
 
 def run_methods(
@@ -131,15 +115,14 @@ def run_methods(
             yield replace(found[name].run(pipeline), method=name)
 
 
-def _plain(cluster: Callable[[FloatArray, int, int], NDArray[np.int64]]) -> Callable[[Pipeline], Outcome]:
+def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pipeline], Outcome]:
     """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
 
     def run(pipeline: Pipeline) -> Outcome:
-        features = pipeline.target_vectors()
-        vectors = features.samples.read(np.arange(len(features.samples))).numpy()
-        start = time.monotonic()
+        samples = pipeline.target_vectors().samples
+        vectors, start = samples.read(np.arange(len(samples))).numpy(), time.monotonic()
         labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
-        return Outcome(labels, time.monotonic() - start, features)
+        return Outcome(labels, time.monotonic() - start)
 
     return run
 
@@ -162,7 +145,7 @@ def on_target(
 
         settings = _settings(pipeline, kind, from_scratch)
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
-        return _outcome(found, found.model, task.target)
+        return _outcome(found, found.model)
 
     return run
 
@@ -182,8 +165,7 @@ def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
         trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
         return adapt_acids(options.session(settings), source, target)
 
-    found = with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train)
-    return _outcome(found, trained, task.target)
+    return _outcome(with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train), trained)
 
 
 def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
@@ -192,9 +174,9 @@ def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
     return settings.model_copy(update={"tune": "full"}) if from_scratch else settings
 
 
-def _outcome(found: Clustering, trained: nn.Module, data: Dataset) -> Outcome:
+def _outcome(found: Clustering, trained: nn.Module) -> Outcome:
     parameters = sum(weight.numel() for weight in trained.parameters())
-    return Outcome(found.labels, found.seconds, data, parameters=parameters, images=found.images_seen)
+    return Outcome(found.labels, found.seconds, parameters=parameters, images=found.images_seen)
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
@@ -204,24 +186,24 @@ def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     backbone = task.make_source_backbone() if of_source else task.backbone()
     data = task.seen_by_source if of_source else task.target
     training = prepare(session, backbone, data, task.n_clusters, side="target")
-    return pipeline.outcome(pipeline.extended(None, training, session))
+    return pipeline.extended(None, training, session)
 
 
 def _target_only(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "target-only")
     training = pipeline.new_target(session)
     refine_target(session, training.trained, training.data)
-    return pipeline.outcome(pipeline.extended(None, training, session))
+    return pipeline.extended(None, training, session)
 
 
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     training = pipeline.adapted.training
+    assert training is not None
     model = copy.deepcopy(training.model)  # AO's stays as it is
     trained = model if training.trained is training.model else model.head()
     refine_target(session, trained, training.data)
-    training = Training(model, trained, training.data)
-    return pipeline.outcome(pipeline.extended(pipeline.adapted, training, session))
+    return pipeline.extended(pipeline.adapted, Training(model, trained, training.data), session)
 
 
 def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
@@ -233,7 +215,7 @@ def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
     if source is not None:
         labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
-    return pipeline.outcome(pipeline.extended(source, found, session))
+    return pipeline.extended(source, found, session)
 
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
@@ -268,15 +250,12 @@ METHODS: dict[str, Method] = {
     ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
-    "so": Method("SO", lambda pipeline: pipeline.outcome(pipeline.source), encoders="source"),
+    "so": Method("SO", lambda pipeline: pipeline.source, encoders="source"),
     "to": Method("TO", _target_only),
-    "ao": Method("AO", lambda pipeline: pipeline.outcome(pipeline.adapted), encoders="both"),
+    "ao": Method("AO", lambda pipeline: pipeline.adapted, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
     "consensus-source": Method(
-        "consensus, provider's labels",
-        lambda pipeline: pipeline.outcome(pipeline.transported),
-        ConsensusSettings,
-        "source",
+        "consensus, provider's labels", lambda pipeline: pipeline.transported, ConsensusSettings, "source"
     ),
     "consensus-alone": Method(
         "consensus, without a provider", partial(_consensus, alone=True), ConsensusSettings

@@ -5,15 +5,11 @@ A stage is a function of its inputs and the seed, so that sharing its result cha
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ucds.backbones import Backbone
 from ucds.config import (
@@ -27,7 +23,7 @@ from ucds.config import (
 )
 from ucds.data.dataset import Dataset
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.models import ClusteringModel
+from ucds.math.arrays import IntArray
 from ucds.source.fit import fit_source
 from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
@@ -35,7 +31,7 @@ from ucds.training.features import frozen_features
 from ucds.training.inference import recentre
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
-from ucds.training.prepare import TrainedModel, Training, prepare
+from ucds.training.prepare import Training, prepare
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -47,7 +43,6 @@ FEATURE_BATCH = 64
 """Number of samples whose features or predictions are computed at a time."""
 
 S = TypeVar("S", bound=Settings)
-Kind = TypeVar("Kind", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ class TaskOptions:
     start: Start = "pre-trained"
     checkpoints: Path | None = None
 
-    def settings_of(self, kind: type[Kind]) -> Kind:
+    def settings_of(self, kind: type[S]) -> S:
         """Return the settings of one class; its defaults if none were given."""
         return next((given for given in self.settings if type(given) is kind), None) or kind()
 
@@ -119,44 +114,25 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a method: a clustering of the target samples.
+    """The result of a method or of some of its stages: a clustering of the target samples.
 
     Attributes:
         labels: ``(n,)`` cluster of each target sample.
         seconds: time spent in its stages, or in the clustering; cached features are not counted.
-        data: target samples; those that ``model`` takes, if there is a model.
         stages: results of its stages, if it is made of this package's stages.
-        model: trained network, for figures of features; ``None`` for k-means and for baselines.
+        training: model after these stages; ``None`` for plain clusterings and for baselines.
         parameters: number of parameters of the whole network, its frozen part included.
         images: number of images passed through training, every pass counted; 0 if unknown.
         method: name of the method, which :func:`ucds.experiments.methods.run_methods` fills in.
     """
 
-    labels: NDArray[np.int64]
+    labels: IntArray
     seconds: float
-    data: Dataset
     stages: tuple[StageResult, ...] = ()
-    model: ClusteringModel | None = None
+    training: Training | None = None
     parameters: int = 0
     images: int = 0
     method: str = ""
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A model after some stages.
-
-    Attributes:
-        training: model.
-        stages: results of the stages.
-        images: number of images that the stages saw, every pass counted.
-        labels: ``(n,)`` provider's labels of the target samples; ``None`` for a model of the client.
-    """
-
-    training: Training | TrainedModel
-    stages: tuple[StageResult, ...]
-    images: int
-    labels: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +144,7 @@ class Sources:
         checkpoints: folder of the state of unfinished ones; ``None`` keeps no state.
     """
 
-    learned: dict[str, Learned] = field(default_factory=dict)
+    learned: dict[str, Outcome] = field(default_factory=dict)
     checkpoints: Path | None = None
 
 
@@ -186,22 +162,23 @@ class Pipeline:
         self._sources = sources or Sources(checkpoints=options.checkpoints)
 
     @property
-    def source(self) -> Learned:
-        """PCD's source model, of stage 1."""
+    def source(self) -> Outcome:
+        """PCD's source model, of stage 1, and its labels of the target samples."""
         return self._learn_source("learn-source", PCDSettings, self.task.n_clusters)
 
     @property
-    def transported(self) -> Learned:
-        """The source model of the consensus method."""
+    def transported(self) -> Outcome:
+        """The source model of the consensus method, and its labels of the target samples."""
         n_clusters = self.task.source_clusters or self.task.n_clusters
         return self._learn_source("cluster-domains", ConsensusSettings, n_clusters)
 
     @cached_property
-    def adapted(self) -> Learned:
+    def adapted(self) -> Outcome:
         """PCD's target model after stage 2, which learns from the source model's labels."""
         session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
         source, training = self.source, self.new_target(session)
         if self.options.start == "source weights":
+            assert source.training is not None
             training.model.load_state_dict(source.training.model.state_dict())
         labels = provider_labels(training.data, source, self.task.n_clusters)
         cluster_target(session, training.trained, training.data, labels)
@@ -213,34 +190,28 @@ class Pipeline:
         return prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
 
     def extended(
-        self, before: Learned | None, training: Training | TrainedModel, session: Session[Settings]
-    ) -> Learned:
-        """Append the stages of a session to those done before."""
+        self,
+        before: Outcome | None,
+        training: Training,
+        session: Session[Settings],
+        labels: IntArray | None = None,
+    ) -> Outcome:
+        """Append the stages of a session to those done before; without labels, the model predicts them."""
         settings, n = session.settings, 0  # the consensus takes no steps
         if isinstance(settings, TrainingSettings):
             n = min(settings.batch_size, len(training.data.samples))
-        images = sum(stage.evaluations[-1].step * n for stage in session.results)
-        earlier, earlier_images = (before.stages, before.images) if before is not None else ((), 0)
-        return Learned(training, (*earlier, *session.results), earlier_images + images)
+        earlier, images = ((), 0) if before is None else (before.stages, before.images)
+        images += sum(stage.evaluations[-1].step * n for stage in session.results)
+        stages = (*earlier, *session.results)
+        seconds, parameters = sum(stage.seconds for stage in stages), training.model.count_parameters()
+        labels = self._predict(training) if labels is None else labels
+        return Outcome(labels, float(seconds), stages, training, parameters, images)
 
     def target_vectors(self) -> Dataset:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
         return self._vectors(self.task.target, self.task.backbone)
 
-    def outcome(self, learned: Learned) -> Outcome:
-        """Make the outcome of a method from the latest stage: the provider's labels, or its model's own."""
-        training = learned.training
-        return Outcome(
-            self._predict(training) if learned.labels is None else learned.labels,
-            sum((stage.seconds for stage in learned.stages), 0.0),
-            training.data,
-            learned.stages,
-            copy.deepcopy(training.trained),
-            training.model.count_parameters(),
-            learned.images,
-        )
-
-    def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> Learned:
+    def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> Outcome:
         """Learn a source model, unless it is known, and label the target's samples as ``ucds label`` does."""
         # Without the target's settings: neither the model nor its checkpoint may depend on them.
         settings = for_source(self.options.settings_of(kind))
@@ -253,10 +224,9 @@ class Pipeline:
             queries = task.seen_by_source
             if settings.tune == "head":
                 queries = self._vectors(queries, task.make_source_backbone)
-            learned, found = self.extended(None, found, session), replace(found, data=queries)
             trained = recentre(found.trained, queries) if found.recentres else found.trained
-            labels = self._predict(replace(found, trained=trained))
-            self._sources.learned[key] = replace(learned, training=found, labels=labels)
+            labels = self._predict(replace(found, trained=trained, data=queries))
+            self._sources.learned[key] = self.extended(None, found, session, labels)
         return self._sources.learned[key]
 
     def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:
@@ -266,14 +236,13 @@ class Pipeline:
         backbone.module.to(runtime.device)
         return frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)
 
-    def _predict(self, training: Training | TrainedModel) -> NDArray[np.int64]:
+    def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data
         found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
-        labels: NDArray[np.int64] = found.argmax(-1).cpu().numpy()
+        labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
 
 
-def provider_labels(data: Dataset, source: Learned, n_clusters: int) -> ClusterLabels:
+def provider_labels(data: Dataset, source: Outcome, n_clusters: int) -> ClusterLabels:
     """Return the labels that a source model gives to the target's samples, as the client receives them."""
-    assert source.labels is not None
     return ClusterLabels(data.samples.ids, source.labels, n_clusters, "source")

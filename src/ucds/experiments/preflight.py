@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
-from ucds.experiments.grid import Benchmark, Cell, EncoderChoice
+from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
-from ucds.training.options import Compute
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.runtime import Runtime
 
 RANDOM = "none (random)"
@@ -74,8 +74,8 @@ class Survey:
 
     located: dict[str, Located] = field(default_factory=dict)
     faults: dict[object, str] = field(default_factory=dict)
-    weights: dict[EncoderChoice, str] = field(default_factory=dict)
-    data: dict[tuple[str, EncoderChoice], str] = field(default_factory=dict)
+    weights: dict[EncoderOptions, str] = field(default_factory=dict)
+    data: dict[tuple[str, EncoderOptions], str] = field(default_factory=dict)
 
     def fault(self, cell: Cell) -> str | None:
         """Return the reason why a cell cannot be run; ``None`` if it can."""
@@ -88,14 +88,11 @@ class Survey:
         A method that needs the encoder of one side only is described as if both sides had that encoder.
         """
         used = [self.weights[encoder] for encoder in encoders_of(cell)] or [RANDOM]
-        return {
-            "weights": used[-1],
-            "source_weights": used[0],
-            "data": self.data[cell.dataset, cell.condition.target],
-        }
+        data = self.data[cell.dataset, cell.condition.target]
+        return {"weights": used[-1], "source_weights": used[0], "data": data}
 
 
-def encoders_of(cell: Cell) -> list[EncoderChoice]:
+def encoders_of(cell: Cell) -> list[EncoderOptions]:
     """Return the pre-trained encoders that a cell needs, the source's first."""
     needs = method_named(cell.method).encoders
     source, target = cell.condition.source, cell.condition.target
@@ -128,7 +125,7 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
         try:
             found.weights[encoder] = make_backbone(encoder, machine).weights
         except UserError as error:
-            found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.name}=FILE")
+            found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.backbone}=FILE")
     for method in dict.fromkeys(method_named(cell.method) for cell in cells):
         if method.needs and find_spec(method.needs) is None:
             extra = f"pip install 'ucds[{method.needs}]'"
@@ -148,27 +145,29 @@ def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
         by_reason[found.fault(cell) or ""].append(cell)
     for reason, cells in by_reason.items():
         tasks = ", ".join(dict.fromkeys(f"{cell.dataset} {cell.target}".strip() for cell in cells))
-        rows = ", ".join(dict.fromkeys(row_name(cell) for cell in cells))
+        rows = ", ".join(dict.fromkeys(cell.row for cell in cells))
         yield f"missing, {len(cells)} cells ({rows} on {tasks}): {reason}"
 
 
-def row_name(cell: Cell) -> str:
-    """Return method and variant of a cell as a short text."""
-    return f"{cell.method} [{cell.variant}]" if cell.variant else cell.method
+def weighted(encoder: EncoderOptions, given: Mapping[str, str]) -> EncoderOptions:
+    """Choose the weights of an encoder among those given by name, unless it is random on purpose."""
+    if encoder.weights == NO_WEIGHTS:
+        return encoder
+    return replace(encoder, weights=given.get(encoder.backbone or "", given.get("", encoder.weights)))
 
 
-def make_backbone(encoder: EncoderChoice, machine: Machine) -> Backbone:
-    """Build an encoder with its pre-trained weights, anew at every call.
+def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
+    """Build an encoder with its weights on this machine, anew at every call.
 
     Raises:
         InputError: the name is unknown, or the weights cannot be had or do not fit.
     """
-    return encoder.options(encoder.weights(machine.weights)).build()
+    return weighted(encoder, machine.weights).build()
 
 
-def open_inputs(located: Located, encoder: EncoderChoice, compute: Compute) -> Dataset:
+def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:
     """Open all samples of a data set as an encoder takes them, without its weights."""
-    options = encoder.options(NO_WEIGHTS)
+    options = replace(encoder, weights=NO_WEIGHTS)
     return open_for_training(located.path, "source", options, compute, domains=located.domains).data
 
 

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ucds.backbones.build import NO_WEIGHTS
 from ucds.errors import DamagedFileError, InputError
-from ucds.experiments.columns import Record
 from ucds.experiments.grid import Cell
+from ucds.experiments.scoring import Record
 from ucds.files import append_line, parse_json
 
 FILE = "runs.jsonl"
@@ -99,9 +100,9 @@ def describe(cell: Cell) -> dict[str, Any]:
         "seed": cell.seed,
         "method": cell.method,
         "settings": None if settings is None else settings.model_dump(mode="json"),
-        "backbone": condition.target.name,
-        "source_backbone": condition.source.name,
-        "random": condition.target.random,
+        "backbone": condition.target.backbone,
+        "source_backbone": condition.source.backbone,
+        "random": condition.target.weights == NO_WEIGHTS,
         "image_size": condition.target.image_size,
         "subset": condition.subset,
         "pooled_source": condition.pooled_source,

@@ -24,9 +24,8 @@ import torch
 
 from ucds.errors import InputError, UserError
 from ucds.experiments.cells import UNFINISHED, CellGroup, group_cells, run_group
-from ucds.experiments.columns import Record
 from ucds.experiments.grid import Benchmark, Cell
-from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, row_name, survey
+from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import (
     FILE,
     append_record,
@@ -36,6 +35,7 @@ from ucds.experiments.records import (
     origin_of,
     read_records,
 )
+from ucds.experiments.scoring import Record
 from ucds.training.options import Compute
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -61,30 +61,21 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
         found = survey(benchmark, machine)
         cells = [cell for cell in benchmark.cells() if found.fault(cell) is None]
         decode_all(cells, found, machine)
-        drawn = frozenset(cell for cell in cells if benchmark.is_drawn(cell))
-        todo = _without_record(cells, drawn, found, read_records(folder / FILE))
+        todo = _without_record(cells, found, read_records(folder / FILE))
         compute_features(todo, found, machine)
         work = partial(_record_group, replace(machine, compute=machine.compute.silent()), found, folder)
-        count = _run(group_cells(todo, drawn), work, folder / FILE, machine.compute, jobs)
+        count = _run(group_cells(todo), work, folder / FILE, machine.compute, jobs)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         return count
 
 
-def _without_record(
-    cells: Sequence[Cell], drawn: frozenset[Cell], found: Survey, records: Sequence[Record]
-) -> list[Cell]:
+def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Record]) -> list[Cell]:
     """Select the cells that have no record made from the same files; of equal cells only the first."""
-    done: set[tuple[object, ...]] = set()
-    for record in records:
-        key = (identity_in(record), *origin_of(record).values())
-        done |= {(*key, False), (*key, "points" in record)}
-    todo = []
+    done = {(identity_in(record), *origin_of(record).values()) for record in records}
+    todo: dict[tuple[str, ...], Cell] = {}
     for cell in cells:
-        key = (identity_of(cell), *found.origin(cell).values())
-        if (*key, cell in drawn) not in done:
-            todo.append(cell)
-            done |= {(*key, False), (*key, cell in drawn)}
-    return todo
+        todo.setdefault((identity_of(cell), *found.origin(cell).values()), cell)
+    return [cell for key, cell in todo.items() if key not in done]
 
 
 def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> None:
@@ -106,7 +97,7 @@ def _run(
     devices = visible_devices() if compute.accelerator != "cpu" else []
     reporter = compute.reporter
     before, count, failures = len(read_records(path)), 0, []
-    reporter.begin("run cells", sum(len(group.cells) for group in groups))
+    reporter.begin("run cells", sum(map(len, groups)))
     for ended in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
         new = read_records(path)[before + count :]
         for record in new:
@@ -224,6 +215,6 @@ def _line(record: Record) -> str:
 
 
 def _name(group: CellGroup) -> str:
-    first = group.cells[0]
-    rows = ", ".join(dict.fromkeys(row_name(cell) for cell in group.cells))
+    first = group[0]
+    rows = ", ".join(dict.fromkeys(cell.row for cell in group))
     return f"{first.dataset} {first.target}, seed {first.seed} ({rows})".strip()

@@ -7,11 +7,12 @@ a bounded number of samples only. The letters of the steps are those of ``docs/c
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,12 @@ from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
-from ucds.math.kmeans import REPRESENTATIVES, draw_representatives, run_kmeans
 from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
@@ -38,6 +40,10 @@ FINENESS = (1.0, 1.25, 1.5, 2.0)
 Partitions into more clusters than are sought split large groups in different places and keep small groups
 whole. What all of them put together depends little on single starts of k-means, most of which are poor when
 K is small."""
+
+REPRESENTATIVES = 3000
+"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
+memory of the latter grow with the square."""
 
 _VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
 _FEWEST_STARTS, _MOST_STARTS = 4, 20
@@ -124,6 +130,97 @@ def cluster_by_vote(
     return Vote(by_space, every, candidates[best], n_clusters)
 
 
+class KMeansRun(NamedTuple):
+    """Clusters ``(n,)`` of all samples, and the sum of squared distances of those seen from their centres."""
+
+    partition: Partition
+    inertia: float
+
+
+def run_kmeans(
+    spaces: Sequence[FloatArray],
+    sizes: Sequence[int],
+    starts: int,
+    rng: np.random.Generator,
+    watch: Watch | None = None,
+) -> list[list[KMeansRun]]:
+    """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
+
+    Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
+    gets the nearest centre.
+
+    Args:
+        spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
+        sizes: numbers of clusters.
+        starts: number of runs for each space and size.
+        rng: generator of the starts.
+        watch: told after each space and size.
+
+    Returns:
+        Runs of each space and size, space after space.
+    """
+    found = []
+    seen = distances = np.empty((0, 0), np.float32)
+    jobs = [(space, size) for space in spaces for size in sizes]
+    for number, (space, size) in enumerate(counted(watch, "k-means", jobs)):
+        if number % len(sizes) == 0:
+            seen = space[_draw_representatives(len(space), rng)]
+            distances = squared_distances(seen)
+        found.append([_run(space, seen, distances, size, rng) for _ in range(starts)])
+    return found
+
+
+def _run(
+    space: FloatArray, seen: FloatArray, distances: FloatArray, size: int, rng: np.random.Generator
+) -> KMeansRun:
+    """Find centres among the samples seen; all samples get the nearest one."""
+    draws = np.random.RandomState(int(rng.integers(2**31)))
+    centres = seen[spread_samples(distances, size, draws)]
+    with warnings.catch_warnings():
+        # Copies give fewer clusters than asked for, which is no matter for a vote.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
+    return KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_))
+
+
+def _draw_representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> IntArray:
+    """Draw positions of samples, ascending: all if there are no more than ``most``."""
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+
+
+def squared_distances(vectors: FloatArray) -> FloatArray:
+    """Compute the squared distances ``(n, n)`` between all pairs of ``(n, d)`` vectors."""
+    shifted = vectors - vectors.mean(0)
+    squares = np.einsum("nd,nd->n", shifted, shifted)
+    distances = np.asarray(squares[:, None] + squares - 2 * (shifted @ shifted.T), dtype=np.float32)
+    np.maximum(distances, 0, out=distances)
+    np.fill_diagonal(distances, 0)
+    return distances
+
+
+def spread_samples(distances: FloatArray, count: int, draws: np.random.RandomState) -> IntArray:
+    """Choose positions of samples far apart, at whose places k-means starts: greedy k-means++.
+
+    scikit-learn chooses the same samples, but for rounding. It computes the ``(n, n)`` distances anew for
+    every centre of every start, which takes several times as long as the k-means that follows.
+
+    Source:
+        D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.
+    """
+    n, candidates = len(distances), 2 + int(np.log(count))
+    chosen = np.empty(count, dtype=np.int64)
+    chosen[0] = draws.choice(n, p=np.full(n, 1 / n))
+    nearest = distances[chosen[0]]
+    for i in range(1, count):
+        bounds = np.cumsum(nearest, dtype=np.float64)
+        tried = np.searchsorted(bounds, draws.uniform(size=candidates) * bounds[-1])
+        tried = np.minimum(tried, n - 1)  # rounding may lead one beyond the last
+        closer = np.minimum(nearest, distances[tried])
+        best = int(closer.sum(1, dtype=np.float64).argmin())
+        chosen[i], nearest = tried[best], closer[best]
+    return chosen
+
+
 def memberships(partitions: Sequence[Partition]) -> Memberships:
     """Write partitions ``(n,)``, of any numbers of clusters, as one matrix of memberships."""
     widths = [int(partition.max()) + 1 for partition in partitions]
@@ -159,7 +256,7 @@ def average_linkage(
     Source:
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
     """
-    seen = draw_representatives(votes.shape[0], rng, max(n_clusters, representatives))
+    seen = _draw_representatives(votes.shape[0], rng, max(n_clusters, representatives))
     rows = votes[seen]
     distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
     np.fill_diagonal(distances, 0)

@@ -33,21 +33,26 @@ _MATCHING_ROUNDS = 20  # at most; matching usually ends after three to five
 
 
 @dataclass(frozen=True)
-class DomainClusters:
+class SharedPrototypes:
     """Prototypes that several domains share, and the projection under which samples are compared with them.
 
     Attributes:
         axes: ``(d, w)`` principal axes of the centred features, each divided by a power of its scale.
         mean: ``(d,)`` mean of the domains' means, to be subtracted from a sample of an unknown domain.
         prototypes: ``(w, K)`` unit columns.
-        proportions: ``(D, K)`` sizes of the clusters in each domain, by the plans.
-        assignments: ``(n, K)`` cluster probabilities of each sample, domain after domain.
+        proportions: ``(D, K)`` sizes of the clusters in each domain; rows sum to 1.
     """
 
     axes: FloatArray
     mean: FloatArray
     prototypes: FloatArray
     proportions: FloatArray
+
+
+@dataclass(frozen=True)
+class DomainClusters(SharedPrototypes):
+    """The same with the cluster probabilities ``(n, K)`` of each sample, domain after domain."""
+
     assignments: FloatArray
 
 

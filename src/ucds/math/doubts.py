@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 import numpy as np
 from scipy import sparse
-from scipy.cluster.hierarchy import linkage
+from scipy.cluster.hierarchy import linkage, to_tree
 from scipy.spatial.distance import squareform
 
-from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.consensus import Memberships, Partition, average_linkage, refine
 
 PARTS = 2.0
@@ -52,8 +53,8 @@ class Doubt:
     part: int
     cluster: int
     whole: bool
-    others: tuple[int, ...]
-    score: float
+    others: tuple[int, ...] = ()
+    score: float = 0.0
 
 
 class Doubts:
@@ -66,19 +67,17 @@ class Doubts:
     """
 
     def __init__(self, votes: Memberships, clusters: Partition, parts: Partition) -> None:
-        self.clusters, self.parts = clusters.copy(), parts.copy()
         self._votes = votes
+        self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
+        self.restart(clusters, parts)
+
+    def restart(self, clusters: Partition, parts: Partition) -> None:
+        """Forget all answers, and start from these clusters and parts; computed halves are kept."""
+        self.clusters, self.parts = clusters.copy(), parts.copy()
         self._settled: set[int] = set()
         self._denied: set[tuple[int, int]] = set()
         self._divided: dict[int, int] = {}
         self._next_part = count(int(parts.max()) + 1)
-        self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
-
-    def restart(self, clusters: Partition, parts: Partition) -> None:
-        """Forget all answers, and start from these clusters and parts again; what was computed is kept."""
-        known = self._halves
-        self.__init__(self._votes, clusters, parts)  # type: ignore[misc]
-        self._halves = known
 
     def ranked(self, without: Collection[tuple[int, int]] = ()) -> list[Doubt]:
         """List the groups in doubt about which something can be asked, the most doubtful first.
@@ -105,9 +104,9 @@ class Doubts:
         part = self._own_part(doubt)
         if not doubt.whole:
             self._settled.add(part)
-            self.clusters[doubt.samples] = cluster
-        elif len(doubt.samples) > (self.clusters == cluster).sum():
-            self.clusters[self.clusters == cluster] = doubt.cluster
+        joined = np.flatnonzero(self.clusters == cluster)
+        if doubt.whole and len(doubt.samples) > len(joined):
+            self.clusters[joined] = doubt.cluster
         else:
             self.clusters[doubt.samples] = cluster
 
@@ -127,45 +126,41 @@ class Doubts:
         self._settled.add(part)
         halves = self._halve(members)
         if halves is not None:
-            second = halves[0]
-            self.parts[np.setdiff1d(members, second)] = next(self._next_part)
-            self.parts[second] = next(self._next_part)
+            self.parts[members] = next(self._next_part)
+            self.parts[halves[0]] = next(self._next_part)
+
+    def core(self, cluster: int) -> int:
+        """Return the number of the largest part of a cluster."""
+        parts, sizes = np.unique(self.parts[self.clusters == cluster], return_counts=True)
+        return int(parts[sizes.argmax()])
 
     def _doubtful_parts(self, groups: _Groups) -> Iterator[Doubt]:
         """Yield every part that may belong elsewhere, and for the largest part of a cluster the cluster."""
-        for row, part in enumerate(groups.parts):
+        for row, part in enumerate(groups.parts.tolist()):
             if part in self._settled:
                 continue
-            relations, own = groups.relations(row), groups.cluster_of[row]
-            others = self._offer(groups, relations, int(part), own)
+            own, relations, whole = groups.cluster_of[row], groups.relations[row], bool(groups.is_core[row])
+            others = self._offer(groups, relations, part, own)
             likeliest = relations[others[0]] if others else 0.0
-            if groups.is_core(row):
-                movable = min(groups.sizes[own], groups.sizes[others[0]]) if others else 0
-                score, samples = _JOIN_WEIGHT * likeliest * movable, groups.members(own)
+            if whole:
+                samples = np.flatnonzero(self.clusters == groups.clusters[own])
+                movable = min(len(samples), groups.sizes[others[0]]) if others else 0
+                score = _JOIN_WEIGHT * likeliest * movable
             else:
-                unrelated = 1 - min(groups.relation_to_rest(row), 1.0)
-                score = max(unrelated, _JOIN_WEIGHT * likeliest) * groups.part_sizes[row]
-                samples = groups.of_part(row)
-            numbers = tuple(int(groups.clusters[other]) for other in others)
-            yield Doubt(
-                samples, int(part), int(groups.clusters[own]), groups.is_core(row), numbers, float(score)
-            )
+                samples, unrelated = groups.members[row], 1 - min(groups.to_rest[row], 1.0)
+                score = max(unrelated, _JOIN_WEIGHT * likeliest) * len(samples)
+            yield groups.doubt(samples, part, own, whole, others, score)
 
     def _doubtful_halves(self, groups: _Groups) -> Iterator[Doubt]:
         """Yield the smaller half of every part that is settled, or is the largest of its cluster."""
-        for row, part in enumerate(groups.parts):
-            size = int(groups.part_sizes[row])
-            if self._divided.get(int(part)) == size or not (part in self._settled or groups.is_core(row)):
+        for row, part in enumerate(groups.parts.tolist()):
+            members, own = groups.members[row], groups.cluster_of[row]
+            if self._divided.get(part) == len(members) or not (part in self._settled or groups.is_core[row]):
                 continue
-            halves = self._halve(groups.of_part(row))
-            if halves is None:
-                continue
-            second, relation = halves
-            relations, own = groups.relations_of(second), groups.cluster_of[row]
-            others = self._offer(groups, relations, int(part), own)
-            score = _HALF_WEIGHT * (1 - min(relation, 1.0)) * len(second)
-            numbers = tuple(int(groups.clusters[other]) for other in others)
-            yield Doubt(second, int(part), int(groups.clusters[own]), False, numbers, float(score))
+            if (halves := self._halve(members)) is not None:
+                others = self._offer(groups, groups.relations_of(halves[0]), part, own)
+                score = _HALF_WEIGHT * (1 - min(halves[1], 1.0)) * len(halves[0])
+                yield groups.doubt(halves[0], part, own, False, others, score)
 
     def _offer(self, groups: _Groups, relations: DoubleArray, part: int, own: int) -> list[int]:
         """List the places of the clusters to which a group may belong, the likeliest first."""
@@ -187,11 +182,6 @@ class Doubts:
         self.parts[doubt.samples] = part
         return part
 
-    def core(self, cluster: int) -> int:
-        """Return the number of the largest part of a cluster."""
-        parts, sizes = np.unique(self.parts[self.clusters == cluster], return_counts=True)
-        return int(parts[sizes.argmax()])
-
     def _halve(self, members: IntArray) -> tuple[IntArray, float] | None:
         key = members.tobytes()
         if key not in self._halves:
@@ -199,58 +189,65 @@ class Doubts:
         return self._halves[key]
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums of the memberships of groups, ``(g, m)``, and sizes: mean co-associations follow from them."""
+
+    sums: DoubleArray
+    sizes: DoubleArray
+
+    @classmethod
+    def of(cls, votes: Memberships, groups: Sequence[IntArray]) -> _Sums:
+        """Sum the memberships of the samples of some groups."""
+        sizes = np.array([len(group) for group in groups])
+        ends, columns = np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(groups)
+        chosen = sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(groups), votes.shape[0]))
+        return cls((chosen @ votes).toarray(), sizes.astype(np.float64))
+
+    @cached_property
+    def within(self) -> DoubleArray:
+        """Mean co-association of the pairs of different samples of each group; 1 for a single sample."""
+        pairs = self.sizes * (self.sizes - 1)
+        together = np.einsum("ij,ij->i", self.sums, self.sums) - self.sizes
+        return np.where(pairs > 0, together / np.maximum(pairs, 1), 1.0)
+
+    def relations(self, others: _Sums) -> DoubleArray:
+        """Return the relation of each group to each other one: 1 where both are as near as each to itself."""
+        between = self.sums @ others.sums.T / np.outer(self.sizes, others.sizes)
+        return np.asarray(between / np.sqrt(np.outer(self.within, others.within) + 1e-9))
+
+
 class _Groups:
-    """Mean co-associations of the parts and clusters of a clustering, from the sums of their memberships."""
+    """The parts and the clusters of a clustering, and how they are related."""
 
     def __init__(self, votes: Memberships, clusters: Partition, parts: Partition) -> None:
-        self._votes, self._clusters, self._parts = votes, clusters, parts
-        self.parts, first, self.part_sizes = np.unique(parts, return_index=True, return_counts=True)
+        self._votes = votes
+        self.parts, first = np.unique(parts, return_index=True)
         self.clusters, self.cluster_of = np.unique(clusters[first], return_inverse=True)
-        inside = np.zeros((len(self.parts), len(self.clusters)))
-        inside[np.arange(len(self.parts)), self.cluster_of] = 1
-        self.sizes = self.part_sizes @ inside
-        sums = sum_memberships(votes, [self.of_part(row) for row in range(len(self.parts))])
-        products = (sums @ sums.T).astype(np.float64)
-        self._part_products = products.diagonal()
-        self._cross = products @ inside
-        self._cluster_sums = inside.T @ sums
-        cluster_products = np.einsum("ij,ij->j", inside, self._cross)
-        self._part_within = _mean_within(self._part_products, self.part_sizes)
-        self._within = _mean_within(cluster_products, self.sizes)
-        largest = np.zeros(len(self.clusters), dtype=np.int64)
-        np.maximum.at(largest, self.cluster_of, self.part_sizes)
-        self._largest = largest
-
-    def of_part(self, row: int) -> IntArray:
-        """Return the positions of the samples of a part."""
-        return np.flatnonzero(self._parts == self.parts[row])
-
-    def members(self, place: int) -> IntArray:
-        """Return the positions of the samples of a cluster."""
-        return np.flatnonzero(self._clusters == self.clusters[place])
-
-    def is_core(self, row: int) -> bool:
-        """Return whether a part is the largest one of its cluster."""
-        return bool(self.part_sizes[row] == self._largest[self.cluster_of[row]])
-
-    def relations(self, row: int) -> DoubleArray:
-        """Return the relation of a part to every cluster: 1 where both are as near as each to itself."""
-        between = self._cross[row] / (self.part_sizes[row] * self.sizes)
-        return np.asarray(between / np.sqrt(self._part_within[row] * self._within + 1e-9))
+        self.members = [np.flatnonzero(parts == part) for part in self.parts]
+        inside = np.eye(len(self.clusters))[self.cluster_of]
+        self._of_parts = _Sums.of(votes, self.members)
+        self._of_clusters = _Sums(inside.T @ self._of_parts.sums, inside.T @ self._of_parts.sizes)
+        self.sizes, sizes = self._of_clusters.sizes, self._of_parts.sizes
+        self.relations = self._of_parts.relations(self._of_clusters)
+        self.is_core = sizes == (inside.T * sizes).max(1)[self.cluster_of]
+        rest = self._of_clusters.sums[self.cluster_of] - self._of_parts.sums
+        pairs = sizes * np.maximum(self.sizes[self.cluster_of] - sizes, 1)
+        within = self._of_parts.within * self._of_clusters.within[self.cluster_of]
+        between = np.einsum("ij,ij->i", self._of_parts.sums, rest) / pairs
+        self.to_rest = between / np.sqrt(within + 1e-9)  # of a part, to the other parts of its cluster
 
     def relations_of(self, samples: IntArray) -> DoubleArray:
         """Return the relation of any group of samples to every cluster."""
-        sums = sum_memberships(self._votes, [samples])[0]
-        within = _mean_within(np.array([sums @ sums]), np.array([len(samples)]))
-        between = self._cluster_sums @ sums / (len(samples) * self.sizes)
-        return np.asarray(between / np.sqrt(within * self._within + 1e-9))
+        relations: DoubleArray = _Sums.of(self._votes, [samples]).relations(self._of_clusters)[0]
+        return relations
 
-    def relation_to_rest(self, row: int) -> float:
-        """Return the relation of a part to the other parts of its cluster."""
-        own, size = self.cluster_of[row], self.part_sizes[row]
-        rest = self.sizes[own] - size
-        between = (self._cross[row, own] - self._part_products[row]) / (size * rest)
-        return float(between / np.sqrt(self._part_within[row] * self._within[own] + 1e-9))
+    def doubt(
+        self, samples: IntArray, part: int, own: int, whole: bool, others: Sequence[int], score: float
+    ) -> Doubt:
+        """Name the clusters of a doubt by their numbers."""
+        numbers = tuple(int(self.clusters[other]) for other in others)
+        return Doubt(samples, part, int(self.clusters[own]), whole, numbers, float(score))
 
 
 def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Generator) -> Partition:
@@ -299,58 +296,14 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
     rows = votes[seen]
     distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
     np.fill_diagonal(distances, 0)
-    sides = _cut(linkage(squareform(distances, checks=False), "average"), len(seen))
-    if sides is None:
-        return None
-    one, other = seen[sides[0]], seen[sides[1]]
-    sums = sum_memberships(votes, [one, other])
-    rest = np.setdiff1d(members, np.concatenate([one, other]))
-    nearness = votes[rest] @ (sums / np.array([[len(one)], [len(other)]])).T
-    follows = np.asarray(nearness).argmax(1) if len(rest) else np.empty(0, np.int64)
-    halves = [np.sort(np.concatenate([side, rest[follows == i]])) for i, side in enumerate((one, other))]
-    sums = sum_memberships(votes, halves)
-    sizes = np.array([len(half) for half in halves])
-    within = _mean_within((sums * sums).sum(1), sizes)
-    relation = float(sums[0] @ sums[1] / sizes.prod() / np.sqrt(within.prod() + 1e-9))
-    return min(halves, key=len), relation
-
-
-def sum_memberships(votes: Memberships, groups: Sequence[IntArray]) -> FloatArray:
-    """Sum the memberships of the samples of some groups: ``(g, m)``."""
-    ends = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
-    columns = np.concatenate(groups)
-    entries = np.ones(len(columns), np.float32)
-    chosen = sparse.csr_array((entries, columns, ends), shape=(len(groups), votes.shape[0]))
-    return np.asarray((chosen @ votes).toarray())
-
-
-def _mean_within(products: DoubleArray | FloatArray, sizes: DoubleArray | IntArray) -> DoubleArray:
-    """Mean co-association of the pairs of different samples of groups; 1 for a single sample."""
-    counts = np.asarray(sizes, dtype=np.float64)
-    pairs = counts * (counts - 1)
-    return np.where(pairs > 0, (np.asarray(products, np.float64) - sizes) / np.maximum(pairs, 1), 1.0)
-
-
-def _cut(tree: FloatArray, n: int) -> tuple[IntArray, IntArray] | None:
-    """Find the topmost merge of a tree whose smaller side counts; return the places of both sides."""
-    needed = max(_SMALLEST, _LEAST_HALF * n)
-    node = 2 * n - 2
-    while node >= n:
-        one, other = (int(child) for child in tree[node - n, :2])
-        sizes = [1 if child < n else tree[child - n, 3] for child in (one, other)]
-        if min(sizes) >= needed:
-            return _leaves(tree, one, n), _leaves(tree, other, n)
-        node = one if sizes[0] > sizes[1] else other
-    return None
-
-
-def _leaves(tree: FloatArray, node: int, n: int) -> IntArray:
-    """List the places of the samples below a node of a tree."""
-    open_nodes, found = [node], []
-    while open_nodes:
-        node = open_nodes.pop()
-        if node < n:
-            found.append(node)
-        else:
-            open_nodes += [int(child) for child in tree[node - n, :2]]
-    return np.array(found, dtype=np.int64)
+    node = to_tree(linkage(squareform(distances, checks=False), "average"))
+    while min(node.left.count, node.right.count) < max(_SMALLEST, _LEAST_HALF * len(seen)):
+        node = node.left if node.left.count > node.right.count else node.right
+        if node.is_leaf():
+            return None
+    sides = [np.sort(seen[side.pre_order()]) for side in (node.left, node.right)]
+    sums, rest = _Sums.of(votes, sides), np.setdiff1d(members, np.concatenate(sides))
+    follows = (votes[rest] @ (sums.sums / sums.sizes[:, None]).T).argmax(1)
+    halves = [np.sort(np.concatenate([side, rest[follows == i]])) for i, side in enumerate(sides)]
+    one, other = (_Sums.of(votes, [half]) for half in halves)
+    return min(halves, key=len), float(one.relations(other)[0, 0])

@@ -2,60 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-# t-SNE takes a minute for ten thousand points, which no figure of this size can show.
-MAX_POINTS = 2000
-
-
-@dataclass(frozen=True, eq=False)
-class PlanePoints:
-    """Samples, and prototypes if there are any, in the plane.
-
-    Attributes:
-        samples: ``(m, 2)`` points of the samples.
-        prototypes: ``(K, 2)`` points of the prototypes; no rows without prototypes.
-        classes: ``(m,)`` classes of the samples, for colours and markers.
-        total: number of samples that there were; ``m`` of them were chosen at random.
-    """
-
-    samples: NDArray[np.float64]
-    prototypes: NDArray[np.float64]
-    classes: NDArray[np.int64]
-    total: int
-
-
-def to_plane(features: ArrayLike, prototypes: ArrayLike | None, classes: ArrayLike, seed: int) -> PlanePoints:
-    """Embed features and prototypes together in the plane.
-
-    Directions are embedded without their lengths, as the transport cost compares them. Of more than 2,000
-    samples, 2,000 are chosen at random.
-
-    Args:
-        features: ``(n, d)`` features.
-        prototypes: ``(d, K)`` prototypes, as a model holds them; ``None`` for a plane without prototypes.
-        classes: ``(n,)`` class of each sample, integers from 0.
-        seed: seed of the embedding and of the choice of samples; equal seeds give equal points.
-
-    Raises:
-        ValueError: a number is not finite, or there are fewer than 5 samples.
-
-    Source:
-        L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
-    """
-    vectors, truth = np.asarray(features, dtype=np.float64), np.asarray(classes).astype(np.int64)
-    stars = np.empty((vectors.shape[1], 0)) if prototypes is None else np.asarray(prototypes, np.float64)
-    if not (np.isfinite(vectors).all() and np.isfinite(stars).all()):
-        raise ValueError("features and prototypes must be finite to be embedded")
-    n = len(truth)
-    if n < 5:
-        raise ValueError(f"{n} samples are too few to embed")
-    shown = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_POINTS])
-    points = _embed(np.concatenate([vectors[shown], stars.T]), seed)
-    return PlanePoints(points[: len(shown)], points[len(shown) :], truth[shown], n)
 
 
 def place_all(
@@ -74,6 +22,9 @@ def place_all(
 
     Returns:
         ``(n, 2)`` points of the samples and ``(K, 2)`` points of the prototypes.
+
+    Source:
+        L. van der Maaten and G. Hinton, Visualizing data using t-SNE, 2008.
     """
     vectors = _directions(np.asarray(features, dtype=np.float64))
     stars = _directions(np.asarray(prototypes, dtype=np.float64).T)
@@ -81,7 +32,7 @@ def place_all(
     chosen, others = np.sort(order[:landmarks]), np.sort(order[landmarks:])
     together = np.concatenate([vectors[chosen], stars])
     # Too few points to have neighbourhoods: the first two coordinates do.
-    points = _embed(together, seed, steps=500) if len(together) >= 5 else _first_two(together)
+    points = _embed(together, seed) if len(together) >= 5 else _first_two(together)
     placed = np.empty((n, 2))
     placed[chosen] = points[: len(chosen)]
     if len(others):
@@ -102,8 +53,8 @@ def _directions(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float64).tiny))
 
 
-def _embed(vectors: NDArray[np.float64], seed: int, steps: int = 1000) -> NDArray[np.float64]:
-    """Embed the directions of vectors ``(n, d)`` in the plane ``(n, 2)`` by some steps of descent."""
+def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Embed the directions of vectors ``(n, d)`` in the plane ``(n, 2)``."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -119,7 +70,7 @@ def _embed(vectors: NDArray[np.float64], seed: int, steps: int = 1000) -> NDArra
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         init="pca" if spread else "random",
         learning_rate="auto",
-        max_iter=steps,
+        max_iter=500,
         random_state=seed,
     )
     # One thread: the order of sums, and with it the figure, must not depend on the number of cores.

@@ -9,22 +9,22 @@ data, and from the sum of the weights in each domain, which is public and stays 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ucds.math.arrays import FloatArray
-from ucds.math.domain_transport import match_domains
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.domain_transport import SharedPrototypes, match_domains
 from ucds.math.privacy import noise_scale
 
-Array = NDArray[np.float64]
-AddNoise = Callable[[Array, float], Array]
+Weights = NDArray[np.floating[Any]]
+
+AddNoise = Callable[[DoubleArray, float], DoubleArray]
 """Adds independent Gaussian noise of a standard deviation to the entries of a vector."""
 
-Release = Callable[[Array, float], Array]
+Release = Callable[[DoubleArray, float], DoubleArray]
 """Adds to a sum the noise that a part of the budget, between 0 and 1, pays for."""
 
 DIRECTIONS = 128
@@ -35,48 +35,26 @@ MEANS, AXES, STEPS, SIZES = 0.1, 0.3, 0.55, 0.05
 sizes of the clusters."""
 
 _ROUNDING = 1 - 1e-9  # a vector scaled to length 1 may be longer by rounding
-
-FINENESS = 2
-"""Number of prototypes that are learned for each cluster, before they are merged."""
-
-COHERENCE = 0.5
-"""Assumed length of the mean of the samples of a prototype, all of which have length 1."""
-
+_FINENESS = 2  # prototypes that are learned for each cluster, before they are merged
+_COHERENCE = 0.5  # assumed length of the mean of the samples of a prototype, all of which have length 1
 _REST = 1e-9  # weight of the previous prototype in a sum, so that one without samples stays where it is
-
-
-@dataclass(frozen=True)
-class PrivateClusters:
-    """Prototypes that were learned from noisy sums, and the projection under which samples are compared.
-
-    Attributes:
-        axes: ``(d, w)`` axes, each divided by a power of its scale.
-        mean: ``(d,)`` mean of the domains' noisy means, within the space of the projection.
-        prototypes: ``(w, K)`` unit columns.
-        proportions: ``(D, K)`` noisy sizes of the clusters in each domain; rows sum to 1.
-    """
-
-    axes: FloatArray
-    mean: FloatArray
-    prototypes: FloatArray
-    proportions: FloatArray
 
 
 def learn_private_prototypes(
     vectors: FloatArray,
-    domain: NDArray[np.int64],
-    weights: NDArray[np.floating[Any]],
+    domain: IntArray,
+    weights: Weights,
     n_clusters: int,
     rho: float,
     add_noise: AddNoise,
     rng: np.random.Generator,
     *,
-    directions: Array | None = None,
+    directions: DoubleArray | None = None,
     width: int = 32,
     whitening: float = 0.5,
     steps: int = 5,
-) -> PrivateClusters:
-    """Learn shared prototypes with rho-zCDP.
+) -> SharedPrototypes:
+    """Learn shared prototypes with rho-zCDP; the mean and the proportions of the result are noisy, too.
 
     Args:
         vectors: ``(n, d)`` features; a row of zeros stands for a sample that was taken out.
@@ -94,11 +72,10 @@ def learn_private_prototypes(
     """
     release = releases(rho, add_noise)
     # Steps 1 and 2: the domains' means and the principal axes.
-    space = find_private_space(
-        vectors, domain, weights, release, rng, directions=directions, width=width, whitening=whitening
-    )
+    base = random_directions(vectors.shape[1], rng) if directions is None else directions
+    space = find_private_space(vectors, domain, weights, release, base, width=width, whitening=whitening)
     samples, present, part = space.samples, space.weights, STEPS / steps
-    counts, fine = np.bincount(domain, weights), FINENESS * n_clusters
+    counts, fine = np.bincount(domain, weights), _FINENESS * n_clusters
     noise = noise_scale(rho * part) * np.sqrt(samples.shape[1])
     groups = choose_groups(domain, counts, fine, float(noise))
     masses = np.bincount(groups, weights)[:, None, None]
@@ -120,43 +97,34 @@ def learn_private_prototypes(
     members = np.eye(len(counts))[domain]
     sizes = np.maximum(release(members.T @ (present[:, None] * nearest), SIZES), 1.0)
     parts = (space.axes, space.mean, shared.T, sizes / sizes.sum(1, keepdims=True))
-    return PrivateClusters(*(np.ascontiguousarray(part, dtype=np.float32) for part in parts))
+    return SharedPrototypes(*(np.ascontiguousarray(part, dtype=np.float32) for part in parts))
 
 
 class PrivateSpace(NamedTuple):
-    """Samples as a private clustering sees them; axes and mean are those of :class:`PrivateClusters`."""
+    """Samples as a private clustering sees them; axes and mean are those of the result."""
 
-    axes: Array
-    mean: Array
-    samples: Array  # (n, w) directions along the axes, from the means of their domains; not released
-    weights: Array  # (n,) weight of each sample, 0 if it was taken out; not released
+    axes: DoubleArray
+    mean: DoubleArray
+    samples: DoubleArray  # (n, w) directions along the axes, from the means of their domains; not released
+    weights: DoubleArray  # (n,) weight of each sample, 0 if it was taken out; not released
 
 
 def releases(rho: float, add_noise: AddNoise) -> Release:
     """Return a function that releases sums of sensitivity 1, each for a part of the budget ``rho``."""
-
-    def release(total: Array, part: float) -> Array:
-        return np.asarray(add_noise(total.ravel(), noise_scale(rho * part)).reshape(total.shape))
-
-    return release
+    return lambda total, part: add_noise(total.ravel(), noise_scale(rho * part)).reshape(total.shape)
 
 
 def find_private_space(
     vectors: FloatArray,
-    domain: NDArray[np.int64],
-    weights: NDArray[np.floating[Any]],
+    domain: IntArray,
+    weights: Weights,
     release: Release,
-    rng: np.random.Generator,
+    base: DoubleArray,
     *,
-    directions: Array | None = None,
     width: int = 32,
     whitening: float = 0.5,
 ) -> PrivateSpace:
-    """Find principal axes from noisy sums, for :data:`MEANS` and :data:`AXES` of the budget.
-
-    Arguments are those of :func:`learn_private_prototypes`; ``release`` adds the noise.
-    """
-    base = random_directions(vectors.shape[1], rng) if directions is None else directions
+    """Find principal axes along ``base`` from noisy sums, which cost :data:`MEANS` and :data:`AXES`."""
     projected = bounded(bounded(vectors) @ base)
     members = np.eye(int(domain.max()) + 1)[domain]
     present = np.where(vectors.any(axis=1), weights, 0.0)
@@ -170,25 +138,25 @@ def find_private_space(
     return PrivateSpace(base @ turn, base @ means.mean(0), bounded(centred @ turn), present)
 
 
-def bounded(vectors: NDArray[np.floating[Any]]) -> Array:
+def bounded(vectors: NDArray[np.floating[Any]]) -> DoubleArray:
     """Scale the rows of ``(n, d)`` vectors to a length that is 1, and not more by rounding; zeros stay."""
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows * (_ROUNDING / np.maximum(lengths, 1e-12)))
 
 
-def random_directions(dimension: int, rng: np.random.Generator) -> Array:
+def random_directions(dimension: int, rng: np.random.Generator) -> DoubleArray:
     """Draw ``(dimension, p)`` orthonormal columns, :data:`DIRECTIONS` or as many as there can be."""
     return np.asarray(np.linalg.qr(rng.standard_normal((dimension, min(DIRECTIONS, dimension))))[0])
 
 
-def to_triangle(matrix: Array) -> Array:
+def to_triangle(matrix: DoubleArray) -> DoubleArray:
     """Write a symmetric matrix as a vector of equal Euclidean length, so that no entry is released twice."""
     rows, columns = np.triu_indices(len(matrix))
     return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
 
 
-def from_triangle(values: Array) -> Array:
+def from_triangle(values: DoubleArray) -> DoubleArray:
     """Return the symmetric matrix of a vector that :func:`to_triangle` made."""
     width = int((np.sqrt(8 * len(values) + 1) - 1) / 2)
     rows, columns = np.triu_indices(width)
@@ -197,7 +165,7 @@ def from_triangle(values: Array) -> Array:
     return matrix + np.triu(matrix, 1).T
 
 
-def leading_axes(second: Array, width: int, whitening: float) -> Array:
+def leading_axes(second: DoubleArray, width: int, whitening: float) -> DoubleArray:
     """Find the principal axes, widest first, of a ``(p, p)`` noisy matrix of second moments.
 
     They are weighted as a principal space has them. Noise may have made eigenvalues negative.
@@ -209,18 +177,20 @@ def leading_axes(second: Array, width: int, whitening: float) -> Array:
 
 
 def choose_groups(
-    domain: NDArray[np.int64], counts: NDArray[np.number[Any]], n_prototypes: int, noise: float
-) -> NDArray[np.int64]:
+    domain: IntArray, counts: NDArray[np.number[Any]], n_prototypes: int, noise: float
+) -> IntArray:
     """Decide by public figures alone whether every domain is clustered by itself, or all are as one.
 
     The group of a sample is its domain, if the sums of the samples of a prototype in the smallest domain are
     expected to be longer than their noise; otherwise it is 0.
     """
-    apart = COHERENCE * counts.min() / n_prototypes >= noise
+    apart = _COHERENCE * counts.min() / n_prototypes >= noise
     return domain if apart else np.zeros_like(domain)
 
 
-def sum_clusters(samples: Array, weights: Array, groups: NDArray[np.int64], prototypes: Array) -> Array:
+def sum_clusters(
+    samples: DoubleArray, weights: DoubleArray, groups: IntArray, prototypes: DoubleArray
+) -> DoubleArray:
     """Sum the samples that are nearest to each of the ``(G, m, w)`` prototypes of their group.
 
     A sample is in one of the sums, so that all together move by its weight at most.
@@ -233,7 +203,7 @@ def sum_clusters(samples: Array, weights: Array, groups: NDArray[np.int64], prot
     return sums
 
 
-def merge(sums: Array, count: int) -> Array:
+def merge(sums: DoubleArray, count: int) -> DoubleArray:
     """Merge sums until ``count`` are left, each time the two that lose least.
 
     The length of a sum is the sum of its samples' cosines with its direction, which Lloyd's algorithm on the

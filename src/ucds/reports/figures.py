@@ -1,39 +1,28 @@
-"""Figures for papers and pages, as PNG and SVG: proportions, sensitivity, features in the plane."""
+"""Draws the figures of a benchmark from its records, as PNG and SVG: proportions, sensitivity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ucds.errors import InputError
+from ucds.errors import InputError, UserError
+from ucds.experiments.grid import Figure, Sweep
+from ucds.experiments.methods import method_named
 from ucds.files import write_atomically
-from ucds.math.arrays import IntArray
 from ucds.math.metrics import proportions_l1
-from ucds.math.plane import PlanePoints
+from ucds.reports import COLOURS
+from ucds.reports.table_rows import RowKey, TableRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
-# P. Tol's "muted" scheme, made to be told apart under all common colour-vision deficiencies, and a grey.
-COLOURS = (
-    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
-    *("#AA4499", "#44AA99", "#882255", "#999933", "#666666"),
-)
-# P. Tol's "light" scheme, for dark backgrounds, on which several of the above can hardly be seen.
-DARK_COLOURS = (
-    *("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF"),
-    *("#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD"),
-)
-# No common factor with the number of colours: 70 classes differ in the pair, neighbours in both.
 MARKERS = "o^sDvP<"
-
 INK = "#222222"
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
@@ -45,32 +34,75 @@ STYLE: dict[Any, Any] = {
 }
 DOTS_PER_INCH = 200
 PAGE_WIDTH = 7.0  # inches
-MAX_LEGEND = 40
+
+LOSSES = {
+    "transport_weight": "transport",
+    "information_weight": "mutual information",
+    "mixing_weight": "CutMix",
+    "distillation_weight": "distillation",
+}
 
 
-class FigureFiles(NamedTuple):
-    """Files of a figure."""
+def draw_figures(results: TableRecords, folder: Path) -> list[str]:
+    """Draw all figures for which there are records into ``folder``.
 
-    png: Path
-    svg: Path
-
-
-def require_seaborn() -> None:
-    """Make sure that figures can be drawn.
-
-    Raises:
-        InputError: seaborn is not installed.
+    Returns:
+        A paragraph of Markdown for each figure, which shows it or says what is missing.
     """
-    if find_spec("seaborn") is None:
-        raise InputError("figures need seaborn: pip install 'ucds[figures]'")
+    return [_draw(results, folder, figure) for figure in results.benchmark.figures]
 
 
-def colour_and_marker(klass: int) -> tuple[str, str]:
-    """Choose the colour and the marker of a class."""
-    return COLOURS[klass % len(COLOURS)], MARKERS[klass % len(MARKERS)]
+def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
+    draw = {"proportions": _draw_proportions, "sensitivity": _draw_sensitivity}[figure.kind]
+    dataset, (first, *_) = next(iter(results.benchmark.grid.targets.items()))
+    try:
+        caption = draw(results, folder / figure.kind, figure, dataset, figure.target or first)
+    except UserError as error:
+        return f"Figure {figure.kind}: missing ({error})."
+    return f"![{caption}]({folder.name}/{figure.kind}.svg)"
 
 
-def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> FigureFiles:
+def _draw_proportions(results: TableRecords, path: Path, figure: Figure, dataset: str, target: str) -> str:
+    method, seed = figure.methods[0], figure.seed
+    row = RowKey(results.benchmark.all_variants[0].name, method)
+    record = results.of(row, dataset, target).get(seed)
+    if record is None:
+        raise InputError(f"no record of {method} on {target} with seed {seed}")
+    if "true_proportions" not in record:
+        raise InputError("the record is older than the figure: run the benchmark again")
+    proportions(record["true_proportions"], record["estimated_proportions"], record["classes"], path)
+    return f"True and estimated proportions of {target}, {method_named(method).title}, seed {seed}"
+
+
+def _draw_sensitivity(results: TableRecords, path: Path, figure: Figure, dataset: str, target: str) -> str:
+    lines = {}
+    for method in figure.methods:
+        for sweep in results.benchmark.sweeps:
+            points = dict(_points(results, sweep, method, dataset, target))
+            name = LOSSES.get(sweep.setting, sweep.setting)
+            name = name if len(figure.methods) == 1 else f"{name}, {method_named(method).title}"
+            if len(points) > 1:
+                lines[name] = dict(sorted(points.items()))
+    if not lines:
+        raise InputError(f"no records of two weights of one loss on {target}")
+    sensitivity(lines, path)
+    return f"Accuracy on {target} against the weight of each loss, the others at their own"
+
+
+def _points(
+    results: TableRecords, sweep: Sweep, method: str, dataset: str, target: str
+) -> Iterator[tuple[float, list[float]]]:
+    """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
+    named = {sweep.name_of(value): value for value in sweep.values}
+    plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
+    own = next(getattr(given, sweep.setting) for given in plain if hasattr(given, sweep.setting))
+    for variant, value in {"": own, **named}.items():
+        runs = results.of(RowKey(variant, method), dataset, target)
+        if runs:
+            yield float(value), [float(100 * np.float64(record["accuracy"])) for record in runs.values()]
+
+
+def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> None:
     """Draw estimated cluster proportions beside the true class proportions, class by class.
 
     The title gives the L1 distance of the estimate, and of equal shares of all classes: the dashed line.
@@ -88,10 +120,9 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
     labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
     shares = {"true": np.pad(truth, (0, len(found) - len(truth))), "estimated": found}
 
-    def draw(figure: Figure) -> None:
+    def draw(ax: Axes) -> None:
         import seaborn
 
-        ax = figure.subplots()
         places, kinds = np.tile(np.arange(len(found)), 2), np.repeat(list(shares), len(found))
         values = 100 * np.concatenate(list(shares.values()))
         seaborn.barplot(x=places, y=values, hue=kinds, palette=[COLOURS[0], COLOURS[3]], saturation=1, ax=ax)
@@ -106,10 +137,10 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
         title = f"L1 distance to the true proportions: estimated {distance:.3f}, uniform {of_uniform:.3f}"
         ax.set_title(title, loc="left", pad=22)
 
-    return _write(draw, path, PAGE_WIDTH, 2.9)
+    _write(draw, path, 2.9)
 
 
-def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> FigureFiles:
+def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> None:
     """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation.
 
     Args:
@@ -124,19 +155,17 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
     ]
     losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
 
-    def draw(figure: Figure) -> None:
+    def draw(ax: Axes) -> None:
         import seaborn
 
-        ax = figure.subplots()
         ax.set_xscale("log")
-        looks = {name: colour_and_marker(number) for number, name in enumerate(lines)}
         seaborn.lineplot(
             x=weights,
             y=accuracies,
             hue=losses,
             style=losses,
-            palette={name: colour for name, (colour, _) in looks.items()},
-            markers={name: marker for name, (_, marker) in looks.items()},
+            palette=dict(zip(lines, cycle(COLOURS), strict=False)),
+            markers=dict(zip(lines, cycle(MARKERS), strict=False)),
             dashes=False,
             errorbar="sd",
             ax=ax,
@@ -147,95 +176,26 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
         ax.set(xlabel="weight of the loss", ylabel="clustering accuracy (%)")
         ax.legend(frameon=False)
 
-    return _write(draw, path, PAGE_WIDTH, 3.2)
+    _write(draw, path, 3.2)
 
 
-def features_in_plane(
-    panels: Mapping[str, PlanePoints], path: Path, *, names: Sequence[str] | None = None
-) -> FigureFiles:
-    """Draw embedded features side by side, coloured by class, prototypes as stars.
-
-    Args:
-        panels: points of each panel by its title.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-        names: names of the classes, for a legend.
-    """
-    require_seaborn()
-    handles = _legend_entries(np.concatenate([points.classes for points in panels.values()]), names)
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = max(1, min(len(handles), 110 // (longest + 6)))  # 110 characters of this size fill a line
-    side = PAGE_WIDTH / max(2, len(panels))
-
-    def draw(figure: Figure) -> None:
-        row = figure.subplots(1, len(panels), squeeze=False)[0]
-        for ax, (title, points) in zip(row, panels.items(), strict=True):
-            _panel(ax, title, points)
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
-        figure.legend(handles=handles, fontsize=8, frameon=False, handletextpad=0.1, borderpad=0.1, **place)
-
-    return _write(draw, path, side * len(panels), side + 0.3 + 0.19 * -(-len(handles) // columns))
-
-
-def _write(draw: Callable[[Figure], None], path: Path, width: float, height: float) -> FigureFiles:
+def _write(draw: Callable[[Axes], None], path: Path, height: float) -> None:
     """Write what a function draws in both formats, without dates, so that equal figures are equal files."""
-    require_seaborn()
+    if find_spec("seaborn") is None:
+        raise InputError("figures need seaborn: pip install 'ucds[figures]'")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
-    files = FigureFiles(path.with_suffix(".png"), path.with_suffix(".svg"))
     no_software, no_date = {"Software": None}, {"Date": None}
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        figure = Canvas(figsize=(PAGE_WIDTH, height), layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
-        draw(figure)
+        draw(figure.subplots())
         write_atomically(
-            files.png, lambda f: figure.savefig(f, format="png", dpi=DOTS_PER_INCH, metadata=no_software)
+            path.with_suffix(".png"),
+            lambda f: figure.savefig(f, format="png", dpi=DOTS_PER_INCH, metadata=no_software),
         )
-        write_atomically(files.svg, lambda f: figure.savefig(f, format="svg", metadata=no_date))
-    return files
-
-
-def _panel(ax: Axes, title: str, points: PlanePoints) -> None:
-    """Draw samples and prototypes in a square that holds all of them."""
-    import seaborn
-
-    looks = {klass: colour_and_marker(klass) for klass in np.unique(points.classes).tolist()}
-    seaborn.scatterplot(
-        x=points.samples[:, 0],
-        y=points.samples[:, 1],
-        hue=points.classes,
-        style=points.classes,
-        palette={klass: colour for klass, (colour, _) in looks.items()},
-        markers={klass: marker for klass, (_, marker) in looks.items()},
-        s=float(np.clip(6000 / len(points.samples), 5, 20)),
-        alpha=0.8,
-        linewidth=0,
-        legend=False,
-        ax=ax,
-    )
-    size = float(np.clip(1500 / max(1, len(points.prototypes)), 35, 130))  # many must not hide the samples
-    x, y = points.prototypes.T
-    ax.scatter(x, y, size, marker="*", color="black", edgecolors="white", linewidths=0.7, zorder=3)
-    extent = np.concatenate([points.samples, points.prototypes])
-    centre = (extent.max(axis=0) + extent.min(axis=0)) / 2
-    half = 1.06 * float(np.ptp(extent, axis=0).max()) / 2
-    ax.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
-    ax.set(xticks=[], yticks=[], aspect="equal")
-    shown = len(points.samples)
-    ax.set_title(title + (f" ({shown:,} of {points.total:,} samples)" if shown < points.total else ""))
-    ax.spines[:].set(visible=True, color="#BBBBBB")
-
-
-def _legend_entries(classes: IntArray, names: Sequence[str] | None) -> list[Line2D]:
-    """Make an entry for each class, if classes have names and are few enough, and one for the prototypes."""
-    from matplotlib.lines import Line2D
-
-    present = np.unique(classes).tolist()
-    handles = []
-    for klass in present if names is not None and len(present) <= MAX_LEGEND else []:
-        colour, marker = colour_and_marker(klass)
-        label = names[klass] if names is not None and klass < len(names) else str(klass)
-        handles.append(Line2D([], [], linestyle="", color=colour, marker=marker, markersize=5, label=label))
-    handles.append(Line2D([], [], linestyle="", color="black", marker="*", markersize=8, label="prototype"))
-    return handles
+        write_atomically(
+            path.with_suffix(".svg"), lambda f: figure.savefig(f, format="svg", metadata=no_date)
+        )

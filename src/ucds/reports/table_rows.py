@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ucds.experiments.columns import Record
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
 from ucds.experiments.records import identity_in, identity_of, origin_of
+from ucds.experiments.scoring import Record
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ucds.experiments.columns import COLUMNS, Record
 from ucds.experiments.datasets import objects_in
 from ucds.experiments.grid import Benchmark, Published
 from ucds.experiments.records import FILE, read_records
+from ucds.experiments.scoring import COLUMNS, Record, column_of
 from ucds.files import write_text_atomically
-from ucds.reports.benchmark_figures import draw_figures
+from ucds.reports.figures import draw_figures
 from ucds.reports.statistics import Interval, compare
 from ucds.reports.table_rows import RowKey, TableRecords, collect
 
@@ -115,7 +115,14 @@ def _measure(results: TableRecords) -> pd.DataFrame:
     numbers = {row: number for number, row in enumerate(results.rows)}
     keys = ("row", "dataset", "target", "subset", "seed")
     lines = [
-        (numbers[row], dataset, target, record["subset"], seed, *(c.of(record) for c in COLUMNS.values()))
+        (
+            numbers[row],
+            dataset,
+            target,
+            record["subset"],
+            seed,
+            *(column_of(record, name) for name in COLUMNS),
+        )
         for (row, dataset, target), runs in results.runs.items()
         for seed, record in runs.items()
     ]

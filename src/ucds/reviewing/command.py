@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ucds.errors import InputError, UserError
+from ucds.reports.page.record import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.server import serve_review
 from ucds.reviewing.session import Session
 from ucds.target.names import NAMES_FILE
+from ucds.target.remembered import ReviewedRun
 from ucds.target.review import Review
 from ucds.training.options import Compute
 
@@ -22,30 +24,34 @@ class ReviewDone:
     Attributes:
         run: folder of the reviewed run.
         answered: number of answers that count.
-        out: folder of the run that was written; ``None`` if the review goes on later.
-        n_clusters: number of clusters that have samples; ``None`` without such a run.
-        agreement: share of the reviewed samples that its model gives their cluster; ``None`` without one.
+        written: run that was written; ``None`` if the review goes on later.
     """
 
     run: Path
     answered: int
-    out: Path | None = None
-    n_clusters: int | None = None
-    agreement: float | None = None
+    written: ReviewedRun | None = None
 
     @property
     def sentence(self) -> str:
         """What was done, for the person."""
-        if self.out is None or self.agreement is None:
+        if self.written is None:
             return f"{self.answered} answers are kept in {self.run}: the same command goes on"
         return (
-            f"{self.out} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
-            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+            f"{self.written.path} written: {self.written.n_clusters} clusters after {self.answered} answers; "
+            f"the model gives {self.written.agreement:.1%} of the samples the cluster that they have in the "
+            "review"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON types."""
-        return asdict(self) | {"run": str(self.run), "out": None if self.out is None else str(self.out)}
+        written = self.written
+        return {
+            "run": str(self.run),
+            "answered": self.answered,
+            "out": None if written is None else str(written.path),
+            "n_clusters": written and written.n_clusters,
+            "agreement": written and written.agreement,
+        }
 
 
 def review(
@@ -64,7 +70,7 @@ def review(
         run: folder of a finished target run.
         out: run folder to make at the end; the name of the run with "-reviewed" if ``None``.
         answers: file of answers that is taken over in place of a page; the reviewed run is then written.
-        images: folder or file of the samples, if they have moved.
+        images: samples, if they have moved; for a run on a folder of features the folder of its images.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
         open_browser: whether the page opens in the browser; its address is said in any case.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
@@ -75,34 +81,34 @@ def review(
         NoSpaceError: the disk is full, or a folder is not writable.
     """
     run, compute = Path(run), compute or Compute()
-    state = Review(run, keep_clusters=keep_clusters, images=images, compute=compute.silent())
-    written: list[ReviewDone] = []
+    moved, pictures = read_record(run).split_places(None if images is None else Path(images))
+    state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute.silent())
+    done = ReviewDone(run, 0)
 
     def finish() -> str:
-        result = state.finish(out)
-        done = ReviewDone(run, state.answered, result.path, result.n_clusters, result.agreement)
-        written.append(done)
+        nonlocal done
+        written = state.finish(out)
+        done, names = ReviewDone(run, state.answered, written), written.path / NAMES_FILE
+        named = names if names.exists() else None
         try:
-            names = result.path / NAMES_FILE
-            report(
-                result.path,
-                None if images is None else Path(images),
-                names=names if names.exists() else None,
-                compute=compute.silent(),
-            )
+            report(written.path, moved, names=named, pictures=pictures, compute=compute.silent())
         except UserError as error:
             return f"{done.sentence}; it has no report: {error}"
         return done.sentence
 
-    if answers is not None:
-        taken, missed = state.take(answers)
-        if not taken:
-            raise InputError(f"none of the answers in {answers} is about samples of {run}")
-        if missed:
-            compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
-        finish()
-    else:
-        place = None if images is None else Path(images)
-        session = Session(state, place, compute)
-        serve_review(run, session, finish, open_browser=open_browser, say=compute.reporter.say)
-    return written[-1] if written else ReviewDone(run, state.answered)
+    if answers is None:
+        serve_review(
+            run,
+            lambda: Session(state, moved, pictures, compute),
+            finish,
+            open_browser=open_browser,
+            say=compute.reporter.say,
+        )
+        return done if done.written else ReviewDone(run, state.answered)
+    taken, missed = state.take(answers)
+    if not taken:
+        raise InputError(f"none of the answers in {answers} is about samples of {run}")
+    if missed:
+        compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
+    finish()
+    return done

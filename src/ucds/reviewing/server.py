@@ -38,49 +38,32 @@ _POLICY = (
 
 
 def make_app(session: Session, origin: str, token: str, finish: Callable[[], str]) -> Starlette:
-    """Make the application of a review.
-
-    Args:
-        session: review.
-        origin: address of the server, ``http://127.0.0.1:PORT``; requests by other names are refused.
-        token: secret first part of every path.
-        finish: writes the reviewed run, and returns a sentence about it.
-    """
+    """Make the application of a review, which answers below ``origin/token/`` alone."""
 
     async def page(request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
-        script = (_TEMPLATE / "page.js").read_text(encoding="utf-8")
-        style = (_TEMPLATE / "page.css").read_text(encoding="utf-8")
+        page, script, style = (
+            (_TEMPLATE / f"page.{kind}").read_text("utf-8") for kind in ("html", "js", "css")
+        )
         fixed = json.dumps(session.fixed()).replace("<", "\\u003c")
         for name, value in {"NONCE": nonce, "STYLE": style, "FIXED": fixed, "SCRIPT": script}.items():
-            text = text.replace("{{" + name + "}}", value)
-        return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY.format(nonce)})
+            page = page.replace("{{" + name + "}}", value)
+        return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY.format(nonce)})
 
     async def state(request: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(session.state))
 
     async def tell(request: Request) -> Response:
-        try:
-            values = json.loads(await request.body())
-            if not isinstance(values, dict):
-                raise InputError("a request is an object with an action and a number")
-            if values.get("action") == "finish":
-                return JSONResponse({"finished": await asyncio.to_thread(finish)})
-            action, number = str(values["action"]), int(values["number"])
-            return JSONResponse(await asyncio.to_thread(session.tell, number, action, values))
-        except StaleError as error:
-            return JSONResponse({"error": str(error)}, 409)
-        except NoSpaceError as error:
-            return JSONResponse({"error": str(error)}, 507)
-        except (InputError, ValueError, KeyError, TypeError, IndexError) as error:
-            return JSONResponse({"error": str(error)}, 400)
+        values = json.loads(await request.body())
+        if not isinstance(values, dict):
+            raise InputError("a request is an object with an action and a number")
+        if values.get("action") == "finish":
+            return JSONResponse({"finished": await asyncio.to_thread(finish)})
+        action, number = str(values["action"]), int(values["number"])
+        return JSONResponse(await asyncio.to_thread(session.tell, number, action, values))
 
     async def picture(request: Request) -> Response:
-        try:
-            content = await asyncio.to_thread(session.picture, request.path_params["row"])
-        except InputError as error:
-            return JSONResponse({"error": str(error)}, 404)
+        content = await asyncio.to_thread(session.picture, request.path_params["row"])
         return Response(content, media_type="image/jpeg")
 
     def own(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
@@ -91,7 +74,12 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
             known = secrets.compare_digest(request.path_params["token"].encode(), token.encode())
             if f"http://{host}" != origin or sender != origin or not known:
                 return Response("not found", 404)
-            response: Response = await handle(request)
+            try:
+                response: Response = await handle(request)
+            except (InputError, NoSpaceError, ValueError, KeyError, TypeError, IndexError) as error:
+                refused = {StaleError: 409, NoSpaceError: 507}
+                status = next((code for kind, code in refused.items() if isinstance(error, kind)), 400)
+                response = JSONResponse({"error": str(error)}, status)
             response.headers.update(_HEADERS)
             return response
 
@@ -111,32 +99,22 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 
 def serve_review(
     run: Path,
-    session: Session,
+    open_session: Callable[[], Session],
     finish: Callable[[], str],
     *,
     open_browser: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serve the page of a review until it is stopped.
-
-    Args:
-        run: folder of the run; one review is open there at a time.
-        session: review.
-        finish: writes the reviewed run, and returns a sentence about it.
-        open_browser: whether the page opens in the browser; its address is said in any case.
-        say: tells the person where the page is.
-
-    Raises:
-        InputError: a review of the run is open already; the message has its address.
-    """
+    """Serve the page of a review until it is stopped; a second review of the run is refused at once."""
     listener = socket.create_server(("127.0.0.1", 0))
     token, origin = secrets.token_urlsafe(24), f"http://127.0.0.1:{listener.getsockname()[1]}"
     address = f"{origin}/{token}/"
     with listener, _only_review_of(run, address):
+        app = make_app(open_session(), origin, token, finish)
         say(f"review of {run}: {address}")
         if open_browser:
             webbrowser.open(address)
-        config = uvicorn.Config(make_app(session, origin, token, finish), log_level="error", access_log=False)
+        config = uvicorn.Config(app, log_level="error", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -1,9 +1,9 @@
-"""A review as its page sees it: the question with its pictures, the clusters, and the map."""
+"""A review as its page sees it: the question with its pictures or texts, the clusters, and the map."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.data.sources import is_feature_folder
+from ucds.data.features import Pictures
+from ucds.data.tables import read_texts
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside, choose_typical
@@ -22,9 +23,8 @@ from ucds.reports.page.report import images_of
 from ucds.reports.page.thumbnails import Images
 from ucds.target.questions import Question
 from ucds.target.review import Review
-from ucds.training.loaded import Model, load
+from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.progress import Reporter
 
 SHOWN = 8
 """Pictures of a group: typical ones, and those nearest to the other group."""
@@ -38,37 +38,42 @@ class StaleError(InputError):
 
 
 class Session:
-    """A review, with pictures of its samples; several windows may use it at the same time.
+    """A review, with pictures or texts of its samples; several windows may use it at the same time."""
 
-    Args:
-        review: review.
-        images: samples of the run, if they are no longer where the run found them; ``None`` if they are.
-        compute: cache of decoded images, and receiver of progress messages.
-    """
-
-    def __init__(self, review: Review, images: Path | None, compute: Compute) -> None:
-        self._review, self._lock = review, Lock()
-        self._rows = {name: i for i, name in enumerate(review.clusters)}
-        self._ids = tuple(self._rows)
+    def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
+        self._review, self._lock, self._ids = review, Lock(), review.start.ids
+        self._rows = {name: i for i, name in enumerate(self._ids)}
         self._directions = unit_rows(review.features)
         model = load(review.run, role="target", compute=compute)
-        self._images, ids = _open_pictures(model, review.run, images, compute.reporter)
-        known = {name: i for i, name in enumerate(ids)}
-        self._pictures = {row: known[name] for name, row in self._rows.items() if name in known}
+        self._images: Images | None = None
+        self._texts: Mapping[str, str] = {}
+        known: Mapping[str, int] = {}
+        try:
+            place = moved or read_record(review.run).images
+            samples = model.open(place).samples
+            self._images, self._texts = images_of(samples, pictures), read_texts(place)
+            known = {} if self._images is None else {name: i for i, name in enumerate(samples.ids)}
+        except UserError as error:
+            compute.reporter.say(f"no pictures are shown: {error}")
+        root = self._images.root if isinstance(self._images, Pictures) else None
+        self._pictures = {
+            self._rows[name]: place
+            for name, place in known.items()
+            if name in self._rows and (root is None or (root / name).is_file())
+        }
         compute.reporter.say("drawing the map")
-        stars = model.stored.model.prototypes.detach().cpu().numpy()
-        points, _ = place_all(review.features, stars, 0)
+        points, _ = place_all(review.features, model.stored.model.prototypes.detach().cpu().numpy(), 0)
         low, high = points.min(0), points.max(0)
         self._points = (1000 * (points - low) / np.maximum(high - low, 1e-9)).round().astype(int)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what no answer changes: ids, and the places of the samples on the map, 0 to 1000."""
+        """Return what no answer changes: ids, texts, and places of the samples on the map, 0 to 1000."""
         return {
             "run": self._review.run.name,
             "ids": self._ids,
+            "texts": [self._texts.get(name) for name in self._ids] if self._texts else None,
             "x": self._points[:, 0].tolist(),
             "y": self._points[:, 1].tolist(),
-            "images": self._images is not None,
             "pictures": sorted(self._pictures),
         }
 
@@ -78,18 +83,7 @@ class Session:
             return self._state()
 
     def tell(self, number: int, action: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out what a person said, and return the new state.
-
-        Args:
-            number: number of answers that the page knew of.
-            action: ``"answer"``, ``"undo"``, ``"move"``, ``"join"`` or ``"name"``.
-            values: details of the action, by name: the answer, or samples and clusters.
-
-        Raises:
-            StaleError: another window has answered meanwhile.
-            InputError: the action or its values are unknown.
-            NoSpaceError: it cannot be written.
-        """
+        """Carry out what a person said, who knew of so many records, and return the new state."""
         with self._lock:
             if number != self._review.recorded:
                 raise StaleError("another window has answered meanwhile")
@@ -109,11 +103,7 @@ class Session:
             return self._state()
 
     def picture(self, row: int) -> bytes:
-        """Return the picture of a sample as JPEG.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Return the picture of a sample as JPEG."""
         if self._images is None or row not in self._pictures:
             raise InputError("this sample has no picture")
         pixels = self._images.read(np.array([self._pictures[row]]))[0].permute(1, 2, 0).numpy()
@@ -124,15 +114,11 @@ class Session:
     def _state(self) -> dict[str, Any]:
         clusters = np.array(list(self._review.clusters.values()))
         question = self._next_question()
-        members = {int(number): np.flatnonzero(clusters == number) for number in np.unique(clusters)}
-        cards = [
-            {
-                "number": number,
-                "size": len(rows),
-                "typical": choose_typical(self._directions, self._seen(rows), _ON_CARD).tolist(),
-            }
-            for number, rows in members.items()
-        ]
+        cards = []
+        for number in np.unique(clusters).tolist():
+            rows = np.flatnonzero(clusters == number)
+            typical = choose_typical(self._directions, self._seen(rows), _ON_CARD).tolist()
+            cards.append({"number": number, "size": len(rows), "typical": typical})
         return {
             "number": self._review.recorded,
             "answered": self._review.answered,
@@ -146,7 +132,7 @@ class Session:
     def _next_question(self) -> Question | None:
         """Return the next question about a group of which something can be seen."""
         while (question := self._review.question()) is not None:
-            if self._images is None or any(self._rows[name] in self._pictures for name in question.groups[0]):
+            if not self._pictures or any(self._rows[name] in self._pictures for name in question.groups[0]):
                 break
             self._review.answer("skip")
         return question
@@ -155,8 +141,8 @@ class Session:
         """Choose the pictures that show the groups of a question."""
         groups = [np.array([self._rows[name] for name in group]) for group in question.groups]
         seen = [self._seen(group) for group in groups]
-        shown = [choose_beside(self._directions, seen[0], seen[1], SHOWN)]
-        shown += [choose_beside(self._directions, group, seen[0], SHOWN) for group in seen[1:]]
+        beside = [seen[1], *(seen[0] for _ in seen[1:])]
+        pairs = zip(seen, beside, strict=True)
         return {
             "text": question.text,
             "source": question.source,
@@ -164,31 +150,11 @@ class Session:
             "titles": question.titles,
             "answers": question.answers,
             "sizes": [len(group) for group in groups],
-            "groups": [rows.tolist() for rows in shown],
+            "groups": [choose_beside(self._directions, *pair, SHOWN).tolist() for pair in pairs],
             "doubtful": groups[0].tolist(),
         }
 
     def _seen(self, rows: IntArray) -> IntArray:
-        """Return the samples that can be seen; all, if that is true of none."""
-        if self._images is None:
-            return rows
+        """Return the samples that have a picture; all, if none of them has one."""
         seen = rows[[row in self._pictures for row in rows.tolist()]]
         return seen if len(seen) else rows
-
-
-def _open_pictures(
-    model: Model, run: Path, images: Path | None, reporter: Reporter
-) -> tuple[Images | None, Sequence[str]]:
-    """Find the images of a run, and the ids of those that are there; ``None`` and nothing without images."""
-    try:
-        place = read_record(run).described.get("images")
-        if place is not None and is_feature_folder(Path(place)):
-            samples = model.open(place).samples
-            found = images_of(samples, images)
-        else:
-            samples = model.open(images or read_record(run).images).samples
-            found = images_of(samples, None)
-    except UserError as error:
-        reporter.say(f"no pictures are shown: {error}")
-        return None, ()
-    return found, () if found is None else samples.ids

@@ -18,10 +18,10 @@ from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.math.claims import PrivacyClaim, ProtectedUnit
 from ucds.math.privacy import epsilon_of, rho_of
-from ucds.math.private_prototypes import Array, learn_private_prototypes
+from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.source.protected import make_claim, number_units, weights_of
 from ucds.source.public_directions import public_directions
@@ -62,7 +62,7 @@ class GaussianNoise:
         self._opendp = opendp
         self.spent = 0.0
 
-    def __call__(self, values: Array, scale: float) -> Array:
+    def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         """Add noise of standard deviation ``scale`` to a vector that one unit changes by at most 1."""
         opendp = self._opendp
         vectors = opendp.vector_domain(opendp.atom_domain(T=float, nan=False))
@@ -111,11 +111,11 @@ def _cluster(
     session: Session[ConsensusSettings],
     vectors: FloatArray,
     data: Dataset,
-    weights: Array,
+    weights: DoubleArray,
     n_clusters: int,
     claim: PrivacyClaim,
     noise: GaussianNoise,
-    directions: Array | None,
+    directions: DoubleArray | None,
 ) -> FeatureClusters:
     settings, started = session.settings, time.monotonic()
     found = learn_private_prototypes(

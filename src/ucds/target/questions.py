@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeAlias
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import parse_json
-from ucds.math.doubts import Doubt
 
 ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
 
 Answer: TypeAlias = int | Literal["one", "two", "new", "mixed", "skip"]
+Decision: TypeAlias = tuple[Literal["kept", "placed", "separated", "mixed"], int | None]
+"""What is done with the group in doubt, and the cluster that it goes to."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class Question:
         titles: names of these groups for a person, in the same order.
         source: ``"labels"`` if the provider's labels speak for a change, else ``"own"``.
         changes: number of samples that the answer may move.
-        worth: whether the answer is likely to be worth its time, see :data:`ucds.target.review.WORTH_ASKING`.
     """
 
     kind: Literal["one-or-two", "place"]
@@ -38,7 +38,6 @@ class Question:
     titles: tuple[str, ...]
     source: Literal["labels", "own"]
     changes: int
-    worth: bool
 
     @property
     def offered(self) -> tuple[tuple[str, ...], ...]:
@@ -72,6 +71,25 @@ class Question:
         if self.source == "labels":
             return f"the provider's labels would {change}"
         return f"some of your own clusterings would {change}"
+
+    def decide(self, given: Answer) -> Decision:
+        """Translate an answer into what is done with the group in doubt.
+
+        Raises:
+            InputError: the question has no such answer.
+        """
+        own, *others = self.clusters
+        places: list[Decision] = [("kept", None) if one == own else ("placed", one) for one in others]
+        apart: Decision = ("separated" if own == others[0] else "kept", None)
+        decisions: dict[Answer, Decision] = {"mixed": ("mixed", None)}
+        if self.kind == "one-or-two":
+            decisions |= {"one": places[0], "two": apart}
+        else:
+            decisions |= {"new": apart}
+            decisions |= dict(enumerate(places))
+        if isinstance(given, bool) or given not in decisions:
+            raise InputError(f"{given!r} is no answer to a question of the kind {self.kind!r}")
+        return decisions[given]
 
 
 def read_answers(path: Path, digest: str | None) -> Iterator[dict[str, Any]]:
@@ -115,23 +133,3 @@ def effective(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         elif found:
             found.pop()
     return found
-
-
-def decide(question: Question, doubt: Doubt, given: Answer) -> tuple[str, int | None]:
-    """Translate an answer into what is done with the group in doubt, and the cluster that it goes to.
-
-    Raises:
-        InputError: the question has no such answer.
-    """
-    if given == "mixed":
-        return "mixed", None
-    if question.kind == "one-or-two" and given in ("one", "two"):
-        if doubt.whole:
-            return ("placed", doubt.others[0]) if given == "one" else ("kept", None)
-        return ("kept", None) if given == "one" else ("separated", None)
-    if question.kind == "place" and given == "new":
-        return ("kept" if doubt.whole else "separated"), None
-    if question.kind == "place" and type(given) is int and 0 <= given < len(question.offered):
-        number = question.clusters[given + 1]
-        return ("kept", None) if number == doubt.cluster else ("placed", number)
-    raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")

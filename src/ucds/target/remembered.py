@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray, IntArray
@@ -78,8 +80,7 @@ class Remembered:
     @cached_property
     def digest(self) -> str:
         """Digest of the samples and of the clusters from which a review starts."""
-        ids = json.dumps(self.ids).encode()
-        return digest_of(ids, self.own.astype(np.int64).tobytes())
+        return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
 
     def speak_for_change(self, doubt: Doubt, other: IntArray) -> bool:
         """Return whether the provider's labels say other than the clusters about a group and another one.
@@ -93,21 +94,6 @@ class Remembered:
             return False
         one, two = (int(self.labels[rows].mean(0).argmax()) for rows in (doubt.samples, other))
         return (one == two) == doubt.whole
-
-
-@dataclass(frozen=True)
-class ReviewedRun:
-    """A run that was written from reviewed clusters.
-
-    Attributes:
-        path: run folder.
-        n_clusters: number of clusters that have samples.
-        agreement: share of the reviewed samples that the model gives their cluster.
-    """
-
-    path: Path
-    n_clusters: int
-    agreement: float
 
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
@@ -124,20 +110,38 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
     """
-    ids = np.frombuffer(json.dumps(remembered.ids).encode(), np.uint8)
-    small = np.uint16 if remembered.partitions.max() < 1 << 16 else np.int64
-    arrays = {
-        "ids": ids,
-        "partitions": remembered.partitions.astype(small),
+    partitions = remembered.partitions
+    arrays: dict[str, Any] = {
+        "ids": np.frombuffer(json.dumps(remembered.ids).encode(), np.uint8),
+        "partitions": partitions.astype(np.min_scalar_type(partitions.max())),
         "own": remembered.own.astype(np.int64),
         "n_clusters": np.array(remembered.n_clusters),
         "names": np.frombuffer(json.dumps(dict(remembered.names)).encode(), np.uint8),
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
-    write_atomically(
-        folder / VOTES_FILE, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays)
-    )
+    write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
+
+
+def read_remembered(folder: Path) -> Remembered:
+    """Read what a run remembers.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+    """
+    path = folder / VOTES_FILE
+    try:
+        found = read_arrays(path)
+        return Remembered(
+            tuple(parse_json(found["ids"].tobytes())),
+            found["partitions"].astype(np.int64),
+            found["own"],
+            int(found["n_clusters"]),
+            found["labels"].astype(np.float32) if "labels" in found else None,
+            {int(number): str(name) for number, name in parse_json(found["names"].tobytes()).items()},
+        )
+    except (OSError, DamagedFileError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
 def write_features(folder: Path, features: FloatArray) -> None:
@@ -157,31 +161,24 @@ def read_features(folder: Path) -> FloatArray:
     """
     path = folder / FEATURES_FILE
     try:
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
-    except (OSError, ValueError, EOFError) as error:
+        return np.array(read_arrays(path)[path.stem], dtype=np.float32)
+    except (OSError, DamagedFileError, KeyError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def read_remembered(folder: Path) -> Remembered:
-    """Read what a run remembers.
+@dataclass(frozen=True)
+class ReviewedRun:
+    """A run that was written from reviewed clusters.
 
-    Raises:
-        DamagedFileError: the file cannot be read.
+    Attributes:
+        path: run folder.
+        n_clusters: number of clusters that have samples.
+        agreement: share of the reviewed samples that the model gives their cluster.
     """
-    path = folder / VOTES_FILE
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        return Remembered(
-            tuple(parse_json(found["ids"].tobytes())),
-            found["partitions"].astype(np.int64),
-            found["own"],
-            int(found["n_clusters"]),
-            found["labels"].astype(np.float32) if "labels" in found else None,
-            {int(number): str(name) for number, name in parse_json(found["names"].tobytes()).items()},
-        )
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+    path: Path
+    n_clusters: int
+    agreement: float
 
 
 def write_reviewed_run(
@@ -189,7 +186,8 @@ def write_reviewed_run(
 ) -> ReviewedRun:
     """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
 
-    A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+    A number that no sample has any more stays as an empty cluster, so that the others keep theirs, and a new
+    cluster never gets a number that another one had.
 
     Args:
         run: folder of the reviewed run.
@@ -204,26 +202,22 @@ def write_reviewed_run(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not empty: choose another --out")
-    stored, n_clusters = load_model(run, role="target"), int(clusters.max()) + 1
-    voters = [one for one in start.partitions if one.max() < start.n_clusters]
-    weights = np.full(len(voters), 1 / len(voters))
-    single = _carry(mean_shares(voters, weights, start.own, start.n_clusters), start.own, clusters)
-    shares = torch.from_numpy(((np.eye(n_clusters)[clusters] + single) / 2).astype(np.float32))
-    given_features = read_features(run)
-    features = torch.from_numpy(given_features)
-    start_at = torch.zeros(features.shape[1], n_clusters)
-    prototypes = solve_prototypes(features, shares, start_at)
+    stored, n_clusters = load_model(run, role="target"), max(start.n_clusters, int(clusters.max()) + 1)
+    features, shares = (
+        torch.from_numpy(read_features(run)),
+        torch.from_numpy(_share(start, clusters, n_clusters)),
+    )
+    prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
     stored.model.prototypes = torch.nn.Parameter(prototypes)
     card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
     temporary = out.with_name(f".{out.name}.making")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE):
+    for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE, FEATURES_FILE):
         if (run / name).exists():
             shutil.copyfile(run / name, temporary / name)
     described = parse_json((run / "run.json").read_bytes()) | {"clusters": n_clusters, "reviewed": run.name}
     write_text_atomically(temporary / "run.json", json.dumps(described, indent=2) + "\n")
-    write_features(temporary, given_features)
     write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters, names=names))
     save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
     if names:
@@ -234,13 +228,19 @@ def write_reviewed_run(
     return ReviewedRun(out, len(np.unique(clusters)), float((given == clusters).mean()))
 
 
-def _carry(shares: FloatArray, before: Partition, after: Partition) -> FloatArray:
-    """Carry shares over: that of a sample's own cluster to its new one, others where these clusters went."""
-    counts = np.zeros((shares.shape[1], int(after.max()) + 1))
-    np.add.at(counts, (before, after), 1)
-    went, everyone = counts / np.maximum(counts.sum(1, keepdims=True), 1), np.arange(len(shares))
-    others = shares.astype(np.float64)
-    others[everyone, before] = 0
+def _share(start: Remembered, clusters: Partition, n_clusters: int) -> FloatArray:
+    """Compute shares ``(n, K)`` to fit: the reviewed clusters and, as before, single clusterings.
+
+    The share of a sample's own cluster goes to its new one, shares of others where these clusters went.
+    """
+    voters = [one for one in start.partitions if one.max() < start.n_clusters]
+    single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), start.own, start.n_clusters)
+    went = np.zeros((start.n_clusters, n_clusters))
+    np.add.at(went, (start.own, clusters), 1)
+    went /= np.maximum(went.sum(1, keepdims=True), 1)
+    everyone, others = np.arange(len(single)), single.astype(np.float64)
+    others[everyone, start.own] = 0
     carried = others @ went
-    carried[everyone, after] += shares[everyone, before]
-    return np.asarray(carried / carried.sum(1, keepdims=True), dtype=np.float32)
+    carried[everyone, clusters] += single[everyone, start.own]
+    carried /= carried.sum(1, keepdims=True)
+    return np.asarray((np.eye(n_clusters)[clusters] + carried) / 2, dtype=np.float32)

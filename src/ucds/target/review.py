@@ -18,10 +18,18 @@ import numpy as np
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import append_line
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt, Doubts
 from ucds.target.afterwards import vote_afterwards
-from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, decide, effective, read_answers
+from ucds.target.questions import (
+    ANSWERS_FILE,
+    FORMAT,
+    Answer,
+    Decision,
+    Question,
+    effective,
+    read_answers,
+)
 from ucds.target.remembered import (
     Remembered,
     ReviewedRun,
@@ -52,6 +60,11 @@ class Review:
             Such a run remembers no clusterings of its own: they are made when its first review begins.
         compute: device and cache for that; the defaults if ``None``.
 
+    Attributes:
+        run: folder of the run.
+        start: clustering from which the review starts.
+        features: ``(n, d_f)`` bottleneck features of its samples.
+
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
         DamagedFileError: its answers cannot be read, or belong to other clusters.
@@ -65,37 +78,28 @@ class Review:
         images: Source | None = None,
         compute: Compute | None = None,
     ) -> None:
-        self.run, self.keep_clusters = Path(run), keep_clusters
+        self.run, self._keep_clusters = Path(run), keep_clusters
         if not (self.run / VOTES_FILE).exists():
             vote_afterwards(self.run, images, compute)
-        self._start: Remembered = read_remembered(self.run)
-        self._features = read_features(self.run)
-        self._place = {name: i for i, name in enumerate(self._start.ids)}
-        self._doubts = Doubts(self._start.votes, self._start.own, self._start.parts)
+        self.start: Remembered = read_remembered(self.run)
+        self.features = read_features(self.run)
+        self._place = {name: i for i, name in enumerate(self.start.ids)}
+        self._doubts = Doubts(self.start.votes, self.start.own, self.start.parts)
+        self._start_count = len(np.unique(self.start.own))
         self._skipped: set[tuple[int, int]] = set()
-        self._asked: tuple[Question, Doubt] | None = None
-        self._records = list(read_answers(self.run / ANSWERS_FILE, self._start.digest))
+        self._ranked: list[Doubt] | None = None
+        self._records = list(read_answers(self.run / ANSWERS_FILE, self.start.digest))
         self._replay()
 
     @property
     def clusters(self) -> dict[str, int]:
         """Number of the cluster of every sample, by its id, after all answers."""
-        return dict(zip(self._start.ids, self._doubts.clusters.tolist(), strict=True))
+        return dict(zip(self.start.ids, self._doubts.clusters.tolist(), strict=True))
 
     @property
     def answered(self) -> int:
         """Number of answers that count: those that were taken back do not."""
-        return len(self._effective())
-
-    @property
-    def features(self) -> FloatArray:
-        """Bottleneck features ``(n, d_f)`` of the samples, in the order of :attr:`clusters`."""
-        return self._features
-
-    @property
-    def digest(self) -> str:
-        """Digest of the samples and of the clusters from which the review starts; its answers carry it."""
-        return self._start.digest
+        return len(effective(self._records))
 
     @property
     def recorded(self) -> int:
@@ -123,10 +127,8 @@ class Review:
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
-        if self._asked is None:
-            ranked = self._doubts.ranked(self._skipped)
-            self._asked = (self._word(ranked[0]), ranked[0]) if ranked else None
-        return None if self._asked is None else self._asked[0]
+        ranked = self._ranking()
+        return self._word(ranked[0]) if ranked else None
 
     def foresee(self, most: int) -> list[tuple[Question, list[tuple[str, dict[str, Any]]]]]:
         """Return the first questions as things stand, each with its answers and the record of each answer.
@@ -140,7 +142,7 @@ class Review:
         for doubt in self._worthwhile()[:most]:
             question = self._word(doubt)
             told = [(text, given) for text, given in question.answers if given != "skip"]
-            records = [(text, self._describe(doubt, decide(question, doubt, given))) for text, given in told]
+            records = [(text, self._describe(doubt, question.decide(given))) for text, given in told]
             found.append((question, records))
         return found
 
@@ -158,14 +160,14 @@ class Review:
             NoSpaceError: the answer cannot be written; it does not count then.
         """
         question = self.question()
-        if question is None or self._asked is None:
+        if question is None:
             raise InputError("there is no question left to answer")
-        doubt = self._asked[1]
+        doubt = self._ranking()[0]
         if given == "skip":
             self._skipped.add((doubt.part, len(doubt.samples)))
-            self._asked = None
-            return
-        self._record(self._describe(doubt, decide(question, doubt, given)))
+            self._ranked = None
+        else:
+            self._record(self._describe(doubt, question.decide(given)))
 
     def move(self, ids: Sequence[str], cluster: int) -> None:
         """Move single samples to a cluster, by hand.
@@ -173,11 +175,10 @@ class Review:
         Raises:
             InputError: there is no such sample or cluster.
         """
-        rows = np.array(sorted(self._row(name) for name in ids))
-        self._require(cluster)
-        self._record(
-            {"did": "moved", "ids": [self._start.ids[i] for i in rows], "to": self._anchors(cluster)}
-        )
+        for name in ids:
+            if name not in self._place:
+                raise InputError(f"there is no sample {name!r} in this run")
+        self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
 
     def join(self, one: int, other: int) -> None:
         """Make one cluster of two, by hand; it keeps the number of the larger one.
@@ -185,11 +186,10 @@ class Review:
         Raises:
             InputError: there is no such cluster, or both are the same.
         """
-        for cluster in (one, other):
-            self._require(cluster)
         if one == other:
             raise InputError(f"cluster {one} cannot be joined with itself")
-        self._record({"did": "joined", "group": self._anchors(one), "to": self._anchors(other)})
+        group, to = self._anchors(one), self._anchors(other)
+        self._record({"did": "placed", "whole": True, "group": group, "to": to})
 
     def name(self, cluster: int, name: str) -> None:
         """Give a cluster a name, or take it away by an empty one; the name stays with most of its samples.
@@ -197,14 +197,13 @@ class Review:
         Raises:
             InputError: there is no such cluster, or the name is longer than 80 characters.
         """
-        self._require(cluster)
         if len(name.strip()) > MOST_LETTERS:
             raise InputError(f"a name has at most {MOST_LETTERS} characters")
         self._record({"did": "named", "group": self._anchors(cluster), "name": name.strip()})
 
     def undo(self) -> None:
         """Take back the last answer that counts; nothing happens if there is none."""
-        if self._effective():
+        if self.answered:
             self._record({"did": "undone"})
 
     def take(self, path: str | Path) -> tuple[int, int]:
@@ -220,15 +219,11 @@ class Review:
             InputError: the file cannot be read.
             DamagedFileError: the file holds anything but answers.
         """
-        taken = missed = 0
-        for record in effective(list(read_answers(Path(path), None))):
-            names = [name for key in ("ids", "group", "to") for name in record.get(key, [])]
-            if any(name in self._place for name in names):
-                self._record(record)
-                taken += 1
-            else:
-                missed += 1
-        return taken, missed
+        found = effective(list(read_answers(Path(path), None)))
+        known = [record for record in found if any(name in self._place for name in record.get("group", []))]
+        for record in known:
+            self._record(record)
+        return len(known), len(found) - len(known)
 
     def finish(self, out: str | Path | None = None) -> ReviewedRun:
         """Write a new run whose model gives the reviewed clusters, in seconds and without encoding.
@@ -245,95 +240,104 @@ class Review:
             InputError: nothing was answered, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
-        if not self._effective():
+        if not self.answered:
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        return write_reviewed_run(self.run, out, self._start, self._doubts.clusters, self.names)
+        return write_reviewed_run(self.run, out, self.start, self._doubts.clusters, self.names)
+
+    def _ranking(self) -> list[Doubt]:
+        """Return the groups in doubt as things stand, the most doubtful first."""
+        if self._ranked is None:
+            self._ranked = self._doubts.ranked(self._skipped)
+        return self._ranked
+
+    def _worthwhile(self) -> list[Doubt]:
+        """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
+        found: dict[object, Doubt] = {}
+        for doubt in self._ranking():
+            pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else doubt
+            if doubt.score >= WORTH_ASKING * len(self.start.ids):
+                found.setdefault(pair, doubt)
+        return list(found.values())
 
     def _word(self, doubt: Doubt) -> Question:
         """Put a doubt into words."""
-        ids, clusters = self._start.ids, self._doubts.clusters
+        ids, clusters = self.start.ids, self._doubts.clusters
         groups = [np.flatnonzero(clusters == other) for other in doubt.others]
         numbers = [doubt.cluster, *doubt.others]
-        rest = np.setdiff1d(np.flatnonzero(clusters == doubt.cluster), doubt.samples)
-        if not doubt.whole:
-            groups, numbers = [rest, *groups], [doubt.cluster, *numbers]
-        shown = tuple(tuple(ids[i] for i in group) for group in (doubt.samples, *groups))
         titles = [self._title(number) for number in numbers]
-        if not doubt.whole:
-            titles[:2] = f"part of {titles[0]}", f"the rest of {titles[1]}"
-        changes = min(len(doubt.samples), len(groups[0])) if doubt.whole else len(doubt.samples)
+        changes = len(doubt.samples)
+        if doubt.whole:
+            changes = min(changes, len(groups[0]))
+        else:
+            groups.insert(0, np.setdiff1d(np.flatnonzero(clusters == doubt.cluster), doubt.samples))
+            numbers.insert(0, doubt.cluster)
+            titles[:1] = f"part of {titles[0]}", f"the rest of {titles[0]}"
         return Question(
             "one-or-two" if len(groups) == 1 else "place",
-            shown,
+            tuple(tuple(ids[i] for i in group) for group in (doubt.samples, *groups)),
             tuple(numbers),
             tuple(titles),
-            "labels" if self._start.speak_for_change(doubt, groups[0]) else "own",
+            "labels" if self.start.speak_for_change(doubt, groups[0]) else "own",
             changes,
-            doubt.score >= WORTH_ASKING * len(ids),
         )
 
     def _title(self, cluster: int) -> str:
         name = self._names.get(cluster)
         return f"{name} ({cluster})" if name else f"cluster {cluster}"
 
-    def _worthwhile(self) -> list[Doubt]:
-        """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
-        least, found, pairs = WORTH_ASKING * len(self._start.ids), [], set()
-        for doubt in self._doubts.ranked(self._skipped):
-            pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else frozenset((id(doubt),))
-            if doubt.score >= least and pair not in pairs:
-                found.append(doubt)
-                pairs.add(pair)
-        return found
-
-    def _describe(self, doubt: Doubt, decision: tuple[str, int | None]) -> dict[str, Any]:
+    def _describe(self, doubt: Doubt, decision: Decision) -> dict[str, Any]:
         """Write an answer down by the ids of samples, which mean the same in another run."""
         did, to = decision
-        named = self._anchors(doubt.cluster) if doubt.whole else [self._start.ids[i] for i in doubt.samples]
+        named = self._anchors(doubt.cluster) if doubt.whole else [self.start.ids[i] for i in doubt.samples]
         others = [self._anchors(other) for other in doubt.others]
         place = {} if to is None else {"to": self._anchors(to)}
         return {"did": did, "whole": doubt.whole, "group": named, "others": others, **place}
+
+    def _anchors(self, cluster: int) -> list[str]:
+        """Return ids that stand for a cluster, spread evenly over it."""
+        members = np.flatnonzero(self._doubts.clusters == cluster)
+        if not len(members):
+            raise InputError(f"there is no cluster {cluster}")
+        chosen = np.linspace(0, len(members) - 1, min(_ANCHORS, len(members))).astype(np.int64)
+        return [self.start.ids[i] for i in members[chosen]]
 
     def _record(self, record: Mapping[str, Any]) -> None:
         """Append a record to the file of answers, and let it take effect."""
         path = self.run / ANSWERS_FILE
         if not path.exists():
-            append_line(path, json.dumps({"format": FORMAT, "clusters": self._start.digest}))
+            append_line(path, json.dumps({"format": FORMAT, "clusters": self.start.digest}))
         record = {**record, "number": len(self._records) + 1}
         append_line(path, json.dumps(record))
         self._records.append(record)
-        self._asked = None
+        self._ranked = None
         if record["did"] == "undone":
             self._replay()
         else:
             self._apply(record)
 
-    def _effective(self) -> list[Mapping[str, Any]]:
-        return effective(self._records)
-
     def _replay(self) -> None:
         """Make the clusters anew from the start and all answers that count."""
-        self._doubts.restart(self._start.own, self._start.parts)
-        self._next_number = self._start.n_clusters
+        self._doubts.restart(self.start.own, self.start.parts)
+        self._ranked = None
+        self._next_number = self.start.n_clusters
         self._waiting: list[IntArray] = []
-        self._names = dict(self._start.names)
-        for record in self._effective():
+        self._names = dict(self.start.names)
+        for record in effective(self._records):
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
         """Let one record take effect; samples that are not here are left out."""
-        doubts, rows = self._doubts, self._rows(record.get("ids", record.get("group", [])))
-        to = self._rows(record.get("to", []))
+        doubts, whole = self._doubts, bool(record.get("whole"))
+        rows, to = self._rows(record.get("group", [])), self._rows(record.get("to", []))
         if not len(rows) or ("to" in record and not len(to)):
             return
         cluster = _most_frequent(doubts.clusters[rows])
-        whole = bool(record.get("whole", record["did"] == "joined"))
-        samples = np.flatnonzero(doubts.clusters == cluster) if whole else rows
         offered = [found for found in map(self._rows, record.get("others", [])) if len(found)]
-        others = {_most_frequent(doubts.clusters[found]) for found in offered}
+        others = {_most_frequent(doubts.clusters[found]) for found in offered} - {cluster}
+        samples = np.flatnonzero(doubts.clusters == cluster) if whole else rows
         part = doubts.core(cluster) if whole else _most_frequent(doubts.parts[rows])
-        doubt = Doubt(samples, part, cluster, whole, tuple(others - {cluster}), 0.0)
+        doubt = Doubt(samples, part, cluster, whole, tuple(others))
         match record["did"]:
             case "named":
                 self._names[cluster] = str(record["name"])
@@ -343,9 +347,9 @@ class Review:
                 doubts.divide(doubt)
             case "separated":
                 self._separate(doubt)
-            case "placed" | "moved" | "joined":
+            case "placed":
                 target = _most_frequent(doubts.clusters[to])
-                if target != cluster:
+                if target != cluster or not whole:
                     doubts.move(doubt, target)
                     self._pass_names_on(rows[0])
                     self._free_number()
@@ -359,7 +363,7 @@ class Review:
 
     def _separate(self, doubt: Doubt) -> None:
         """Make a group a cluster of its own, now or as soon as the number of clusters allows it."""
-        if self.keep_clusters and len(np.unique(self._doubts.clusters)) >= self._start.n_clusters:
+        if self._keep_clusters and len(np.unique(self._doubts.clusters)) >= self._start_count:
             self._doubts.keep(doubt)
             self._waiting.append(doubt.samples)
             return
@@ -368,27 +372,12 @@ class Review:
 
     def _free_number(self) -> None:
         """Separate the first group that waits, if there are fewer clusters than at the start."""
-        if self._waiting and len(np.unique(self._doubts.clusters)) < self._start.n_clusters:
+        if self._waiting and len(np.unique(self._doubts.clusters)) < self._start_count:
             self._doubts.clusters[self._waiting.pop(0)] = self._next_number
             self._next_number += 1
 
-    def _anchors(self, cluster: int) -> list[str]:
-        """Return ids that stand for a cluster, spread evenly over it."""
-        members = np.flatnonzero(self._doubts.clusters == cluster)
-        chosen = np.linspace(0, len(members) - 1, min(_ANCHORS, len(members))).astype(np.int64)
-        return [self._start.ids[i] for i in members[chosen]]
-
     def _rows(self, names: Sequence[str]) -> IntArray:
         return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
-
-    def _row(self, name: str) -> int:
-        if name not in self._place:
-            raise InputError(f"there is no sample {name!r} in this run")
-        return self._place[name]
-
-    def _require(self, cluster: int) -> None:
-        if not (self._doubts.clusters == cluster).any():
-            raise InputError(f"there is no cluster {cluster}")
 
 
 def _most_frequent(numbers: IntArray) -> int:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError
-from ucds.math.mixing import mix
 from ucds.math.pcd import (
+    mix,
     soft_cross_entropy,
     stack_domains,
     transport_loss,

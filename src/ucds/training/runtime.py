@@ -1,55 +1,35 @@
-"""Device, precision, processes and folder of a run. The only module that imports Fabric."""
+"""Device, precision, processes and folder of a run. The only module that imports Fabric.
+
+Fabric places models that are trained, computes in other precisions and joins several processes. It takes
+seconds to load, so that a process that is alone loads it only for one of these.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import cache
-from typing import Any, TypeVar, cast
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Accelerator, Precision, require_choice
+from ucds.choices import Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
-from ucds.training.devices import check_devices
+from ucds.training.devices import check_devices, choose_device
 from ucds.training.options import Compute
 from ucds.training.processes import Processes, started_by_torchrun
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 T = TypeVar("T")
-
-
-@cache
-def _fabric_alone(accelerator: Accelerator, precision: Precision) -> Fabric:
-    """Return the Fabric of a single process, which starts nothing and keeps no model, the same every time.
-
-    Making one reads the descriptions of all installed packages, which takes longer than to predict a few
-    samples.
-    """
-    return Fabric(accelerator=accelerator, devices=1, precision=precision)
-
-
-def _fabric_of_several(accelerator: Accelerator, precision: Precision, processes: Processes) -> Fabric:
-    """Make the Fabric of several processes.
-
-    Batch statistics are those of all processes already, and broadcasting them would overwrite buffers between
-    the two forward passes of a step.
-    """
-    return Fabric(
-        accelerator=accelerator,
-        devices=processes.on_machine,
-        num_nodes=processes.machines,
-        precision=precision,
-        strategy=DDPStrategy(broadcast_buffers=False),
-    )
 
 
 class Runtime:
@@ -86,12 +66,7 @@ class Runtime:
             )
         require_choice("precision", compute.precision, Precision)
         check_devices(compute.accelerator, started.on_machine)
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        self._fabric = (
-            _fabric_alone(compute.accelerator, compute.precision)
-            if started == Processes(1, 1)
-            else _fabric_of_several(compute.accelerator, compute.precision, started)
-        )
+        self._started = started
         self.seed = seed
         self.folder = folder
         self.compute = compute
@@ -99,9 +74,33 @@ class Runtime:
         self.stop_requested = False
         self._watched: str | None = None
 
+    @cached_property
+    def _fabric(self) -> Fabric:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
+
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+        accelerator, precision = self.compute.accelerator, self.compute.precision
+        if self._alone:
+            return Fabric(accelerator=accelerator, devices=1, precision=precision)
+        # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
+        # between the two forward passes of a step.
+        return Fabric(
+            accelerator=accelerator,
+            devices=self._started.on_machine,
+            num_nodes=self._started.machines,
+            precision=precision,
+            strategy=DDPStrategy(broadcast_buffers=False),
+        )
+
+    @property
+    def _alone(self) -> bool:
+        return self._started == Processes(1, 1)
+
     def launch(self) -> None:
         """Start the other processes of a run on several devices."""
-        self._fabric.launch()
+        if not self._alone:
+            self._fabric.launch()
 
     @property
     def reporter(self) -> Reporter:
@@ -111,17 +110,17 @@ class Runtime:
     @property
     def device(self) -> torch.device:
         """Device of this process."""
-        return self._fabric.device
+        return choose_device(self.compute.accelerator) if self._alone else self._fabric.device
 
     @property
     def processes(self) -> int:
         """Number of processes that share every batch."""
-        return self._fabric.world_size
+        return 1 if self._alone else self._fabric.world_size
 
     @property
     def rank(self) -> int:
         """Position of this process among all; the process at 0 writes files and messages."""
-        return self._fabric.global_rank
+        return 0 if self._alone else self._fabric.global_rank
 
     def place(self, model: nn.Module, optimiser: Optimizer) -> tuple[Any, Optimizer]:
         """Move a model to the device, and make its training steps span all processes.
@@ -143,7 +142,7 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes have the run's precision."""
-        return self._fabric.autocast()
+        return nullcontext() if self.compute.precision == "32-true" else self._fabric.autocast()
 
     def asked_to_stop(self) -> bool:
         """Return whether any process was asked to stop, with the same answer in all of them."""
@@ -174,7 +173,7 @@ class Runtime:
 
     def broadcast(self, value: T) -> T:
         """Send the value of the first process to all others, and return it."""
-        given: T = self._fabric.broadcast(value)
+        given: T = value if self._alone else self._fabric.broadcast(value)
         return given
 
     def once(self, work: Callable[[], T]) -> T:
@@ -202,7 +201,8 @@ class Runtime:
 
     def wait_for_all(self) -> None:
         """Wait until every process has called this."""
-        self._fabric.barrier()
+        if not self._alone:
+            self._fabric.barrier()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of a loss, in the run's precision."""

@@ -200,10 +200,6 @@ def test_embeddings_have_a_report_without_pictures(
     page = (tmp_path / "run" / "report.html").read_text()
     assert data_of(page)["sheets"] == 0
     assert "60 samples in 4 clusters" in text_of(page)
-    arguments = ("predict", tmp_path / "run", tmp_path / "x.npy", "--accelerator", "cpu", "--out")
-    assert run(*arguments, tmp_path / "with.csv") == 0
-    assert run(*arguments, tmp_path / "without.csv", "--no-report") == 0
-    assert sorted(path.name for path in tmp_path.glob("with*")) == ["with.csv", "with.html", "without.csv"]
 
 
 def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,19 @@ from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.exemplars import Exemplars, find_exemplars, find_nearest, find_outliers
+from ucds.math.exemplars import (
+    Exemplars,
+    choose_beside,
+    find_exemplars,
+    find_nearest,
+    find_outliers,
+)
 from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
-from ucds.reports.page.questions import Questions, find_questions
+from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
+from ucds.target.questions import FORMAT, Question
 from ucds.target.review import Review
 from ucds.training.loaded import Outputs
 
@@ -29,7 +37,26 @@ EACH = 6
 MOST_SHOWN = 10_000
 """Samples that a page can show; of more, so many are chosen at random."""
 
+MOST_QUESTIONS, EACH_GROUP = 10, 8
+"""Questions on a page, and samples that show each of their groups."""
+
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+
+
+class Asked(NamedTuple):
+    """A question, places of samples that show each of its groups, and the record that each answer leaves."""
+
+    question: Question
+    shown: list[list[int]]
+    records: list[tuple[str, dict[str, Any]]]
+
+
+class Questions(NamedTuple):
+    """The first questions of a review, the outlook in words, and the first line of a file of answers."""
+
+    outlook: str = ""
+    asked: Sequence[Asked] = ()
+    header: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +65,7 @@ class Findings:
 
     Attributes:
         ids: id of each sample shown.
+        captions: text of each sample shown; its id where it has none.
         sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
         probabilities: ``(n, K)`` probability of each cluster for each sample shown.
         certainty: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
@@ -49,10 +77,11 @@ class Findings:
         answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
         truth: classes of the samples, if they lie in class folders.
         pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
-        questions: the first questions of a review.
+        questions: the first questions of a review; none if these samples have no review.
     """
 
     ids: tuple[str, ...]
+    captions: tuple[str, ...]
     sizes: IntArray
     probabilities: FloatArray
     certainty: FloatArray
@@ -111,19 +140,12 @@ def find_facts(
     prototypes: FloatArray,
     labels: ClusterLabels | None,
     images: Images | None,
+    texts: Mapping[str, str],
     review: Review | None,
 ) -> Findings:
-    """Compute what a report shows of samples.
+    """Compute what a report shows of the samples at the positions ``shown``, about which ``found`` speaks.
 
-    Args:
-        samples: all samples, in any order.
-        shown: ``(n,)`` positions of the samples to show, see :func:`choose_shown`.
-        sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
-        found: features, probabilities and confidence of the samples to show.
-        prototypes: ``(d_f, K)`` prototypes of the model.
-        labels: labels that a provider gave to some or all of the samples; ``None`` if there are none.
-        images: images of all samples; ``None`` if there are none.
-        review: review of the run; ``None`` if these samples have none.
+    ``sizes`` counts all samples, ``images`` has those of all, and ``texts`` are known by their ids.
     """
     places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
@@ -131,24 +153,23 @@ def find_facts(
     ids = tuple(samples.ids[i] for i in order.tolist())
     pictures = None if images is None else shrink(images, order)
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
-    exemplars = find_exemplars(features, probabilities, EACH, confidence=confidence)
-    nearest = find_nearest(features)
-    points, stars = place_all(features, prototypes, 0)
+    nearest, (points, stars) = find_nearest(features), place_all(features, prototypes, 0)
     truth = read_ground_truth(samples)
     return Findings(
         ids=ids,
+        captions=tuple(texts.get(name, name) for name in ids),
         sizes=sizes,
         probabilities=probabilities,
         certainty=confidence,
         points=points,
         stars=stars,
-        exemplars=exemplars,
+        exemplars=find_exemplars(features, probabilities, EACH, confidence=confidence),
         outliers=find_outliers(nearest),
         duplicates=group_near_duplicates(nearest, small),
         answers=None if labels is None else _answers(ids, labels),
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,
-        questions=Questions() if review is None else find_questions(review, ids, features),
+        questions=Questions() if review is None else _find_questions(review, ids, features),
     )
 
 
@@ -156,3 +177,20 @@ def _answers(ids: Sequence[str], labels: ClusterLabels) -> IntArray:
     """Return the label of each sample, -1 where it has none."""
     rows = find_places(ids, labels.ids)
     return np.where(rows < 0, -1, labels.labels[rows])
+
+
+def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) -> Questions:
+    """Choose the first questions of a review, and samples on the page that show their groups."""
+    places = {name: i for i, name in enumerate(ids)}
+    directions, asked = unit_rows(features), []
+    for question, records in review.foresee(MOST_QUESTIONS):
+        groups = [
+            np.array([places[name] for name in group if name in places], np.int64)
+            for group in question.groups
+        ]
+        if all(map(len, groups)):
+            beside = [groups[1], *(groups[0] for _ in groups[1:])]
+            pairs = zip(groups, beside, strict=True)
+            shown = [choose_beside(directions, *pair, EACH_GROUP).tolist() for pair in pairs]
+            asked.append(Asked(question, shown, records))
+    return Questions(review.outlook, asked, {"format": FORMAT, "clusters": review.start.digest})

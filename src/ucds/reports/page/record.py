@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ucds.data.sources import is_feature_folder
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import parse_json
 from ucds.labels.cluster_labels import ClusterLabels
@@ -39,6 +40,16 @@ class RunRecord:
     stability: dict[str, Any] | None
     choice: ClusterNumber | None
     curves: Curves
+
+    def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
+        """Tell whether a person names the place of moved samples, or of the images of a folder of features.
+
+        Returns:
+            Place of the samples, and folder of the images; ``None`` where they were before.
+        """
+        place = self.described.get("images")
+        of_features = place is not None and is_feature_folder(Path(place))
+        return (None, named) if of_features else (named, None)
 
     @property
     def images(self) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
-from ucds.reports.figures import COLOURS, DARK_COLOURS
+from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import Curves, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
@@ -34,19 +34,7 @@ def render(
     model: str,
     names: Mapping[int, str],
 ) -> str:
-    """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else.
-
-    Args:
-        findings: facts about the samples.
-        record: contents of the run folder.
-        title: name of the run.
-        subtitle: line below the title.
-        summary: sentences of the summary.
-        warnings: sentences that a reader should know first.
-        proportions: ``(K,)`` sizes of the clusters that the model estimated in training.
-        model: fingerprint of the model; names saved in the page carry it.
-        names: names of clusters that are known already.
-    """
+    """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
     sheets = None if findings.pictures is None else lay_out(findings.pictures)
     script = "\n".join(_read(name) for name in sorted(_scripts()))
     style = _read("page.css")
@@ -124,6 +112,7 @@ def _data(
         "model": model,
         "names": {str(number): name for number, name in names.items()},
         "ids": findings.ids,
+        "captions": findings.captions if sheets is None else None,
         "cluster": findings.clusters.tolist(),
         "sure": _percent(findings.certainty),
         "rival": findings.rivals.tolist(),

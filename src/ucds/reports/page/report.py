@@ -12,7 +12,8 @@ from ucds.data.dataset import Dataset
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
-from ucds.data.sources import Source
+from ucds.data.sources import Source, place_of
+from ucds.data.tables import read_texts
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.arrays import IntArray
@@ -84,14 +85,11 @@ def report(
         NoSpaceError: the page cannot be written.
     """
     run, compute = Path(run), compute or Compute()
-    model = load(
-        run,
-        role="target",
-        compute=compute,
-    )
+    model = load(run, role="target", compute=compute)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
-    data = model.open(record.images if images is None else images)
+    images = record.images if images is None else images
+    data, place = model.open(images), place_of(images)
     shown, found, sizes = _look_at(model, data)
     trained_on = record.described.get("data") == data.samples.fingerprint
     compute.reporter.say("drawing the report")
@@ -103,6 +101,7 @@ def report(
         model.stored.model.prototypes.detach().cpu().numpy(),
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
+        {} if place is None else read_texts(place),
         Review(run) if trained_on and (run / VOTES_FILE).exists() else None,
     )
     what, skipped = "samples" if data.samples.kind == "embeddings" else "images", 0

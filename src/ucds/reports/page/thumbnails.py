@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -68,10 +70,11 @@ def lay_out(pictures: Pictures) -> Sheets:
     """Lay thumbnails out in WebP sheets, of the best quality that fits into ``MOST_BYTES``."""
     per_sheet = COLUMNS * COLUMNS
     sheets = [_compose(pictures[start : start + per_sheet]) for start in range(0, len(pictures), per_sheet)]
-    for quality in _QUALITIES:
-        files = tuple(_encode(sheet, quality) for sheet in sheets)
-        if sum(map(len, files)) <= MOST_BYTES:
-            break
+    with ThreadPoolExecutor() as threads:
+        for quality in _QUALITIES:
+            files = tuple(threads.map(_encode, sheets, repeat(quality)))
+            if sum(map(len, files)) <= MOST_BYTES:
+                break
     return Sheets(pictures.shape[1], files)
 
 
@@ -85,5 +88,5 @@ def _compose(pictures: Pictures) -> Image.Image:
 
 def _encode(sheet: Image.Image, quality: int) -> bytes:
     file = io.BytesIO()
-    sheet.save(file, "WEBP", quality=quality, method=4)
+    sheet.save(file, "WEBP", quality=quality, method=2)  # 4 takes twice as long, and saves 4 % of the bytes
     return file.getvalue()

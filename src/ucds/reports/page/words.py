@@ -18,13 +18,7 @@ MUCH_DOUBT = 0.25
 
 
 def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
-    """Write what was found as sentences, each to be read alone.
-
-    Args:
-        findings: facts about the samples.
-        record: contents of the run folder.
-        what: plural noun for the samples, ``"images"`` or ``"samples"``.
-    """
+    """Write what was found about ``what``, "images" or "samples", as sentences that can be read alone."""
     total, filled = int(findings.sizes.sum()), findings.sizes[findings.sizes > 0]
     lines = [
         f"{total:,} {what} in {len(filled)} clusters. "
@@ -50,15 +44,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
 
 
 def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained_on: bool) -> list[str]:
-    """List what a reader should know before trusting the clusters.
-
-    Args:
-        findings: facts about the samples.
-        record: contents of the run folder.
-        skipped: number of files that could not be used.
-        what: plural noun for the samples.
-        trained_on: whether these are the samples that the model was trained on.
-    """
+    """List what a reader should know before trusting the clusters; ``skipped`` files could not be used."""
     shown, total, k = len(findings.ids), int(findings.sizes.sum()), findings.n_clusters
     warnings = [assess(torch.from_numpy(findings.probabilities), 0).warning] if shown == total else []
     doubtful = float((findings.certainty < DOUBTFUL).mean())

@@ -17,7 +17,11 @@ function picture(row) {
   button.setAttribute("aria-pressed", String(chosen.has(row)));
   const name = FIXED.ids[row];
   if (PICTURES.has(row)) button.append(make("img", { src: `picture/${row}`, alt: name, loading: "lazy" }));
-  else button.append(FIXED.images ? `${name} is missing` : name);
+  else {
+    const text = FIXED.texts?.[row];
+    button.classList.toggle("words", Boolean(text));
+    button.append(PICTURES.size ? `${name} is missing` : text || name);
+  }
   button.title = name;
   button.addEventListener("click", () => {
     if (chosen.has(row)) chosen.delete(row);

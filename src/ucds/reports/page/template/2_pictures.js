@@ -15,7 +15,7 @@ function sheetAddress(number) {
 
 function showPicture(element, sample) {
   if (!DATA.sheets) {
-    element.textContent = DATA.ids[sample];
+    element.textContent = DATA.captions[sample];
     return;
   }
   const sheet = Math.floor(sample / PER_SHEET);
