@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
 
 
 def opened(folder: Path) -> FeatureFolder:
-    return FeatureFolder.open(folder, by_domain=False)
+    return FeatureFolder(folder, by_domain=False)
 
 
 def rows(folder: Path) -> np.ndarray[Any, Any]:

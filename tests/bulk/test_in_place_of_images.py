@@ -123,7 +123,7 @@ def test_domains_are_those_of_the_folders(
         (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, tmp_path / "images" / name)
     ucds.features(tmp_path / "images", tmp_path / "out", encoder=edges)
-    found = FeatureFolder.open(tmp_path / "out", by_domain=True)
+    found = FeatureFolder(tmp_path / "out", by_domain=True)
     expected = scan_domains(tmp_path / "images")
     assert (found.ids, found.domain_names) == (expected.ids, expected.domain_names)
     assert found.domain.tolist() == expected.domain.tolist()
@@ -152,7 +152,7 @@ def test_labels_clusters_and_scores_are_those_of_the_images(
 def test_a_service_is_asked_about_them_as_embeddings(features: Path) -> None:
     questions = open_questions(features)
     assert isinstance(questions, VectorQuestions)
-    samples = FeatureFolder.open(features, by_domain=False)
+    samples = FeatureFolder(features, by_domain=False)
     assert questions.ids == samples.ids
     sent = np.frombuffer(questions.read(5), "<f4")
     np.testing.assert_array_equal(sent, samples.read(np.array([5])).numpy()[0])

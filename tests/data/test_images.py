@@ -16,8 +16,7 @@ import torch
 from ucds.data import folders, images
 from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_files, scan_folder
-from ucds.data.image_files import stamp
-from ucds.data.images import ImageSamples, KnownFiles
+from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.errors import NoSpaceError, UcdsWarning, UserError
 
@@ -334,66 +333,30 @@ def test_a_cache_without_room_is_told_before_decoding(tmp_path, make_images, dec
     assert len(opened(tmp_path, limit_bytes=ROW)) == 2
 
 
-KEY, OTHER = bytes(range(16)), bytes(range(16, 32))
+def test_what_is_remembered_of_files_grows_and_serves_odd_names(tmp_path, make_images, monkeypatch):
+    names = ["a/new\nline.png", "a/über.png", "a/" + os.fsdecode(b"caf\xe9.png"), "a/\u2028.png"]
+    make_images(*names)
+    scan = scan_domains(tmp_path / "data")
+    for part in ([2, 0], [1, 3]):  # as two processes that know of different files
+        ImageSamples.open(scan.take(part), tmp_path / "cache", size=SIZE)
+    monkeypatch.setattr(folders, "read_image_bytes", lambda path: pytest.fail("a file was read again"))
+    assert len(opened(tmp_path)) == 4
+    (known,) = (tmp_path / "cache" / "images").glob("*.known")
+    known.write_bytes(known.read_bytes()[:-1] + b"?")
+    with pytest.raises(pytest.fail.Exception, match="a file was read again"):
+        opened(tmp_path)
 
 
-def remembered(tmp_path, kind="1"):
-    return KnownFiles(tmp_path, tmp_path / "data", kind)
-
-
-def remember(tmp_path, entries):
-    known = remembered(tmp_path)
-    for path, current, key in entries:
-        known.add(path, current, key)
-    known.save()
-    return known
-
-
-def test_files_are_known_while_they_are_unchanged(tmp_path):
-    file = tmp_path / "x.jpg"
-    file.write_bytes(b"one")
-    remember(tmp_path, [("x.jpg", stamp(file), KEY)])
-    again = remembered(tmp_path)
-    assert again.key("x.jpg", stamp(file)) == KEY
-    assert again.key("y.jpg", stamp(file)) is None
-    times = file.stat()
-    file.write_bytes(b"two")
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # same length, same time of modification
-    assert again.key("x.jpg", stamp(file)) is None
-    assert again.key("x.jpg", stamp(tmp_path / "gone")) is None
-
-
-def test_roots_and_kinds_are_apart(tmp_path):
-    remember(tmp_path, [("x.jpg", (1, 2, 3), KEY)])
-    assert remembered(tmp_path, kind="2").key("x.jpg", (1, 2, 3)) is None
-    assert KnownFiles(tmp_path, tmp_path / "other", "1").key("x.jpg", (1, 2, 3)) is None
-
-
-def test_what_others_have_saved_meanwhile_is_kept(tmp_path):
-    first, second = remembered(tmp_path), remembered(tmp_path)
-    for known, path in ((first, "x.jpg"), (second, "y.jpg")):
-        known.add(path, (1, 2, 3), KEY)
-        known.save()
-    remember(tmp_path, [("x.jpg", (4, 5, 6), OTHER)])
-    again = remembered(tmp_path)
-    assert again.key("x.jpg", (4, 5, 6)) == OTHER
-    assert again.key("x.jpg", (1, 2, 3)) is None
-    assert again.key("y.jpg", (1, 2, 3)) == KEY
-
-
-def test_odd_names(tmp_path):
-    names = ["new\nline.jpg", "über.jpg", os.fsdecode(b"caf\xe9.jpg"), "\u2028.jpg"]
-    remember(tmp_path, [(name, (1, 2, 3), KEY) for name in names])
-    assert all(remembered(tmp_path).key(name, (1, 2, 3)) == KEY for name in names)
-
-
-def test_a_full_disk_costs_the_memory_only(tmp_path, monkeypatch):
-    known = remember(tmp_path, [("x.jpg", (1, 2, 3), KEY)])
-    before = known.path.read_bytes()
+def test_a_full_disk_costs_what_is_remembered_only(tmp_path, make_images, monkeypatch):
+    make_images("a/1.png")
+    opened(tmp_path, limit_bytes=0)
+    (known,) = (tmp_path / "cache" / "images").glob("*.known")
+    before = known.read_bytes()
+    make_images("a/2.png", first_seed=1)
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    remember(tmp_path, [("y.jpg", (1, 2, 3), KEY)])
-    assert known.path.read_bytes() == before
+    assert len(opened(tmp_path, limit_bytes=0)) == 2
+    assert known.read_bytes() == before

@@ -112,63 +112,45 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class FeatureFolder(Samples):
-    """Features of images in a folder, read from there at every use; :meth:`open` makes one.
+    """Features of images in a folder, read from there at every use.
+
+    Args:
+        folder: folder that ``ucds features`` wrote.
+        by_domain: whether the images are of several domains, which a table named, or else the folders that
+            they lay in. If not, all are of one domain.
+        domains: names of the domains to take; all if ``None``.
 
     Attributes:
         folder: the folder.
         manifest: its description.
-        ids: id of each image.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domains.
-        keys: content key of each image.
         rows: features of all images of the folder.
+
+    Raises:
+        InputError: the folder lacks some features, or has no such domains.
+        DamagedFileError: a file of the folder is damaged.
+
+    Warns:
+        UcdsWarning: images lay in no domain folder and are left out.
     """
 
     kind = "features"
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, parts: Sequence[tuple[Part, FeaturePart]], domains: _Domains
-    ) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.rows = Rows([part for part, _ in parts], np.float32)
-        self._places, domain, names = domains
-        ids = texts_of([name for _, described in parts for name in described.ids]).take(self._places)
-        form = f"images {manifest.size} {manifest.decoder}"  # the fingerprint is that of the images
-        super().__init__(ids, domain, names, form)
-        self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
-
-    @classmethod
-    def open(cls, folder: Path, *, by_domain: bool, domains: Sequence[str] | None = None) -> FeatureFolder:
-        """Open a folder of features.
-
-        Args:
-            folder: the folder.
-            by_domain: whether the images are of several domains, which a table named, or else the folders
-                that they lay in. If not, all are of one domain.
-            domains: names of the domains to take; all if ``None``.
-
-        Raises:
-            InputError: the folder lacks some features, or has no such domains.
-            DamagedFileError: a file of the folder is damaged.
-
-        Warns:
-            UcdsWarning: images lay in no domain folder and are left out.
-        """
-        manifest = read_manifest(folder)
-        described = [_described(folder, number, mark) for number, mark in enumerate(manifest.parts)]
-        parts = [
-            (_sound(part_path(folder, number), one), one) for number, one in enumerate(described) if one.ids
-        ]
-        ids = [name for one in described for name in one.ids]
-        named = [name for one in described for name in one.domains or ()] or None
+    def __init__(self, folder: Path, *, by_domain: bool, domains: Sequence[str] | None = None) -> None:
+        self.folder, self.manifest = folder, read_manifest(folder)
+        parts = [_read_part(folder, number, mark) for number, mark in enumerate(self.manifest.parts)]
+        self.rows = Rows([part for part, _ in parts if len(part)], np.float32)
+        ids = [name for _, described in parts for name in described.ids]
+        named = [name for _, described in parts for name in described.domains or ()] or None
         if by_domain:
-            found = _by_domain(folder, named or _folders_of(ids), domains)
+            self._places, domain, names = _by_domain(folder, named or _folders_of(ids), domains)
         elif named is not None and len(set(named)) > 1:
             raise InputError(f"{folder} holds {len(set(named))} domains, but a target is one domain")
         else:
-            name = named[0] if named else manifest.domain
-            found = np.arange(len(ids)), np.zeros(len(ids), np.int64), (name,)
-        return cls(folder, manifest, parts, found)
+            self._places, domain = np.arange(len(ids)), np.zeros(len(ids), np.int64)
+            names = (named[0] if named else self.manifest.domain,)
+        form = f"images {self.manifest.size} {self.manifest.decoder}"  # the fingerprint is that of the images
+        super().__init__(texts_of(ids).take(self._places), domain, names, form)
+        self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
 
     def read(self, index: IntArray) -> Tensor:
         """Read the features ``(b, width)`` float32 of the images at positions ``index``."""
@@ -213,21 +195,15 @@ class Pictures:
         return torch.from_numpy(pixels)
 
 
-_Domains = tuple[IntArray, IntArray, tuple[str, ...]]
-
-
-def _described(folder: Path, number: int, mark: str) -> FeaturePart:
+def _read_part(folder: Path, number: int, mark: str) -> tuple[Part, FeaturePart]:
+    """Open a part, of which all rows are checked."""
     path = part_path(folder, number)
     described = read_description(path, FeaturePart) if path.with_suffix(DESCRIPTION).exists() else None
     if described is None or described.made_of != mark:
         raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
-    return described
-
-
-def _sound(path: Path, described: FeaturePart) -> Part:
     part = Part(path, described)
     part.check()
-    return part
+    return part, described
 
 
 def _folders_of(ids: Sequence[str]) -> list[str | None]:
@@ -241,7 +217,9 @@ def _folders_of(ids: Sequence[str]) -> list[str | None]:
     return [parts[level] if len(parts) > level + 1 else None for parts in split]
 
 
-def _by_domain(folder: Path, of_each: Sequence[str | None], wanted: Sequence[str] | None) -> _Domains:
+def _by_domain(
+    folder: Path, of_each: Sequence[str | None], wanted: Sequence[str] | None
+) -> tuple[IntArray, IntArray, tuple[str, ...]]:
     """Return places of the images of wanted domains, domain after domain; their domains; the names."""
     known = sorted({name for name in of_each if name is not None})
     if not known:

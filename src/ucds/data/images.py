@@ -104,7 +104,7 @@ class ImageSamples(Samples):
         folder = Path(cache_dir or default_cache_dir()) / "images"
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
-        known = KnownFiles(folder, scan.root, str(DECODER_VERSION))
+        known = _known_file(folder, scan.root)
         filling = _Filling(scan, store, limit // store.row_bytes, known, size)
         filling.run(workers or processors(), progress or (lambda done, total: None))
         samples = cls(filling, workers or processors())
@@ -154,14 +154,16 @@ class _Loaded(NamedTuple):
 class _Filling:
     """One pass over the files that brings the store and the known files up to date."""
 
-    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: KnownFiles, size: int) -> None:
+    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: Path, size: int) -> None:
         self.scan, self.store, self.size = scan, store, size
-        self._capacity, self._known_files = capacity, known
+        self._capacity, self._known_file, self._fresh = capacity, known, dict[str, tuple[Stamp, bytes]]()
         self.problems: dict[int, UnusableImageError] = {}
         self.keys = np.zeros(len(scan), KEY_TYPE)
         self._known = np.zeros(len(scan), dtype=bool)
+        remembered = _read_known(known)
         for position, path in enumerate(scan.paths):
-            if (key := known.key(path, scan.stamp(position))) is not None:
+            stamp, key = remembered.get(path, (None, b""))
+            if stamp is not None and stamp == scan.stamp(position):
                 self.keys[position], self._known[position] = key, True
 
     def run(self, workers: int, progress: Progress) -> None:
@@ -176,7 +178,7 @@ class _Filling:
             try:
                 self.store.gather(self._decoded(pool, todo, progress))
             finally:
-                self._known_files.save()
+                _save_known(self._known_file, self._fresh)
 
     def _todo(self) -> IntArray:
         """List files never decoded so far, and files that have lost their row if there is room for it."""
@@ -201,7 +203,7 @@ class _Filling:
                     yield [item.key], item.pixels[None]
                 self.keys[item.position] = item.key
                 if item.stamp is not None:
-                    self._known_files.add(self.scan.paths[item.position], item.stamp, item.key)
+                    self._fresh[self.scan.paths[item.position]] = item.stamp, item.key
             if done % _STEP == 0 or done == len(todo):
                 progress(done, len(todo))
 
@@ -220,42 +222,28 @@ class _Filling:
             return None
 
 
-class KnownFiles:
-    """The content keys of the files below one root.
+def _known_file(folder: Path, root: Path) -> Path:
+    """Return the file in which the content keys of the files below a root are remembered."""
+    what = f"{DECODER_VERSION}|{root.resolve()}".encode("utf-8", "surrogatepass")
+    return folder / f"{hashlib.sha256(what).hexdigest()[:32]}.known"
 
-    Processes that share them save one after the other; what one of them overwrites is only read again.
-    """
 
-    def __init__(self, folder: Path, root: Path, kind: str) -> None:
-        name = hashlib.sha256(f"{kind}|{root.resolve()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.path = folder / f"{name}.known"
-        self._known, self._fresh = self._load(), dict[str, tuple[Stamp, bytes]]()
+def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
+    """Read stamp and content key of each file that was decoded without fault; nothing if that is lost."""
+    try:
+        entries = json.loads(read_sealed(path, _SEAL))
+    except (OSError, DamagedFileError):
+        return {}
+    return {name: (tuple(stamp), bytes.fromhex(key)) for name, (*stamp, key) in entries.items()}
 
-    def key(self, path: str, current: Stamp | None) -> bytes | None:
-        """Return the content key of a file that has not changed since it was remembered."""
-        known = self._known.get(path)
-        return known[1] if known is not None and known[0] == current else None
 
-    def add(self, path: str, current: Stamp, key: bytes) -> None:
-        """Remember a file that has been decoded without fault."""
-        self._fresh[path] = current, key
-
-    def save(self) -> None:
-        """Write what is new, if the file can be written."""
-        if not self._fresh:
-            return
-        self._known = self._load() | self._fresh
-        self._fresh = {}
-        entries = {path: [*current, key.hex()] for path, (current, key) in self._known.items()}
+def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
+    """Add to what is remembered, if it can be written; what two processes overwrite is only read again."""
+    if fresh:
+        known = _read_known(path) | dict(fresh)
+        entries = {name: [*stamp, key.hex()] for name, (stamp, key) in known.items()}
         with suppress(NoSpaceError, OSError):
-            write_sealed(self.path, _SEAL, json.dumps(entries).encode())
-
-    def _load(self) -> dict[str, tuple[Stamp, bytes]]:
-        try:
-            entries = json.loads(read_sealed(self.path, _SEAL))
-        except (OSError, DamagedFileError):
-            return {}
-        return {path: (tuple(current), bytes.fromhex(key)) for path, (*current, key) in entries.items()}
+            write_sealed(path, _SEAL, json.dumps(entries).encode())
 
 
 def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int) -> None:

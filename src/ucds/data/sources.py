@@ -78,7 +78,7 @@ def find_samples(
     elif is_feature_folder(Path(source)):
         from ucds.data.features import FeatureFolder  # it brings torch, which asking need not load
 
-        return FeatureFolder.open(Path(source), by_domain=by_domain, domains=domains)
+        return FeatureFolder(Path(source), by_domain=by_domain, domains=domains)
     elif is_plain_folder(Path(source)):
         return scan_domains(source, domains) if by_domain else scan_folder(source)
     else:

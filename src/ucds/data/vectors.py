@@ -34,12 +34,12 @@ class VectorSamples(Samples):
         array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
             finite.
         domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
-        domain_names: one name per domain.
+        domain_names: one name per domain, each of which has a sample.
         ids: one id per row; "0", "1", .. when omitted.
 
     Raises:
         InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
-            ids are not unique, or domains and names do not fit.
+            ids are not unique, or there is not one domain and one id a row.
     """
 
     kind = "embeddings"
@@ -65,11 +65,6 @@ class VectorSamples(Samples):
             )
         if ids is not None and first_repeated(self.ids) is not None:
             raise InputError("The ids of vectors must all be different.")
-        if isinstance(domain_names, str) or len(set(domain_names)) != len(self.domain_names):
-            raise InputError(f"Domain names must be a list of different names, not {domain_names!r}.")
-        if set(np.unique(self.domain).tolist()) != set(range(len(self.domain_names))):
-            names = f"{len(self.domain_names)} domains ({', '.join(self.domain_names)})"
-            raise InputError(f"Each of the {names} needs at least one sample.")
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
