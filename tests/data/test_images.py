@@ -250,14 +250,6 @@ def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, no
             samples.read(np.array([position]))
 
 
-def test_cached_images_outlive_their_files(tmp_path, make_images):
-    make_images(*names("a", 3))
-    samples = opened(tmp_path)
-    expected = reference(samples)
-    shutil.rmtree(tmp_path / "data")
-    assert torch.equal(everything(samples), expected)
-
-
 def test_progress_is_reported(tmp_path, make_images):
     make_images(*names("a", 70))
     seen = []

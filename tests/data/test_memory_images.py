@@ -44,11 +44,6 @@ def test_pixels_of_the_right_size_stay_as_they_are():
     assert everything(samples).any(), "what is read is a copy"
 
 
-def test_a_stack_of_pixels_is_a_list_of_images():
-    stack = noise((4, SIZE, SIZE, 3))
-    assert (everything(MemoryImages(stack, SIZE)) == stack.transpose(0, 3, 1, 2)).all()
-
-
 @pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "F"])
 def test_images_come_out_like_their_files(mode):
     image = Image.fromarray(noise((30, 40, 3))).convert("L" if mode in ("I;16", "F") else mode)
@@ -90,17 +85,14 @@ def test_keys_and_fingerprint_follow_the_content():
     "image",
     [
         noise((8, 8, 3)).astype(np.float32),
-        noise((8, 8, 3)).astype(np.int64),
         noise((8, 8, 2)),
         noise((8, 8, 1)),
         noise((2, 8, 8, 3)),
         noise((8,)),
         torch.zeros(8, 8, 3, dtype=torch.uint8),
-        [[0, 1], [2, 3]],
         "cat.jpg",
-        None,
     ],
-    ids=["float", "int64", "two", "one", "stack", "row", "tensor", "list", "path", "nothing"],
+    ids=["float", "two", "one", "stack", "row", "tensor", "path"],
 )
 def test_other_things_are_refused_by_position(image):
     with pytest.raises(InputError, match="image 1 is neither a PIL image nor an array"):
