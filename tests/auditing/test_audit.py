@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ucds.auditing import opening
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.extraction import Price, price_curve, price_of
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller

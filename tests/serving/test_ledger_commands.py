@@ -9,7 +9,7 @@ import pytest
 from ledger_kit import MODELS, behind, charge, content, make_key, service_info, set_back
 from typer.testing import CliRunner, Result
 
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError, UserError
 from ucds.labels.journal import Journal
 from ucds.labels.receipts import KeptReceipt

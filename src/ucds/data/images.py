@@ -301,7 +301,12 @@ class MemoryImages(Samples):
 def _square(image: object, size: int, position: int) -> ByteArray:
     if isinstance(image, bytes):
         return decode_image(image, size, f"image {position}")
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,), (4,)):
+    if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim >= 2
+        and image.shape[2:] in ((), (3,), (4,))
+    ):
         image = Image.fromarray(image)
     if not isinstance(image, Image.Image):
         raise InputError(f"image {position} is neither a PIL image nor an array (h, w, 3) of uint8")
