@@ -47,6 +47,7 @@ from ucds.backbones import build_backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.samples import Samples, subset
+from ucds.data.sources import find_samples
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import score
@@ -302,7 +303,7 @@ def time_encoder(
 ) -> Iterator[tuple[str, float]]:
     """Time the bare pass, the package's pass over cached images, and the whole training, cold and warm."""
     compute = ucds.Compute("cpu", cache=folder / "decoded")
-    inputs = open_for_training(images, "target", encoder, compute)
+    inputs = open_for_training(find_samples(images, by_domain=False), encoder, compute)
     data, module = inputs.data, inputs.backbone.module.eval()
     batches = np.split(np.arange(len(images)), range(BATCH, len(images), BATCH))
     ready = [data.view.test(data.samples.read(batch)) for batch in batches]
@@ -358,7 +359,8 @@ def measure_start(options: argparse.Namespace) -> Rows:
 
 def time_bare_pass(images: Path, encoder: ucds.EncoderOptions, folder: Path) -> float:
     """Return the seconds that the encoder alone takes for all images, in batches that are ready."""
-    inputs = open_for_training(images, "target", encoder, ucds.Compute("cpu", cache=folder / "bare"))
+    found = find_samples(images, by_domain=False)
+    inputs = open_for_training(found, encoder, ucds.Compute("cpu", cache=folder / "bare"))
     data, module, seconds = inputs.data, inputs.backbone.module.eval(), 0.0
     for start in range(0, len(data.samples), BATCH):
         index = np.arange(start, min(start + BATCH, len(data.samples)))

@@ -116,7 +116,7 @@ def test_kmeans_is_the_best_of_several_on_normalised_vectors(
 
 def labels_of(model: Any, data: Dataset) -> Any:
     runtime = OPTIONS.runtime()
-    return predict(model, data.samples, data.view, runtime, SETTINGS.prediction_batch_size).argmax(-1).numpy()
+    return predict(model, data, runtime, SETTINGS.prediction_batch_size).argmax(-1).numpy()
 
 
 def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dict[str, Outcome]) -> None:

@@ -17,13 +17,6 @@ from ucds.serving.state import Statement
 from ucds.serving.verify import verify
 
 
-@pytest.fixture
-def signer(ledger: Ledger, tmp_path: Path) -> Signer:
-    made = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(made.public)
-    return made
-
-
 def test_every_so_many_entries_and_at_the_end(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
     path, told = tmp_path / "marks", list[Statement]()
     key = make_key(ledger, 100)

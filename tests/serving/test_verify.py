@@ -21,18 +21,16 @@ from ledger_kit import (
     fill,
     forge,
     forge_charge,
+    keep,
     make_key,
     rewrite,
     rows,
-    service_info,
     set_back,
 )
 from sqlalchemy import Connection, Table
 from sqlalchemy.exc import IntegrityError
 
 from ucds.errors import DamagedFileError, UserError
-from ucds.labels.journal import Journal
-from ucds.labels.receipts import KeptReceipt
 from ucds.serving import log
 from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
@@ -315,14 +313,12 @@ def test_a_log_set_back_under_a_service(ledger: Ledger, tmp_path: Path, back: in
     assert verify(tmp_path).faults == ()  # nothing but what is kept elsewhere shows it
 
 
-def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(ledger: Ledger, tmp_path: Path) -> None:
-    signer = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(signer.public)
+def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
     key, marks, receipts = make_key(ledger, 100), tmp_path / "marks", tmp_path / "receipts"
-    with Journal(receipts, url="http://127.0.0.1", info=service_info(signer)) as journal:
-        for number in range(20):
-            receipt = signer.receipt(charge(ledger, key, number), MODELS[0])
-            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1}))
+    for number in range(20):
+        keep(receipts, ledger, signer, key, number)
     told = ledger.take_snapshot(signer)
     assert told is not None
     marks.write_text(told.model_dump_json() + "\n")

@@ -89,7 +89,7 @@ def train(
 
 def predicted(model: ClusteringModel, data: Dataset | None = None) -> np.ndarray:
     data = data or blob_data()
-    found = predict(model, data.samples, data.view, Runtime(Compute("cpu", cache=None)), 64)
+    found = predict(model, data, Runtime(Compute("cpu", cache=None)), 64)
     return found.argmax(1).cpu().numpy()
 
 

@@ -26,11 +26,11 @@ from ucds.data.parts import DESCRIPTION, read_description, rows_file
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_text_atomically
-from ucds.training.devices import choose_device
 from ucds.training.encoder_file import save_encoder
 from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
 from ucds.training.inputs import stored_size
 from ucds.training.options import Compute, EncoderOptions
+from ucds.training.processes import choose_device
 
 SKIPPED_FILE = "skipped.csv"
 _NAMED = 20

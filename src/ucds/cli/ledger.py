@@ -191,8 +191,8 @@ def accept_loss(
     Labels that were given after the backup are not charged to their keys any more.
     """
     options.start()
+    from ucds.serving.checkpoints import accept_loss
     from ucds.serving.signing import Signer
-    from ucds.serving.upkeep import accept_loss
 
     with _open_ledger(ledger) as book:
         signer = None if signing_key is None else Signer.open(signing_key).public
@@ -207,7 +207,7 @@ def archive_entries(
 ) -> None:
     """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
     with _open_ledger(ledger) as book:
-        from ucds.serving.upkeep import archive
+        from ucds.serving.verify import archive
 
         count = archive(book, out)
     options.say(f"{count:,} entries are in {out}")
@@ -217,9 +217,7 @@ def archive_entries(
 def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
     """Delete the answers of a revoked key. The log keeps that they were given, and that they were deleted."""
     with _open_ledger(ledger) as book:
-        from ucds.serving.upkeep import forget
-
-        count = forget(book, name)
+        count = book.forget_key(name)
     options.say(f"{count:,} answers of {name!r} are deleted")
 
 

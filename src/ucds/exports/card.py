@@ -8,6 +8,7 @@ from typing import Any
 from ucds.errors import DamagedFileError
 from ucds.files import parse_json
 from ucds.training.model_file import StoredModel
+from ucds.training.run_folder import RUN_FILE
 
 _TEMPLATE = """\
 ---
@@ -44,24 +45,15 @@ clusters = model.predict(samples)  # {{ "a folder of images" if images else "an 
 |  |  |
 | --- | --- |
 {% for name, value in origin.items() -%}
-| {{ name | cell }} | {{ value | cell }} |
+| {{ name }} | {{ value }} |
 {% endfor %}
-{%- if settings %}
-Settings of the method:
-
-|  |  |
-| --- | --- |
-{% for name, value in settings.items() -%}
-| {{ name | cell }} | {{ value | cell }} |
-{% endfor %}
-{%- endif %}
 ## Clusters
 
 The clusters have numbers, and no meaning beyond that: somebody has to look at them and name them. The
 proportions are shares of the samples of each domain that the model was trained on.
 
-| cluster |{% for name in card.domains %} {{ name | cell }} |{% endfor %}
-| --- |{% for _ in card.domains %} --- |{% endfor %}
+| cluster |{% for name in domains %} {{ name }} |{% endfor %}
+| --- |{% for _ in domains %} --- |{% endfor %}
 {% for row in proportions -%}
 | {{ loop.index0 }} |{% for share in row %} {{ "%.3f" | format(share) }} |{% endfor %}
 {% endfor %}
@@ -89,32 +81,31 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     Raises:
         DamagedFileError: the description of the run cannot be read.
     """
-    from huggingface_hub import ModelCardData
-    from jinja2 import Environment
+    from huggingface_hub import ModelCard, ModelCardData
 
     card, images = stored.card, stored.card.backbone.input_size is not None
-    described = {} if run is None else _described(run)
-    settings = described.get("settings")
-    environment = Environment(keep_trailing_newline=True)
-    environment.filters["cell"] = _cell
+    origin = _origin(stored, {} if run is None else _described(run))
     metadata = ModelCardData(
         library_name="ucds",
         pipeline_tag="image-feature-extraction" if images else "feature-extraction",
         tags=["ucds", "clustering", "unsupervised", "domain-shift", f"role-{card.role}"],
         base_model=_hub_name(card.weights),
     )
-    return environment.from_string(_TEMPLATE).render(
-        card_data=metadata.to_yaml(),
-        card=card,
-        images=images,
-        origin=_origin(stored, described),
-        settings=settings if isinstance(settings, dict) else {},
-        proportions=stored.proportions.T.tolist(),
+    return str(
+        ModelCard.from_template(
+            metadata,
+            template_str=_TEMPLATE,
+            card=card,
+            images=images,
+            origin={_cell(name): _cell(value) for name, value in origin.items()},
+            domains=list(map(_cell, card.domains)),
+            proportions=stored.proportions.T.tolist(),
+        )
     )
 
 
 def _described(run: Path) -> dict[str, Any]:
-    path = run / "run.json"
+    path = run / RUN_FILE
     try:
         content = parse_json(path.read_bytes()) if path.exists() else {}
     except (OSError, ValueError):
@@ -132,6 +123,7 @@ def _hub_name(origin: str) -> str | None:
 
 def _origin(stored: StoredModel, described: dict[str, Any]) -> dict[str, object]:
     card, versions = stored.card, described.get("versions", {})
+    settings = described.get("settings")
     return {
         "encoder": card.backbone.name,
         "weights that it started from": card.weights,
@@ -145,6 +137,7 @@ def _origin(stored: StoredModel, described: dict[str, Any]) -> dict[str, object]
         "labels of a provider": "used or weighed" if described.get("labels") else "none",
         "fingerprint of the clusters": stored.fingerprint,
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()) or "not known",
+        **(settings if isinstance(settings, dict) else {}),
     }
 
 

@@ -17,8 +17,7 @@ from ucds.choices import ExportFormat, require_choice
 from ucds.data.sources import Source
 from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
-from ucds.exports.describe import FORMAT, Description, describe
-from ucds.exports.graph import LARGEST_DIFFERENCE, largest_difference, write_graph
+from ucds.exports.graph import FORMAT, LARGEST_DIFFERENCE, describe, largest_difference, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.exports.scikit import scikit_bytes
 from ucds.files import parse_json, require_writable, write_atomically, write_text_atomically
@@ -100,10 +99,16 @@ def export(
     else:
         inputs = _random_inputs(model.stored.card.backbone) if images is None else _inputs(model, images)
         content, compared = write_graph(model.stored.model, description, inputs[:2]), len(inputs)
-        differences = _compare(model, content, inputs, description)
+        found = largest_difference(model.stored.model, content, inputs)
+        if not found[0] <= LARGEST_DIFFERENCE:
+            raise InputError(
+                f"the exported model gives probabilities that differ by {found[0]:.2g} from the model's, "
+                f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
+            )
+        differences = dict(zip(description["outputs"], found, strict=True))
     _warn_of_source(model)
     write_atomically(path, lambda file: file.write(content))
-    written = asdict(description) | {"largest_difference": differences}
+    written = description | {"largest_difference": differences}
     write_text_atomically(beside, json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences, compared)
 
@@ -118,16 +123,6 @@ def _refuse_other_use(path: Path) -> None:
         raise InputError(
             f"{path} would be overwritten, and describes no exported model: choose another --out"
         )
-
-
-def _compare(model: Model, content: bytes, inputs: Tensor, description: Description) -> dict[str, float]:
-    found = largest_difference(model.stored.model, content, inputs)
-    if not found[0] <= LARGEST_DIFFERENCE:
-        raise InputError(
-            f"the exported model gives probabilities that differ by {found[0]:.2g} from the model's, "
-            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
-        )
-    return dict(zip(description.outputs, found, strict=True))
 
 
 def _inputs(model: Model, images: Source) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ucds.errors import InputError, one_line
 from ucds.exports.card import write_card
-from ucds.exports.describe import describe
+from ucds.exports.graph import describe
 from ucds.files import write_text_atomically, writing
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel, save_model
@@ -23,34 +23,29 @@ _FILES = (MODEL_FILE, CONFIG_FILE, CARD_FILE)
 
 
 def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
-    """Write a model with its configuration and its card.
+    """Write a model with its configuration and its card, into a new folder or over an earlier export.
 
     Args:
         stored: model to write.
-        folder: folder to write; it must not exist, be empty or hold an earlier export.
+        folder: folder to write.
         run: run folder, whose settings and seed the card tells; ``None`` if there is none.
 
     Raises:
         InputError: the folder holds other things.
         DamagedFileError: the description of the run cannot be read; nothing was written.
-        NoSpaceError: the disk is full, or the folder is not writable.
     """
-    _refuse_other_use(folder)
-    card = write_card(stored, run)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
-    save_model(folder, stored)
-    config = {"model_type": "ucds", **asdict(describe(stored)), "card": asdict(stored.card)}
-    write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
-    write_text_atomically(folder / CARD_FILE, card)
-
-
-def _refuse_other_use(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if names and not names <= {*_FILES, ".git", ".gitattributes"}:
         raise InputError(f"{folder} holds other things than an exported model: choose another --out")
+    card = write_card(stored, run)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
+    save_model(folder, stored)
+    config = {"model_type": "ucds", **describe(stored), "card": asdict(stored.card)}
+    write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+    write_text_atomically(folder / CARD_FILE, card)
 
 
 def push_to_hub(

@@ -19,19 +19,17 @@ from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
 from ucds.labels.calibration import digest_of_contents
 from ucds.math.arrays import FloatArray
-from ucds.serving import events
-from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
-from ucds.serving.keys import Key, KeyRefused
-from ucds.serving.labeller import ModelLabeller, Rows
+from ucds.serving.keys import Key
+from ucds.serving.labeller import Batcher, ModelLabeller, Rows, Stopped
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.ops import Metrics
+from ucds.serving.ops import Metrics, record
 from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -70,7 +68,7 @@ class Service:
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
         self._calibrating = asyncio.Lock()  # beside the model's thread, so not several at a time
         self._names: dict[int, str] = {}
-        self._waste = Waste(limits.waste_seconds, lambda key: events.record("waste", key=self._names[key]))
+        self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]))
         self._decoder: ImageDecoder | None = None
         if self.accepts == "images":
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
@@ -182,7 +180,7 @@ class Service:
                     [content for content in upload.contents if content not in unusable],
                     computed,
                     request=request,
-                    calibration=None if use.calibration is None else use.calibration.digest,
+                    calibration=use.calibration_digest,
                     privacy=labeller.privacy,
                 )
             )
@@ -231,7 +229,7 @@ class Service:
             if refusal.kind != "ledger-away":
                 self.metrics.failures.labels(refusal.kind).inc()
                 told = {"reason": refusal.kind, "client": address, "request": request.state.request_id}
-                events.record("failed-authentication", key=refusal.key, **told)
+                record("failed-authentication", key=refusal.key, **told)
             raise
         self._names[key.number] = key.name
         return key
@@ -302,16 +300,13 @@ async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
     """Call the ledger in a thread of a pool, and turn what it refuses into an answer."""
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
-    except KeyRefused as error:
-        wait = 1 if error.kind == "busy" else None
-        raise Refusal(error.kind, error.detail, retry_after=wait, key=error.name) from None
     except UserError as error:
         raise _ledger_away(error) from None
 
 
 def _ledger_away(error: UserError) -> Refusal:
     kind = "verification-failed" if isinstance(error, DamagedFileError) else "ledger-away"
-    events.record(kind, problem=str(error))
+    record(kind, problem=str(error))
     return Refusal(
         "ledger-away", "The ledger cannot be used, so nothing can be answered; come again.", retry_after=5
     )
