@@ -52,4 +52,7 @@ def review_command(
         open_browser=not no_open,
         compute=Compute(reporter=reporter),
     )
-    output.present(done.sentence, done.to_dict())
+    if done is None:
+        output.present(f"the answers are kept in {run}: the same command goes on", {"path": None})
+    else:
+        output.present(done.sentence, done.to_dict())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,10 +63,8 @@ def settle_clusters(
 
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
-        watch = partial(runtime.watch, "choose the number of clusters")
-        return choose_cluster_number(
-            [features.read(own).numpy() for own in rows], asked.low, high, rng, watch
-        )
+        vectors = [features.read(own).numpy() for own in rows]
+        return choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
 
     found = runtime.once(choose)
     if runtime.rank == 0:
