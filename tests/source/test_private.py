@@ -19,8 +19,7 @@ from ucds import InputError, RunOptions, SourceClustering
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.vectors import VectorSamples
-from ucds.math.claims import PrivacyClaim
-from ucds.math.privacy import noise_scale
+from ucds.math.privacy import PrivacyClaim, noise_scale
 from ucds.source.private import (
     GaussianNoise,
     make_claim,

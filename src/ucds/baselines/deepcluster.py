@@ -60,11 +60,6 @@ def cluster_by_deepcluster(
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
     The clustering is that of the last features; the model's own predictions are those of the epoch before.
-    Arguments are those of :func:`ucds.baselines.iic.cluster_by_iic`.
-
-    Raises:
-        InputError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
-            finite.
     """
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):

@@ -137,15 +137,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sources:
-    """Source models that several pipelines share; all of them must have the same source data.
+    """Source models that several pipelines share; all of them must have the same source data."""
 
-    Attributes:
-        learned: source models by method and by the settings that the source looks at.
-        checkpoints: folder of the state of unfinished ones; ``None`` keeps no state.
-    """
-
-    learned: dict[str, Outcome] = field(default_factory=dict)
-    checkpoints: Path | None = None
+    learned: dict[str, Outcome] = field(default_factory=dict)  # by method and settings of the source
+    checkpoints: Path | None = None  # of the state of unfinished ones; `None` keeps no state
 
 
 class Pipeline:

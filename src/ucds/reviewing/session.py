@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.data.feature_folder import Pictures
+from ucds.data.features import Pictures
 from ucds.data.tables import read_texts
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray

@@ -21,8 +21,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.claims import PrivacyClaim, ProtectedUnit
-from ucds.math.privacy import epsilon_of, rho_of
+from ucds.math.privacy import PrivacyClaim, ProtectedUnit, epsilon_of, rho_of
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.training.fitting import (

@@ -36,7 +36,7 @@ def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | 
         labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
         known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
         averaged = average_labels(spaces, known).toarray()
-    partitions = np.array([one for space in vote.spaces for one in space])
+    partitions = np.array([one for space in vote.by_space for one in space])
     own = found.probabilities.argmax(1).astype(np.int64)
     write_features(run, found.features)
     ids = tuple(data.samples.ids)

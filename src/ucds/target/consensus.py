@@ -111,7 +111,7 @@ def agree(
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, evidence, averaged = own.partition, None, None
-    voters = [one for space in own.spaces for one in space if one.max() < n_clusters]
+    voters = [one for space in own.by_space for one in space if one.max() < n_clusters]
     weights = np.full(len(voters), 1 / len(voters))
     if labels is not None:
         # Step 3: the guard decides how much the provider's labels count.
@@ -245,7 +245,7 @@ def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
         write_text_atomically(folder / name, json.dumps(values, indent=2) + "\n")
-    partitions = np.array([one for space in agreed.own.spaces for one in space])
+    partitions = np.array([one for space in agreed.own.by_space for one in space])
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
     own = number_alike(agreed.own.partition, agreed.partition)
     write_remembered(folder, Remembered(tuple(ids), partitions, own, agreed.own.n_clusters, labels))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from pydantic import TypeAdapter
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
-from ucds.data.columns import first_positions, keys_of
+from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
@@ -64,10 +63,8 @@ def settle_clusters(
 
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
-        watch = partial(runtime.watch, "choose the number of clusters")
-        return choose_cluster_number(
-            [features.read(own).numpy() for own in rows], asked.low, high, rng, watch
-        )
+        vectors = [features.read(own).numpy() for own in rows]
+        return choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
 
     found = runtime.once(choose)
     if runtime.rank == 0:

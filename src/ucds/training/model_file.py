@@ -17,7 +17,7 @@ from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
 from ucds.choices import Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 from ucds.models import ClusteringModel, tensors_digest
 from ucds.training.run_folder import MODEL_FILE, require_model
 

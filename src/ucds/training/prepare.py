@@ -12,7 +12,7 @@ from ucds.config import ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
