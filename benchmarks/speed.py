@@ -43,10 +43,9 @@ from torch import Tensor
 import ucds
 from ucds.backbones import build_backbone
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
-from ucds.data.samples import Kind, subset
+from ucds.data.dataset import Dataset, ImageView
+from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
-from ucds.data.views import ImageView
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import score
@@ -198,23 +197,16 @@ def measure_transport(options: argparse.Namespace) -> Rows:
         yield shape, geometry, next(taken), fastest, next(taken), f"{times[fastest]:.1f}"
 
 
-class RandomImages:
+class RandomImages(Samples):
     """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
 
-    kind: Kind = "images"
-    files: None = None
+    kind = "images"
 
     def __init__(self, n: int) -> None:
-        self.ids = tuple(str(i) for i in range(n))
-        self.keys = tuple(i.to_bytes(16, "little") for i in range(n))
-        self.domain = np.arange(n, dtype=np.int64) % 2
-        self.domain_names = ("one", "two")
-        self.fingerprint = "random"
+        super().__init__([str(i) for i in range(n)], np.arange(n, dtype=np.int64) % 2, ("one", "two"))
+        self.keys = [i.to_bytes(16, "little") for i in range(n)]
         self.asked: list[float] = []
         self._images = np.random.default_rng(0).integers(256, size=(n, 3, 256, 256), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def read(self, index: IntArray) -> Tensor:  # noqa: D102
         if len(index) == BATCH:

@@ -21,7 +21,7 @@ from ucds.bulk.options import BulkOptions
 from ucds.bulk.shards import Found, Shard, find_shards
 from ucds.choices import Engine
 from ucds.data.decode import DECODER_VERSION
-from ucds.data.feature_folder import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
+from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
 from ucds.data.parts import DESCRIPTION, read_description, rows_file
 from ucds.data.sources import Source, place_of

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
-from ucds.data.columns import first_positions
-from ucds.data.dataset import Dataset
+from ucds.data.content import first_positions
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
@@ -72,9 +71,8 @@ def frozen_features(
     encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
     if cache is not None and keep and backbone.spec.name != MODULE:
         store = _open_store(encoder, cache)
-        # Samples whose content has no features yet, or damaged ones; each content once.
-        there, first = store.usable(store.rows_of(samples.keys)), first_positions(samples.keys)
-        missing = first[~there[first]]
+        first = first_positions(samples.keys)  # each content once
+        missing = first[store.rows_of(samples.keys)[first] < 0]
         runtime.wait_for_all()  # every process has counted before any of them adds rows
         if not runtime.once(lambda: len(missing) > 0 and not store.writable):
             share = missing[runtime.rank :: runtime.processes]
