@@ -123,7 +123,7 @@ class Reviewed:
 
 def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Remembered:
     """Return what a run would remember of a clustering."""
-    partitions = np.array([one for space in found.vote.spaces for one in space])
+    partitions = np.array([one for space in found.vote.by_space for one in space])
     everything = np.arange(partitions.shape[1])
     averaged = None
     if labels is not None:

@@ -55,10 +55,6 @@ class Settings(BaseModel):
         close = difflib.get_close_matches(name, cls.model_fields, n=1)
         return f"unknown setting '{name}'" + (f", did you mean '{close[0]}'?" if close else "")
 
-    def unused(self, side: Role) -> dict[str, str]:
-        """Return the settings that have no effect on one side beside the others, each with the reason."""
-        return {}
-
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that change with any setting."""
@@ -135,10 +131,6 @@ class PCDSettings(TrainingSettings):
         "source", 0.1, ge=0, lt=1, description="share of the source samples kept to choose the model with"
     )
 
-    def unused(self, side: Role) -> dict[str, str]:
-        """Return the settings that have no effect on one side beside the others, each with the reason."""
-        return {"learning_rate": "tune is 'head'"} if self.tune == "head" else {}
-
 
 class ConsensusSettings(Settings):
     """Settings of the consensus method (``docs/consensus.md``), which trains nothing below its head."""
@@ -176,12 +168,6 @@ class ConsensusSettings(Settings):
         if self.dp_epsilon is None and self.dp_delta is not None:
             raise ValueError("dp_delta: there is no differential privacy without dp_epsilon")
         return self
-
-    def unused(self, side: Role) -> dict[str, str]:
-        """Return the settings that have no effect on one side beside the others, each with the reason."""
-        if side == "source" and self.dp_epsilon is not None:
-            return dict.fromkeys(("most_samples", "starts"), "dp_epsilon is set")
-        return {}
 
 
 SETTINGS: Mapping[Method, type[PCDSettings] | type[ConsensusSettings]] = {
@@ -291,12 +277,21 @@ def make_settings(
     for name in values:
         if side_of(type(settings), name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
-    unused = settings.unused(side)
+    unused = _unused(settings, side)
     for name in values:
         if name in unused:
             raise InputError(f"bad settings: '{name}' has no effect where {unused[name]}: leave it out")
     assert isinstance(settings, MethodSettings)
     return settings
+
+
+def _unused(settings: Settings, side: Role) -> dict[str, str]:
+    """Return the settings that have no effect on one side beside the others, each with the reason."""
+    if isinstance(settings, PCDSettings) and settings.tune == "head":
+        return {"learning_rate": "tune is 'head'"}
+    if isinstance(settings, ConsensusSettings) and side == "source" and settings.dp_epsilon is not None:
+        return dict.fromkeys(("most_samples", "starts"), "dp_epsilon is set")
+    return {}
 
 
 def _add(values: dict[str, Any], name: str, value: Any) -> None:

@@ -103,7 +103,6 @@ def record(method: str, target: str, seed: int, accuracy: float, **more: Any) ->
         "settings_hash": "none" if settings is None else settings.hash,
         "backbone": "net",
         "source_backbone": "net",
-        "random": False,
         "image_size": None,
         "subset": "full",
         "pooled_source": False,

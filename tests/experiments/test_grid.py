@@ -268,17 +268,16 @@ def test_what_a_variant_names_wins_over_the_grid(tmp_path: Path) -> None:
 name = "v"
 methods = ["pcd"]
 source_backbone = "resnet18"
-weights = "none"
 subset = "imbalanced"
 pooled_source = true
 """
     cells = list(small(tmp_path, more, seeds="seeds = [0]").cells())
     found = only([cell for cell in cells if cell.variant]).condition
-    assert found.source == EncoderOptions("resnet18", "none")
-    assert found.target == EncoderOptions("ucds/oriented_edges", "none")
+    assert found.source == EncoderOptions("resnet18")
+    assert found.target == EncoderOptions("ucds/oriented_edges")
     assert (found.subset, found.pooled_source, found.start) == ("imbalanced", True, "pre-trained")
     base = next(cell for cell in cells if not cell.variant).condition
-    assert (base.subset, base.pooled_source, base.source.weights) == ("full", False, "default")
+    assert (base.subset, base.pooled_source) == ("full", False)
 
 
 def test_a_grid_without_a_backbone_has_its_variants_only(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from ucds.experiments.preflight import (
     open_inputs,
     read_weights,
     survey,
-    weighted,
 )
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Quiet
@@ -119,9 +118,6 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     ]
     fit = [(cell.variant, cell.method) for cell in asked.cells() if found.fault(cell) is None]
     assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]
-    # With random weights on purpose there is nothing to miss.
-    asked = small(tmp_path, more + 'weights = "none"\n', seeds="seeds = [0]")
-    assert not survey(asked, told(machine, Listener())).faults
 
 
 def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -> None:
@@ -167,9 +163,9 @@ def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
     }
 
 
-def test_weights_of_an_encoder() -> None:
-    given = {"": "all.pt", "resnet18": "one.pt"}
-    assert weighted(EncoderOptions("resnet18"), given).weights == "one.pt"
-    assert weighted(EncoderOptions("resnet50"), given).weights == "all.pt"
-    assert weighted(EncoderOptions("resnet50"), {}).weights == "default"
-    assert weighted(EncoderOptions("resnet18", "none"), given).weights == "none"
+def test_weights_of_its_own_win_over_those_for_all_encoders(tmp_path: Path) -> None:
+    encoder = EncoderOptions("ucds/oriented_edges")
+    for given in ({"": "none"}, {"": "a.pt", "ucds/oriented_edges": "none"}):
+        assert make_backbone(encoder, Machine(tmp_path, given)).weights == "none (fixed filters)"
+    with pytest.raises(UserError, match=r"a\.pt"):
+        make_backbone(encoder, Machine(tmp_path, {"": "a.pt", "resnet18": "none"}))

@@ -105,9 +105,6 @@ subset = "imbalanced"
 name = "transfer"
 source_backbone = "resnet18"
 [[variants]]
-name = "random"
-weights = "none"
-[[variants]]
 name = "the grid again"
 """
 

@@ -43,11 +43,9 @@ def test_samples_without_differences_have_no_number() -> None:
 
 
 def test_progress_reaches_its_end() -> None:
-    told: list[tuple[int, int]] = []
-    choose_cluster_number(
-        [blobs(3, 60)], 2, 6, np.random.default_rng(0), lambda done, total: told.append((done, total))
-    )
-    assert told == [(done, 5) for done in range(6)]
+    told: list[tuple[str, int, int]] = []
+    choose_cluster_number([blobs(3, 60)], 2, 6, np.random.default_rng(0), lambda *parts: told.append(parts))
+    assert told == [("choose the number of clusters", done, 5) for done in range(6)]
 
 
 def test_numbers_up_to_twelve_are_all_tried_and_then_every_seventh_percent() -> None:

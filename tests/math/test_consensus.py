@@ -234,27 +234,27 @@ def test_more_samples_than_representatives_give_the_same_groups(representatives:
 
 def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_is_k() -> None:
     found = votes(BLOBS)
-    assert len(found.spaces) == 4
-    for space in found.spaces:
+    assert len(found.by_space) == 4
+    for space in found.by_space:
         assert [len(np.unique(one)) for one in space] == [4, 4, 5, 5, 6, 6, 8, 8]
-    joined = [one for space in found.spaces for one in space]
+    joined = [one for space in found.by_space for one in space]
     np.testing.assert_array_equal(found.memberships.toarray(), memberships(joined).toarray())
     assert FINENESS[0] == 1
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
-    for space in votes(BLOBS[:10], starts=1).spaces:
+    for space in votes(BLOBS[:10], starts=1).by_space:
         assert [int(one.max()) + 1 for one in space] == [4, 5, 5, 5]
     spaces = make_spaces(BLOBS[:K], K, names=("features",))
-    (space,) = cluster_by_vote(spaces, K, rng(), starts=1).spaces
+    (space,) = cluster_by_vote(spaces, K, rng(), starts=1).by_space
     assert all(sorted(one) == list(range(K)) for one in space)
 
 
 @pytest.mark.parametrize(("n", "starts"), [(50, 20), (1500, 10)])
 def test_few_samples_have_more_starts(n: int, starts: int) -> None:
     spaces = make_spaces(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
-    (found,) = cluster_by_vote(spaces, 2, rng()).spaces
+    (found,) = cluster_by_vote(spaces, 2, rng()).by_space
     assert len(found) == starts * len(FINENESS)
 
 
@@ -297,7 +297,7 @@ def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
     truth = np.arange(3100) % 2
     blob = (10 * np.eye(2)[truth] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
     found = cluster_by_vote(make_spaces(blob, 2, names=("features",)), 2, rng(), starts=1)
-    assert adjusted_rand_score(truth, found.spaces[0][0]) == 1
+    assert adjusted_rand_score(truth, found.by_space[0][0]) == 1
     assert adjusted_rand_score(truth, found.partition) == 1
 
 

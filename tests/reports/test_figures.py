@@ -45,12 +45,12 @@ def made(method: str, target: str, seed: int, accuracy: float, **more: Any) -> d
 def test_proportions_of_the_run_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(figures, "proportions", lambda *arguments: shown.append(arguments))
-    asked = benchmark({"kind": "proportions", "target": "b", "seed": 1})
+    asked = benchmark({"kind": "proportions", "target": "b"})
     other = KNOWN | {"true_proportions": [0.5, 0.5]}
-    records = [made("pcd", "b", 1, 0.5, **KNOWN), made("pcd", "a", 1, 0.5, **other)]
+    records = [made("pcd", "b", 0, 0.5, **KNOWN), made("pcd", "a", 0, 0.5, **other)]
     (text,) = drawn(asked, records, tmp_path / "small")
     assert shown == [([0.75, 0.25], [0.7, 0.3], ["x", "y"], tmp_path / "small" / "proportions")]
-    assert text == "![True and estimated proportions of b, PCD, seed 1](small/proportions.svg)"
+    assert text == "![True and estimated proportions of b, PCD, seed 0](small/proportions.svg)"
 
 
 def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_lines_of_a_sensitivity_figure(tmp_path: Path, monkeypatch: pytest.Monke
     shown: list[Any] = []
     monkeypatch.setattr(figures, "sensitivity", lambda lines, path: shown.append(lines))
     asked = benchmark(
-        {"kind": "sensitivity", "methods": ["pcd"]},
+        {"kind": "sensitivity"},
         sweeps=[
             {"setting": "mixing_weight", "values": [5.0, 0.6]},
             {"setting": "transport_weight", "values": [2.0]},

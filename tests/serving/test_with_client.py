@@ -17,7 +17,7 @@ from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.receipts import is_authentic
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
 

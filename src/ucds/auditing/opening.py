@@ -16,7 +16,7 @@ from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.labels.client import LabelClient
 from ucds.math.arrays import FloatArray
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import load_model

@@ -12,7 +12,7 @@ import jinja2
 from ucds.auditing.attacks import BAG
 from ucds.auditing.extraction import WANTED, Price, price_of
 from ucds.math.attack_scores import AttackSuccess
-from ucds.math.claims import PrivacyClaim
+from ucds.math.privacy import PrivacyClaim
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",

@@ -77,14 +77,7 @@ class AcidsModel(NamedTuple):
 def learn_acids(
     session: Session[ACIDSSettings], backbone: Backbone, source_data: Dataset, n_clusters: int
 ) -> AcidsModel:
-    """Learn clusters that say much about a sample of several domains, and nothing about its domain.
-
-    Arguments are those of :func:`ucds.baselines.iic.cluster_by_iic`.
-
-    Raises:
-        InputError: the network has no batch normalisation, a domain gets fewer than 2 samples in a batch,
-            or the loss is no longer finite.
-    """
+    """Learn clusters that say much about a sample of several domains, and nothing about its domain."""
     name = "acids-source"
     settings = session.settings
     networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name)
@@ -116,9 +109,6 @@ def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data:
     """Cluster target samples with the source weights: align the statistics, then train on the target.
 
     The source model is not changed, and the cost of the clustering includes it.
-
-    Raises:
-        InputError: there are fewer than 2 samples, or the loss is no longer finite.
     """
     name, runtime, settings = "acids-target", session.runtime, session.settings
     size = settings.prediction_batch_size
@@ -165,10 +155,8 @@ def harden(probabilities: Tensor, confidence: float) -> Tensor:
 class RunningJoint:
     """Averages the joint distributions of successive batches, each of which is too small for an estimate.
 
-    ``P <- alpha P_batch + (1 - alpha) P``, from a uniform start; the gradient flows through the batch only.
-
-    Args:
-        weight: weight of the latest batch, the paper's ``alpha``.
+    ``P <- alpha P_batch + (1 - alpha) P``, from a uniform start, with ``weight`` as alpha. The gradient flows
+    through the batch only.
     """
 
     def __init__(self, weight: float) -> None:
@@ -185,14 +173,9 @@ class RunningJoint:
 
 
 class DomainNorm(nn.Module):
-    """Several batch normalisations with shared scale and shift, for batches grouped by domain.
+    """Batch normalisations with shared scale and shift, for batches with ``counts`` rows of each domain.
 
-    Args:
-        norm: batch normalisation to replace; other operations of its class, such as activations, are kept.
-        counts: number of rows of each domain in every batch.
-
-    Attributes:
-        norms: batch normalisation of each domain.
+    Other operations of the class of ``norm``, which it replaces, such as activations, are kept.
     """
 
     def __init__(self, norm: _BatchNorm, counts: Sequence[int]) -> None:
@@ -210,11 +193,7 @@ class DomainNorm(nn.Module):
 
 
 def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
-    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place.
-
-    Raises:
-        InputError: there is no batch normalisation, or a domain has a single row in a batch.
-    """
+    """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place."""
     if min(counts) < 2:
         raise InputError(
             "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it"

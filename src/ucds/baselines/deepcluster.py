@@ -60,11 +60,6 @@ def cluster_by_deepcluster(
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
     The clustering is that of the last features; the model's own predictions are those of the epoch before.
-    Arguments are those of :func:`ucds.baselines.iic.cluster_by_iic`.
-
-    Raises:
-        InputError: there are fewer samples than clusters, in all or in a batch, or the loss is no longer
-            finite.
     """
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
@@ -96,7 +91,7 @@ def _cluster(
 ) -> IntArray:
     """Cluster the current features by k-means, from a random start of this epoch."""
     runtime, settings = session.runtime, session.settings
-    features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
+    features = encode(model, data, runtime, settings.prediction_batch_size)
     points = normalize(whiten(features.cpu().numpy(), settings.principal_components))
     rng = numpy_generator(runtime.seed, _NAME, "k-means", epoch)
     start = points[rng.choice(len(points), model.n_clusters, replace=False)]

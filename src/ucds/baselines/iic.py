@@ -24,7 +24,8 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.math.pcd import at_least_single
 from ucds.models import ClusteringModel, Encoder
-from ucds.training.prediction import evaluation_mode, predict
+from ucds.training.encoding import evaluation_mode
+from ucds.training.prediction import predict
 from ucds.training.prepare import prepare
 from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
@@ -60,14 +61,8 @@ def cluster_by_iic(
 ) -> Clustering:
     """Cluster samples by invariant information.
 
-    Args:
-        session: the run; with ``tune = "head"`` the backbone stays frozen.
-        backbone: encoder; the original starts from random weights.
-        data: samples, whose domains are ignored; images are cropped as the settings say.
-        n_clusters: number of clusters, the paper's ``C``.
-
-    Raises:
-        InputError: there are fewer than 2 samples, or the loss is no longer finite.
+    With ``tune = "head"`` the backbone stays frozen; the original starts from random weights. The domains of
+    the samples are ignored, and images are cropped as the settings say.
     """
     settings = session.settings
     networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic")
@@ -109,13 +104,7 @@ def mutual_information(joint: Tensor) -> Tensor:
 
 
 class TwoHeads(nn.Module):
-    """An encoder with two heads of ``H`` sub-heads each.
-
-    Attributes:
-        encoder: encoder from inputs to ``(n, d)`` features.
-        over: over-clustering head, ``(H, d, K')``.
-        clusters: head whose outputs are the clusters, ``(H, d, K)``.
-    """
+    """An encoder with two heads of ``H`` sub-heads each, ``over`` and ``clusters``: ``(H, d, outputs)``."""
 
     def __init__(
         self,
@@ -176,15 +165,8 @@ def pair_probabilities(
     """Compute the cluster probabilities of both views of all pairs of a batch.
 
     Plain and changed views pass through the network separately, so that each have their own statistics in
-    batch normalisation.
-
-    Args:
-        forward: function that returns the logits ``(H, m, K)`` of ``m`` inputs.
-        views: ``(n, 1 + R, ...)`` views: the plain view of each sample and ``R`` changed ones.
-        over: whether to use the over-clustering head.
-
-    Returns:
-        Two tensors ``(H, R n, K)``; row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
+    batch normalisation. The ``(n, 1 + R, ...)`` views are a plain one of each sample and ``R`` changed ones.
+    In both results ``(H, R n, K)``, row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
     """
     repeats = views.shape[1] - 1
     plain = forward(views[:, 0], over)
@@ -207,7 +189,7 @@ def conclude(
     best = information.argmax()
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
-    labels = loop.finish(predict(networks.trained, data.samples, data.view, session.runtime, size))
+    labels = loop.finish(predict(networks.trained, data, session.runtime, size))
     return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval(), float(information[best]))
 
 

@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -23,6 +21,7 @@ from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.math.arrays import IntArray
 from ucds.training.health import assess
 from ucds.training.session import Session
 from ucds.training.steps import Batch, Steps
@@ -30,39 +29,19 @@ from ucds.training.steps import Batch, Steps
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """A clustering of the target samples, and its cost.
+    """A clustering of the target samples, and its cost."""
 
-    Attributes:
-        labels: ``(n,)`` cluster of each sample.
-        seconds: seconds of training and clustering; frozen features are not counted.
-        images_seen: number of samples that passed through the network in training, every view counted.
-        model: whole network, in evaluation mode.
-        information: mutual information of the clusters of two views, of methods that maximise it.
-    """
-
-    labels: NDArray[np.int64]
-    seconds: float
-    images_seen: int
-    model: nn.Module
-    information: float | None = None
+    labels: IntArray  # (n,) cluster of each sample
+    seconds: float  # of training and clustering; frozen features are not counted
+    images_seen: int  # samples that passed through the network in training, every view counted
+    model: nn.Module  # whole network, in evaluation mode
+    information: float | None = None  # mutual, of two views; of methods that maximise it
 
 
 class Loop:
     """Steps over one set of samples; every random choice is a function of (seed, name, step).
 
-    Args:
-        session: the run.
-        name: name of the baseline or of its stage, in logs.
-        module: network to train in place.
-        optimiser: optimiser of its parameters.
-        data: samples and views to train on.
-        total: number of steps of all epochs.
-
-    Attributes:
-        images_seen: inputs that went through the network in training so far.
-
-    Raises:
-        InputError: there are several processes, or fewer than 2 samples.
+    The ``name`` of the baseline or of its stage is for logs; ``total`` is the number of steps of all epochs.
     """
 
     def __init__(
@@ -82,7 +61,7 @@ class Loop:
         self._steps = Steps(session, name, module, optimiser, data, total)
         self._step = 0
         self._begun = time.monotonic()
-        self.images_seen = 0
+        self.images_seen = 0  # inputs that went through the network in training
         self._runtime.reporter.begin(name, total)
 
     @property
@@ -91,12 +70,7 @@ class Loop:
         return time.monotonic() - self._begun
 
     def epoch(self, sampler: DomainBalancedSampler) -> Iterator[Batch]:
-        """Yield the batches of one epoch; the caller ends every step with :meth:`update`.
-
-        Raises:
-            Interrupted: the run was asked to stop.
-            InputError: the loss is no longer finite.
-        """
+        """Yield the batches of one epoch; the caller ends every step with :meth:`update`."""
         end = self._step + sampler.steps_per_epoch
         self._steps.module.train()
         with self._steps.open(sampler, end) as draw, _denormals_as_zero():
@@ -118,7 +92,7 @@ class Loop:
         """Take one optimiser step on the sum of the (weighted) loss terms."""
         self._steps.update(**terms)
 
-    def finish(self, probabilities: Tensor) -> NDArray[np.int64]:
+    def finish(self, probabilities: Tensor) -> IntArray:
         """Log the final predictions, and warn of a collapse.
 
         Args:
@@ -136,21 +110,16 @@ class Loop:
         self._runtime.reporter.end()
         if evaluation.warning is not None:
             warnings.warn(f"{self._name}: {evaluation.warning}", UcdsWarning, stacklevel=3)
-        labels: NDArray[np.int64] = evaluation.labels.numpy()
+        labels: IntArray = evaluation.labels.numpy()
         return labels
 
 
 @contextmanager
 def _denormals_as_zero() -> Iterator[None]:
     """Treat denormal floats as zero: sure predictions leave such gradients, which slow a CPU down tenfold."""
-    before = _flushes_denormals()
+    before = not bool(torch.tensor([1e-39]) * 0.5)  # PyTorch has no function that tells
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
         torch.set_flush_denormal(before)
-
-
-def _flushes_denormals() -> bool:
-    """Return whether denormal floats are zero at present, which PyTorch has no function for."""
-    return not bool(torch.tensor([1e-39]) * 0.5)

@@ -1,8 +1,9 @@
 """Plain clusterings of frozen features: what everybody can have from a library, without labels.
 
-All bring vectors to unit length and are random in their starts only. Each keeps the start with the best value
-of its own objective, so that nothing is chosen with ground truth. k-means with five starts, with 100, and in
-the space of UMAP are what a user would take otherwise; they are rows of every table.
+All take ``(n, d)`` vectors, whose lengths do not matter, a number of clusters and a seed, and return the
+cluster ``(n,)`` of each sample. They are random in their starts only. Each keeps the start with the best
+value of its own objective, so that nothing is chosen with ground truth. k-means with five starts, with 100,
+and in the space of UMAP are what a user would take otherwise; they are rows of every table.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import normalize
 
 from ucds.math.arrays import FloatArray
+from ucds.math.consensus import Partition
 from ucds.math.spaces import centre, principal_axes, unit_rows
-
-Partition = NDArray[np.int64]
 
 SPHERICAL_STARTS = 10
 SPHERICAL_ITERATIONS = 300
@@ -31,25 +30,13 @@ UMAP_STARTS = 20
 
 
 def kmeans(vectors: FloatArray, n_clusters: int, seed: int, *, starts: int = 5) -> Partition:
-    """Cluster directions by k-means: the smallest sum of squares of several starts.
-
-    Args:
-        vectors: ``(n, d)`` vectors, whose lengths do not matter.
-        n_clusters: number of clusters, K.
-        seed: seed of the starts; equal seeds give equal clusters.
-        starts: number of starts.
-
-    Returns:
-        ``(n,)`` cluster of each sample.
-    """
+    """Cluster directions by k-means: the smallest sum of squares of several starts."""
     labels = KMeans(n_clusters, n_init=starts, random_state=seed).fit_predict(normalize(vectors))
     return np.asarray(labels, dtype=np.int64)
 
 
 def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster directions by k-means with unit centres: the largest sum of cosines of ten starts.
-
-    Arguments and result are those of :func:`kmeans`.
 
     Source:
         I. S. Dhillon and D. S. Modha, Concept decompositions for large sparse text data, 2001.
@@ -60,10 +47,7 @@ def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partiti
 
 
 def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
-    """Cluster directions by a mixture of Gaussians with diagonal covariances on 64 principal axes.
-
-    Arguments and result are those of :func:`kmeans`.
-    """
+    """Cluster directions by a mixture of Gaussians with diagonal covariances on 64 principal axes."""
     centred = centre(unit_rows(vectors))
     axes, _ = principal_axes(centred, MIXTURE_AXES)
     mixture = GaussianMixture(
@@ -75,20 +59,14 @@ def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partiti
 
 
 def ward(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
-    """Cluster directions agglomeratively by Ward's criterion; the seed plays no part.
-
-    Arguments and result are those of :func:`kmeans`.
-    """
+    """Cluster directions agglomeratively by Ward's criterion; the seed plays no part."""
     return np.asarray(
         AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(unit_rows(vectors)), dtype=np.int64
     )
 
 
 def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
-    """Cluster directions by the spectrum of the graph of their ten nearest neighbours.
-
-    Arguments and result are those of :func:`kmeans`.
-    """
+    """Cluster directions by the spectrum of the graph of their ten nearest neighbours."""
     clustering = SpectralClustering(
         n_clusters, affinity="nearest_neighbors", n_neighbors=min(NEIGHBOURS, len(vectors)), random_state=seed
     )
@@ -101,8 +79,7 @@ def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster directions by k-means in the space that UMAP finds from their ten nearest neighbours.
 
     UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a least distance; of
-    twenty starts of k-means there, the one with the best objective is kept. Arguments and result are those of
-    :func:`spherical_kmeans`.
+    twenty starts of k-means there, the one with the best objective is kept.
 
     Source:
         L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.

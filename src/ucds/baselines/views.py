@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
-from ucds.data.views import ImageView, VectorView, View
+from ucds.data.dataset import ImageView, VectorView, View
 from ucds.errors import InputError
 
 _JITTER, _HUE = 0.4, 0.125
@@ -30,13 +30,10 @@ _SMALL = 128
 
 
 class ResizedImageView:
-    """A square crop of the image, resized to the network's input, and flipped half the time.
+    """A square crop, resized to the ``size`` of the network's input, and flipped half the time.
 
-    Args:
-        size: side of the network's input in pixels.
-        crop: side of the crop, as a share of the image's side.
-        mean: mean of each colour, of pixel values between 0 and 1.
-        std: standard deviation of each colour, likewise.
+    ``crop`` is the side of the crop as a share of the image's; ``mean`` and ``std`` are those of each colour,
+    of pixel values between 0 and 1.
     """
 
     def __init__(self, size: int, crop: float, mean: Sequence[float], std: Sequence[float]) -> None:

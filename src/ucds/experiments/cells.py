@@ -24,15 +24,14 @@ from ucds.config import MethodSettings, ModelSettings, for_source
 from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
-from ucds.errors import InputError, UcdsWarning
-from ucds.experiments.datasets import Located
+from ucds.errors import UcdsWarning
+from ucds.experiments.datasets import Located, imbalanced_subset, long_tail_subset, small_subset
 from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance
-from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
 
 UNFINISHED = "unfinished"
@@ -127,8 +126,7 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
     if condition.source != condition.target:
         seen = open_inputs(located, condition.source, machine.compute.silent())
     truth = read_ground_truth(data.samples)
-    if truth is None:
-        raise InputError(f"{located.path} has no class folders to score against")
+    assert truth is not None  # or the survey would have said so
     domain = data.samples.domain_names.index(located.folders[cell.target])
     is_target = data.samples.domain == domain
     target, source = _taking_part(cell, data.samples, truth, is_target), np.flatnonzero(~is_target)

@@ -84,7 +84,6 @@ class Variant(_Table):
     backbone: str | None = None
     source_backbone: str | None = None
     target_backbone: str | None = None
-    weights: Literal["default", "none"] = Field("default", description="'none' starts from random weights")
     subset: Subset | None = Field(None, description="the grid's if left out")
     paper: PublishedRows = Field(default_factory=dict)
 
@@ -101,35 +100,23 @@ class Sweep(_Table):
 
 
 class Figure(_Table):
-    """A figure to draw from the records."""
+    """A figure to draw from the records of PCD."""
 
     kind: Literal["proportions", "sensitivity"]
     target: str = Field("", description="target domain; the first of the grid if left out")
-    seed: int = Field(0, ge=0, description="seed of the run that is drawn")
-    methods: tuple[str, ...] = Field(("pcd",), min_length=1)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method.
+    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method."""
 
-    Attributes:
-        settings: settings of the methods, one entry for each settings class.
-        source: the provider's encoder.
-        target: the client's encoder.
-        pooled_source: whether all source domains count as one.
-        start: start of the target's model.
-        subset: part of the samples that takes part.
-        source_clusters: the provider's number of clusters; the number of classes if ``None``.
-    """
-
-    settings: tuple[Settings, ...]
+    settings: tuple[Settings, ...]  # one entry for each settings class
     source: EncoderOptions
     target: EncoderOptions
-    pooled_source: bool = False
+    pooled_source: bool = False  # whether all source domains count as one
     start: Start = "pre-trained"
     subset: Subset = "full"
-    source_clusters: int | None = None
+    source_clusters: int | None = None  # the number of classes if `None`
 
 
 @dataclass(frozen=True)
@@ -210,8 +197,8 @@ class Benchmark(_Table):
             raise InputError(f"{where}{error}") from None
         return Condition(
             settings,
-            EncoderOptions(source, variant.weights, self.grid.image_size),
-            EncoderOptions(target, variant.weights, self.grid.image_size),
+            EncoderOptions(source, image_size=self.grid.image_size),
+            EncoderOptions(target, image_size=self.grid.image_size),
             variant.pooled_source,
             variant.start,
             variant.subset or self.grid.subset,

@@ -12,7 +12,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Literal, TypeVar
 
@@ -69,7 +69,6 @@ class Method:
         return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
 
 
-@cache
 def method_named(name: str) -> Method:
     """Find a method: one of :data:`METHODS`, or ``module:name``.
 
@@ -98,14 +97,8 @@ def run_methods(
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
-    Args:
-        task: data and encoders.
-        options: settings, seed and device.
-        methods: names of methods, the paper's if ``None``; known ones come in the order of :data:`METHODS`.
-        sources: source models to share with other runs of the same source.
-
-    Raises:
-        InputError: a method is unknown.
+    Without names, the paper's are run; known ones come in the order of :data:`METHODS`. Runs with the same
+    source data can share ``sources``.
     """
     asked = PAPER_METHODS if methods is None else methods
     found = {name: method_named(name) for name in asked}
@@ -201,9 +194,10 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     training = pipeline.adapted.training
     assert training is not None
     model = copy.deepcopy(training.model)  # AO's stays as it is
-    trained = model if training.trained is training.model else model.head()
+    trained = model if training.tune == "full" else model.head()
     refine_target(session, trained, training.data)
-    return pipeline.extended(pipeline.adapted, Training(model, trained, training.data), session)
+    training = Training(model, trained, training.data, training.tune)
+    return pipeline.extended(pipeline.adapted, training, session)
 
 
 def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:

@@ -28,7 +28,7 @@ from ucds.source.fit import fit_source
 from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
-from ucds.training.inference import recentre
+from ucds.training.loaded import recentre
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, prepare
@@ -137,15 +137,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sources:
-    """Source models that several pipelines share; all of them must have the same source data.
+    """Source models that several pipelines share; all of them must have the same source data."""
 
-    Attributes:
-        learned: source models by method and by the settings that the source looks at.
-        checkpoints: folder of the state of unfinished ones; ``None`` keeps no state.
-    """
-
-    learned: dict[str, Outcome] = field(default_factory=dict)
-    checkpoints: Path | None = None
+    learned: dict[str, Outcome] = field(default_factory=dict)  # by method and settings of the source
+    checkpoints: Path | None = None  # of the state of unfinished ones; `None` keeps no state
 
 
 class Pipeline:
@@ -238,7 +233,7 @@ class Pipeline:
 
     def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data
-        found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
+        found = predict(training.trained, data, runtime, FEATURE_BATCH)
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
 

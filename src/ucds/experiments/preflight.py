@@ -15,6 +15,7 @@ from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.sources import find_samples
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
@@ -30,27 +31,16 @@ RANDOM = "none (random)"
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a benchmark runs on.
+    """The machine that a benchmark runs on."""
 
-    Attributes:
-        data: folder of a data set, or of several.
-        weights: file or source of weights by name of encoder; the entry ``""`` is for all others.
-        compute: device, precision, cache and reporter.
-        threads: processor threads of each process; torch's choice if ``None``.
-    """
-
-    data: Path
-    weights: Mapping[str, str]
+    data: Path  # folder of a data set, or of several
+    weights: Mapping[str, str]  # file or source by name of encoder; the entry "" is for all others
     compute: Compute = field(default_factory=Compute)
-    threads: int | None = None
+    threads: int | None = None  # of each process; torch's choice if `None`
 
 
 def read_weights(given: Sequence[str]) -> dict[str, str]:
-    """Read the texts of ``--weights``: ``NAME=FILE`` for one encoder, anything else for all others.
-
-    Raises:
-        InputError: one encoder is given twice.
-    """
+    """Read the texts of ``--weights``: ``NAME=FILE`` for one encoder, anything else for all others."""
     weights: dict[str, str] = {}
     for text in given:
         name, equals, file = text.partition("=")
@@ -63,19 +53,12 @@ def read_weights(given: Sequence[str]) -> dict[str, str]:
 
 @dataclass
 class Survey:
-    """Data sets and encoders of a benchmark, as they were found on a machine.
+    """Data sets and encoders of a benchmark, as they were found on a machine."""
 
-    Attributes:
-        located: data sets that were found, by name.
-        faults: reason why a data set, a target, an encoder or a method cannot be used, by that thing.
-        weights: weights that each usable encoder starts from.
-        data: fingerprint of the inputs, by data set and encoder.
-    """
-
-    located: dict[str, Located] = field(default_factory=dict)
-    faults: dict[object, str] = field(default_factory=dict)
-    weights: dict[EncoderOptions, str] = field(default_factory=dict)
-    data: dict[tuple[str, EncoderOptions], str] = field(default_factory=dict)
+    located: dict[str, Located] = field(default_factory=dict)  # by name of the data set
+    faults: dict[object, str] = field(default_factory=dict)  # by what cannot be used: a target, an encoder
+    weights: dict[EncoderOptions, str] = field(default_factory=dict)  # of each usable encoder
+    data: dict[tuple[str, EncoderOptions], str] = field(default_factory=dict)  # fingerprints of inputs
 
     def fault(self, cell: Cell) -> str | None:
         """Return the reason why a cell cannot be run; ``None`` if it can."""
@@ -100,11 +83,7 @@ def encoders_of(cell: Cell) -> list[EncoderOptions]:
 
 
 def survey(benchmark: Benchmark, machine: Machine) -> Survey:
-    """Find the data sets and encoders of a benchmark, and say for what reasons which cells will be missing.
-
-    Raises:
-        InputError: not a single cell can be run.
-    """
+    """Find data sets and encoders of a benchmark, and say for what reasons which cells will be missing."""
     found = Survey()
     for name, targets in benchmark.grid.targets.items():
         try:
@@ -149,26 +128,17 @@ def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
         yield f"missing, {len(cells)} cells ({rows} on {tasks}): {reason}"
 
 
-def weighted(encoder: EncoderOptions, given: Mapping[str, str]) -> EncoderOptions:
-    """Choose the weights of an encoder among those given by name, unless it is random on purpose."""
-    if encoder.weights == NO_WEIGHTS:
-        return encoder
-    return replace(encoder, weights=given.get(encoder.backbone or "", given.get("", encoder.weights)))
-
-
 def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
-    """Build an encoder with its weights on this machine, anew at every call.
-
-    Raises:
-        InputError: the name is unknown, or the weights cannot be had or do not fit.
-    """
-    return weighted(encoder, machine.weights).build()
+    """Build an encoder with its weights on this machine, anew at every call."""
+    given = machine.weights
+    weights = given.get(encoder.backbone or "", given.get("", encoder.weights))
+    return replace(encoder, weights=weights).build()
 
 
 def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:
     """Open all samples of a data set as an encoder takes them, without its weights."""
-    options = replace(encoder, weights=NO_WEIGHTS)
-    return open_for_training(located.path, "source", options, compute, domains=located.domains).data
+    found = find_samples(located.path, by_domain=True, domains=located.domains)
+    return open_for_training(found, replace(encoder, weights=NO_WEIGHTS), compute).data
 
 
 def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:

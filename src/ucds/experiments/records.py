@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ucds.backbones.build import NO_WEIGHTS
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.scoring import Record
@@ -22,7 +21,7 @@ from ucds.files import append_line, parse_json
 FILE = "runs.jsonl"
 
 IDENTITY = (
-    *("dataset", "target", "seed", "method", "settings", "backbone", "source_backbone", "random"),
+    *("dataset", "target", "seed", "method", "settings", "backbone", "source_backbone"),
     *("image_size", "subset", "pooled_source", "source_clusters", "start"),
 )
 """Entries that tell the cell of a record from all others."""
@@ -52,11 +51,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a record; it is on the disk when this returns.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable; what was there before stays readable.
-    """
+    """Append a record; it is on the disk when this returns, and what was there before stays readable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     append_line(path, json.dumps(record))
 
@@ -74,11 +69,7 @@ def _read_record(line: bytes) -> dict[str, Any]:
 
 @contextmanager
 def lock_records(folder: Path) -> Iterator[None]:
-    """Keep other processes from filling the same records meanwhile: they would repeat runs.
-
-    Raises:
-        InputError: another process is filling them.
-    """
+    """Keep other processes from filling the same records meanwhile: they would repeat runs."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -102,7 +93,6 @@ def describe(cell: Cell) -> dict[str, Any]:
         "settings": None if settings is None else settings.model_dump(mode="json"),
         "backbone": condition.target.backbone,
         "source_backbone": condition.source.backbone,
-        "random": condition.target.weights == NO_WEIGHTS,
         "image_size": condition.target.image_size,
         "subset": condition.subset,
         "pooled_source": condition.pooled_source,

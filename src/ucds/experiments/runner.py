@@ -124,16 +124,11 @@ class Ended(NamedTuple):
 def run_jobs(
     work: Callable[[Any], None], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
 ) -> Iterator[Ended | None]:
-    """Run jobs, each in a process of its own, so that its peak of memory is its own.
+    """Run ``count`` jobs at a time, each in a process of its own, so that its peak of memory is its own.
 
-    Args:
-        work: function that does a job; importable, or a partial of such a function.
-        jobs: jobs in the order of their start.
-        count: number of jobs at a time.
-        devices: GPUs, one for each place of a process in turn; without any, every process sees all.
-
-    Yields:
-        The end of each job, and ``None`` about once a second, for a caller that looks at what was written.
+    The work must be importable, or a partial of what is. Each place of a process has one of the devices in
+    turn; without any, every process sees all. Besides the end of each job, ``None`` is yielded about once a
+    second, for a caller that looks at what was written.
     """
     waiting, places = deque(jobs), deque(range(count))
     context = get_context("spawn")

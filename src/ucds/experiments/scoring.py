@@ -37,17 +37,11 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A number that a record gives, for tables.
-
-    Attributes:
-        title: name in tables.
-        scale: factor from the unit of the record to that of the table.
-        digits: number of digits after the point.
-    """
+    """A number that a record gives, for tables."""
 
     title: str
-    scale: float = 1.0
-    digits: int = 1
+    scale: float = 1.0  # from the unit of the record to that of the table
+    digits: int = 1  # after the point
 
 
 COLUMNS = {

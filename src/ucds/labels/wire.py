@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from ucds.math.claims import CLAIM_PATTERN
+from ucds.math.privacy import CLAIM_PATTERN
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -82,7 +82,7 @@ class Receipt(Signed):
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
     answers_digest: Digest  # of contents and labels; see `ucds.labels.receipts.answers_digest`
-    privacy: Guarantee | None = None  # see `ucds.math.claims.PrivacyClaim`; left out without one
+    privacy: Guarantee | None = None  # see `ucds.math.privacy.PrivacyClaim`; left out without one
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -12,7 +12,7 @@ so that the score favours the groups that most samples speak for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
 from ucds.math.spaces import make_spaces
 
@@ -90,7 +90,7 @@ def choose_cluster_number(
     low: int,
     high: int,
     rng: np.random.Generator,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    watch: Watch | None = None,
 ) -> ClusterNumber:
     """Choose a number of clusters for the samples of one or several domains, which share it.
 
@@ -101,7 +101,7 @@ def choose_cluster_number(
         low: smallest number to try, at least 2.
         high: largest number to try, at most :func:`most_clusters` of the smallest domain.
         rng: generator of the parts.
-        progress: receives the number of candidates that are done, and of all of the first round.
+        watch: told after each candidate of the first round.
 
     Source:
         T. Lange, V. Roth, M. Braun and J. Buhmann, Stability-based validation of clustering solutions, 2004.
@@ -117,10 +117,8 @@ def choose_cluster_number(
         found[k] = np.concatenate([m[0] for m in measured]), np.concatenate([m[1] for m in measured])
 
     coarse = coarse_numbers(low, high)
-    for done, k in enumerate(coarse):
-        progress(done, len(coarse))
+    for k in counted(watch, "choose the number of clusters", coarse):
         judge(k)
-    progress(len(coarse), len(coarse))
     best = coarse.index(_smallest_good(found))
     for k in range(coarse[max(best - 1, 0)] + 1, coarse[min(best + 1, len(coarse) - 1)]):
         if k not in found:

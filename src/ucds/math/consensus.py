@@ -59,13 +59,13 @@ class Vote:
     """Partitions of one domain in several spaces, and what they agree on.
 
     Attributes:
-        spaces: partitions ``(n,)`` of each space; the first of each has K clusters.
+        by_space: partitions ``(n,)`` of each space; the first of each has K clusters.
         memberships: ``(n, m)`` all of these as one matrix.
         partition: ``(n,)`` consensus.
         n_clusters: number of clusters of the consensus, K.
     """
 
-    spaces: list[list[Partition]]
+    by_space: list[list[Partition]]
     memberships: Memberships
     partition: Partition
     n_clusters: int
@@ -73,7 +73,7 @@ class Vote:
     @property
     def compared(self) -> list[Partition]:
         """Partitions by which spaces are compared: the first of each, or all of a single space."""
-        return [space[0] for space in self.spaces] if len(self.spaces) > 1 else self.spaces[0]
+        return [space[0] for space in self.by_space] if len(self.by_space) > 1 else self.by_space[0]
 
     @property
     def agreement(self) -> float:
@@ -147,17 +147,7 @@ def run_kmeans(
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
     Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
-    gets the nearest centre.
-
-    Args:
-        spaces: ``(n, d)`` vectors of the same samples, with a ``d`` of its own for each space.
-        sizes: numbers of clusters.
-        starts: number of runs for each space and size.
-        rng: generator of the starts.
-        watch: told after each space and size.
-
-    Returns:
-        Runs of each space and size, space after space.
+    gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
     """
     found = []
     seen = distances = np.empty((0, 0), np.float32)

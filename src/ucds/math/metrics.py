@@ -101,18 +101,15 @@ def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_class
 
 
 def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]:
-    clusters, truth = _integers(labels, "cluster labels"), _integers(classes, "classes")
+    """Return both as integers from 0, as many of the one as of the other."""
+    clusters, truth = np.asarray(labels), np.asarray(classes)
+    for array, name in ((clusters, "cluster labels"), (truth, "classes")):
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(f"{name} must be a vector of at least one integer, not of shape {array.shape}")
+        if not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(f"{name} must be integers, not {array.dtype}")
+        if array.min() < 0:
+            raise ValueError(f"{name} must not be negative, but {array.min()} occurs")
     if len(clusters) != len(truth):
         raise ValueError(f"{len(clusters)} cluster labels cannot be compared with {len(truth)} classes")
-    return clusters, truth
-
-
-def _integers(values: ArrayLike, name: str) -> IntArray:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a vector of at least one integer, not of shape {array.shape}")
-    if not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"{name} must be integers, not {array.dtype}")
-    if array.min() < 0:
-        raise ValueError(f"{name} must not be negative, but {array.min()} occurs")
-    return array.astype(np.int64)
+    return clusters.astype(np.int64), truth.astype(np.int64)

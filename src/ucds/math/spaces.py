@@ -81,14 +81,8 @@ def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = 
     """Link samples that are among each other's nearest neighbours, and each sample with itself.
 
     Links that hold in one direction only connect groups of different density, and are left out.
-
-    Args:
-        vectors: ``(n, d)`` vectors.
-        count: number of neighbours of a sample, without itself.
-        watch: told after each block of samples.
-
-    Returns:
-        ``(n, n)`` row-stochastic matrix: row i averages over sample i and its mutual neighbours.
+    Row i of the ``(n, n)`` row-stochastic matrix averages over sample i and its mutual neighbours, of which a
+    sample has ``count`` at most.
     """
     count = min(count, len(vectors) - 1)
     search = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(vectors)

@@ -2,13 +2,9 @@
 
 :func:`solve_transport` is a damped Newton ascent made for the training loop;
 :func:`semi_relaxed_transport` takes column weights that may be left at a cost. The tests compare both with
-POT, which is at least five times slower on hard problems.
-
-The paper prints the problem with ``+ epsilon * entropy``; that is a sign slip. Both solvers minimise the
-standard ``<plan, cost> - epsilon * entropy(plan)``.
-
-With ``plan = u * softmax((g - cost) / epsilon)`` the rows of the plan are exact for any column potentials g.
-So only the potentials are sought: they maximise the semi-dual, a concave function.
+POT, which is at least five times slower on hard problems. The paper prints the problem with
+``+ epsilon * entropy``; that is a sign slip. Both solvers minimise the standard
+``<plan, cost> - epsilon * entropy(plan)``.
 """
 
 from __future__ import annotations
@@ -89,9 +85,8 @@ def solve_transport(
 ) -> TransportPlan:
     """Solve entropic optimal transport by damped Newton ascent on the semi-dual.
 
-    Minimises ``<plan, cost> - epsilon * entropy(plan)`` over plans with the given marginals. For column
-    potentials g the rows can be solved in closed form, ``plan = u * softmax((g - cost) / epsilon)``, which
-    leaves the concave ``F(g) = <v, g> - epsilon * <u, logsumexp((g - cost) / epsilon)>`` in K unknowns. Its
+    For column potentials g the rows have the closed form ``u * softmax((g - cost) / epsilon)``, which leaves
+    the concave ``F(g) = <v, g> - epsilon * <u, logsumexp((g - cost) / epsilon)>`` in K unknowns. Its
     gradient is the marginal error ``v - columns`` and its Hessian comes from the plan. Each iteration takes
     the best of a Sinkhorn step and of the Newton step at four lengths, between the full one and the one at
     which F is certain to rise; so F never falls, and no iteration gains less than Sinkhorn's.
@@ -136,8 +131,8 @@ def semi_relaxed_transport(
 ) -> TransportPlan:
     """Solve entropic transport from equal row weights to column weights that may be left at a cost.
 
-    Minimises ``<plan, cost> - epsilon * entropy(plan) + relaxation * KL(columns | column_weights)`` over
-    plans whose rows sum to ``1 / n``, by alternating over the two potentials in the log domain, in fp64.
+    Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
+    Alternates over the two potentials in the log domain, in fp64.
 
     Args:
         cost: ``(n, K)``.

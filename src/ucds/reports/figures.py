@@ -35,6 +35,9 @@ STYLE: dict[Any, Any] = {
 DOTS_PER_INCH = 200
 PAGE_WIDTH = 7.0  # inches
 
+METHOD, SEED = "pcd", 0
+"""Method that the figures show, and seed of the run whose proportions are drawn."""
+
 LOSSES = {
     "transport_weight": "transport",
     "information_weight": "mutual information",
@@ -44,11 +47,7 @@ LOSSES = {
 
 
 def draw_figures(results: TableRecords, folder: Path) -> list[str]:
-    """Draw all figures for which there are records into ``folder``.
-
-    Returns:
-        A paragraph of Markdown for each figure, which shows it or says what is missing.
-    """
+    """Draw all figures for which there are records, and describe each, or what it lacks, in Markdown."""
     return [_draw(results, folder, figure) for figure in results.benchmark.figures]
 
 
@@ -56,33 +55,29 @@ def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
     draw = {"proportions": _draw_proportions, "sensitivity": _draw_sensitivity}[figure.kind]
     dataset, (first, *_) = next(iter(results.benchmark.grid.targets.items()))
     try:
-        caption = draw(results, folder / figure.kind, figure, dataset, figure.target or first)
+        caption = draw(results, folder / figure.kind, dataset, figure.target or first)
     except UserError as error:
         return f"Figure {figure.kind}: missing ({error})."
     return f"![{caption}]({folder.name}/{figure.kind}.svg)"
 
 
-def _draw_proportions(results: TableRecords, path: Path, figure: Figure, dataset: str, target: str) -> str:
-    method, seed = figure.methods[0], figure.seed
-    row = RowKey(results.benchmark.all_variants[0].name, method)
-    record = results.of(row, dataset, target).get(seed)
+def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
+    row = RowKey(results.benchmark.all_variants[0].name, METHOD)
+    record = results.of(row, dataset, target).get(SEED)
     if record is None:
-        raise InputError(f"no record of {method} on {target} with seed {seed}")
+        raise InputError(f"no record of {METHOD} on {target} with seed {SEED}")
     if "true_proportions" not in record:
         raise InputError("the record is older than the figure: run the benchmark again")
     proportions(record["true_proportions"], record["estimated_proportions"], record["classes"], path)
-    return f"True and estimated proportions of {target}, {method_named(method).title}, seed {seed}"
+    return f"True and estimated proportions of {target}, {method_named(METHOD).title}, seed {SEED}"
 
 
-def _draw_sensitivity(results: TableRecords, path: Path, figure: Figure, dataset: str, target: str) -> str:
+def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: str) -> str:
     lines = {}
-    for method in figure.methods:
-        for sweep in results.benchmark.sweeps:
-            points = dict(_points(results, sweep, method, dataset, target))
-            name = LOSSES.get(sweep.setting, sweep.setting)
-            name = name if len(figure.methods) == 1 else f"{name}, {method_named(method).title}"
-            if len(points) > 1:
-                lines[name] = dict(sorted(points.items()))
+    for sweep in results.benchmark.sweeps:
+        points = dict(_points(results, sweep, dataset, target))
+        if len(points) > 1:
+            lines[LOSSES.get(sweep.setting, sweep.setting)] = dict(sorted(points.items()))
     if not lines:
         raise InputError(f"no records of two weights of one loss on {target}")
     sensitivity(lines, path)
@@ -90,14 +85,14 @@ def _draw_sensitivity(results: TableRecords, path: Path, figure: Figure, dataset
 
 
 def _points(
-    results: TableRecords, sweep: Sweep, method: str, dataset: str, target: str
+    results: TableRecords, sweep: Sweep, dataset: str, target: str
 ) -> Iterator[tuple[float, list[float]]]:
     """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
     named = {sweep.name_of(value): value for value in sweep.values}
     plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
     own = next(getattr(given, sweep.setting) for given in plain if hasattr(given, sweep.setting))
     for variant, value in {"": own, **named}.items():
-        runs = results.of(RowKey(variant, method), dataset, target)
+        runs = results.of(RowKey(variant, METHOD), dataset, target)
         if runs:
             yield float(value), [float(100 * np.float64(record["accuracy"])) for record in runs.values()]
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -24,33 +23,22 @@ Runs = Mapping[Any, Mapping[int, float]]
 DRAWS = 10_000
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A confidence interval; infinite where there are too few runs to tell."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The difference between two methods, first minus second.
+class Comparison(NamedTuple):
+    """The difference between two methods, first minus second."""
 
-    Attributes:
-        difference: mean over tasks of the mean difference over seeds.
-        over_seeds: interval for the same tasks with other seeds.
-        over_tasks: interval for other tasks with other seeds.
-        tasks: number of tasks.
-        groups: number of groups of tasks that are independent of each other.
-        pairs: number of pairs of runs, over all tasks.
-    """
-
-    difference: float
-    over_seeds: Interval
-    over_tasks: Interval
+    difference: float  # mean over tasks of the mean difference over seeds
+    over_seeds: Interval  # for the same tasks with other seeds
+    over_tasks: Interval  # for other tasks with other seeds
     tasks: int
-    groups: int
-    pairs: int
+    groups: int  # of tasks that are independent of each other
+    pairs: int  # of runs, over all tasks
 
 
 def compare(
@@ -58,13 +46,8 @@ def compare(
 ) -> Comparison | None:
     """Compare two methods over the tasks and seeds that both have, with intervals of 95 %.
 
-    Args:
-        ours: numbers of the first method.
-        theirs: numbers of the second method.
-        group: function that returns the group of a task; without it, every task is a group of its own.
-
-    Returns:
-        The comparison; ``None`` if the methods have no run in common.
+    ``group`` returns the group of a task; without it, every task is a group of its own. Methods that have no
+    run in common cannot be compared.
     """
     by_group: dict[Hashable, list[DoubleArray]] = defaultdict(list)
     for task, mine in ours.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
@@ -12,8 +13,7 @@ from ucds.experiments.records import identity_in, identity_of, origin_of
 from ucds.experiments.scoring import Record
 
 
-@dataclass(frozen=True)
-class RowKey:
+class RowKey(NamedTuple):
     """A row of a table: a method under a variant."""
 
     variant: str
@@ -22,19 +22,12 @@ class RowKey:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The records that count in a benchmark.
-
-    Attributes:
-        benchmark: the benchmark.
-        rows: rows in the order of the table.
-        runs: record of each seed, by row, data set and target.
-        wanted: number of cells of the whole grid.
-    """
+    """The records that count in a benchmark."""
 
     benchmark: Benchmark
-    rows: tuple[RowKey, ...]
-    runs: Mapping[tuple[RowKey, str, str], Mapping[int, Record]]
-    wanted: int
+    rows: tuple[RowKey, ...]  # in the order of the table
+    runs: Mapping[tuple[RowKey, str, str], Mapping[int, Record]]  # by row, data set and target; by seed
+    wanted: int  # number of cells of the whole grid
 
     def of_row(self, row: RowKey) -> list[Record]:
         """Return all records of a row."""

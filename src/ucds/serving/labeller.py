@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from ucds.choices import Accelerator
-from ucds.data.views import View
+from ucds.data.dataset import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
-from ucds.training.devices import choose_device
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
+from ucds.training.processes import choose_device
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ from ucds.serving.ops import Metrics, record
 from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
 Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None

@@ -22,17 +22,7 @@ from ucds.training.seeds import numpy_generator
 
 
 def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | None = None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
-
-    Args:
-        run: folder of a finished target run.
-        images: samples of the run; those that it was trained on, where they were, if ``None``.
-        compute: device and cache; the defaults if ``None``.
-
-    Raises:
-        InputError: there is no such run, or its samples are not there.
-        NoSpaceError: the run folder cannot be written.
-    """
+    """Cluster the features of a run's samples, and write down what a review of its clusters starts from."""
     model = load(run, role="target", compute=compute)
     place = images or parse_json((run / "run.json").read_bytes()).get("images")
     if place is None:
@@ -46,7 +36,7 @@ def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | 
         labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
         known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
         averaged = average_labels(spaces, known).toarray()
-    partitions = np.array([one for space in vote.spaces for one in space])
+    partitions = np.array([one for space in vote.by_space for one in space])
     own = found.probabilities.argmax(1).astype(np.int64)
     write_features(run, found.features)
     ids = tuple(data.samples.ids)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from ucds.backbones import Backbone
 from ucds.backbones.build import rebuild_backbone
 from ucds.backbones.spec import MODULE, BackboneSpec
-from ucds.data.feature_folder import ENCODER_FILE, FeatureFolder, Manifest
+from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import write_atomically
 from ucds.models import state_digest
@@ -21,11 +21,7 @@ _SPEC = TypeAdapter(BackboneSpec)
 
 
 def save_encoder(folder: Path, backbone: Backbone) -> None:
-    """Write the weights of an encoder into a folder of features, all of them or none.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write the weights of an encoder into a folder of features, all of them or none."""
     state = backbone.module.state_dict().items()
     data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in state})
     write_atomically(folder / ENCODER_FILE, lambda file: file.write(data))
@@ -37,9 +33,9 @@ def load_encoder(folder: Path, manifest: Manifest) -> Backbone:
     Raises:
         DamagedFileError: the weights are missing or are not those that the features were computed with.
     """
-    path = folder / ENCODER_FILE
+    path, spec = folder / ENCODER_FILE, _spec_of(manifest, folder)
     try:
-        built = rebuild_backbone(_spec_of(manifest, folder))
+        built = rebuild_backbone(spec)
         built.module.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None

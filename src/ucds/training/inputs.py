@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,14 @@ import numpy as np
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.backbones.spec import IDENTITY
 from ucds.choices import Role, Tune
-from ucds.data.dataset import Dataset
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.dataset import Dataset, ImageView, VectorView, View
+from ucds.data.features import FeatureFolder
 from ucds.data.folders import Scan
-from ucds.data.images import ImageSamples
-from ucds.data.memory import MemoryImages
+from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
-from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
 from ucds.files import make_private
 from ucds.training.encoder_file import load_encoder, require_encoder
@@ -52,30 +49,23 @@ class Inputs:
 
 
 def open_for_training(
-    source: Source | Scan | Samples | Pictures,
-    side: Role,
+    found: Scan | Samples | Pictures,
     encoder: EncoderOptions,
     compute: Compute,
-    domains: Sequence[str] | None = None,
     tune: Tune | None = None,
 ) -> Inputs:
     """Open samples, and the encoder to train on them.
 
     Args:
-        source: samples, see :func:`ucds.data.sources.find_samples`; for a source a folder holds one folder a
-            domain.
-        side: side that trains.
+        found: samples that :func:`ucds.data.sources.find_samples` has found.
         encoder: encoder for images.
         compute: cache of decoded images, and receiver of progress messages.
-        domains: names of the domains to take; all if ``None``.
         tune: part of the model that is to be trained; any if ``None``.
 
     Raises:
-        InputError: the samples or the encoder cannot be used, a target comes in several domains, or the
-            encoder of features is to be trained.
+        InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
         DamagedFileError: a folder of features is damaged.
     """
-    found = find_samples(source, by_domain=side == "source", domains=domains)
     if isinstance(found, Scan | Pictures):
         built = encoder.build()
         return Inputs(_open_images(found, built.spec, compute), built)
@@ -132,11 +122,7 @@ def view_for(spec: BackboneSpec) -> View:
 
 
 def stored_size(spec: BackboneSpec) -> int:
-    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others.
-
-    Raises:
-        InputError: the backbone does not take images.
-    """
+    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others."""
     if spec.input_size is None:
         raise InputError(f"backbone {spec.name!r} does not take images")
     return round(spec.input_size * 256 / 224)
