@@ -34,13 +34,14 @@ from records import Records
 import ucds
 from ucds.auditing.audit import Effort, audit
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.sources import find_samples
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.metrics import score
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import unit_rows
-from ucds.source.public_directions import public_directions
+from ucds.source.private import public_directions
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -76,7 +77,7 @@ def prepare(options: argparse.Namespace) -> None:
     """Compute the features of a folder of domains once, and keep them with the classes."""
     compute = Compute("cpu", cache=options.cache)
     encoder = EncoderOptions(options.backbone, options.weights)
-    inputs = open_for_training(options.data, "source", encoder, compute)
+    inputs = open_for_training(find_samples(options.data, by_domain=True), encoder, compute)
     found = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64).samples
     truth = read_ground_truth(found)
     assert truth is not None

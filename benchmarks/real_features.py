@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.sources import find_samples
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -52,7 +53,7 @@ def read_domains(options: argparse.Namespace) -> Iterator[Domain]:
 def read_data_set(path: Path, encoder: EncoderOptions, cache: Path | None) -> Iterator[Domain]:
     """Compute the features of the domains of one data set, or take them from the cache."""
     compute = Compute("cpu") if cache is None else Compute("cpu", cache=cache)
-    inputs = open_for_training(path, "source", encoder, compute)
+    inputs = open_for_training(find_samples(path, by_domain=True), encoder, compute)
     data = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64)
     truth = read_ground_truth(inputs.data.samples)
     if truth is None:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from ucds.config import PCDSettings
+from ucds.data.sources import find_samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, UserError
 from ucds.evaluation import Oracle, Report, best_snapshot, evaluate, find_oracle
@@ -148,7 +149,9 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(root: Path) -> Inputs:
-    return open_for_training(root / "data", "source", ENCODER, Compute(cache=root / "cache"))
+    return open_for_training(
+        find_samples(root / "data", by_domain=True), ENCODER, Compute(cache=root / "cache")
+    )
 
 
 def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
@@ -161,7 +164,7 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run:
     inputs = opened(source_run)
     samples = inputs.data.samples
     runtime = Runtime(Compute("cpu", cache=None))
-    labels = predict(stored.model, samples, inputs.data.view, runtime, 7).argmax(-1).numpy()
+    labels = predict(stored.model, inputs.data, runtime, 7).argmax(-1).numpy()
     classes = np.array([int("dark" in name) for name in samples.ids])
     found = evaluated(source_run)
     assert found.overall == score(labels, classes)

@@ -95,23 +95,14 @@ def refuse_inside(out: Path, inputs: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may enter; one that exists stays as it is.
-
-    Raises:
-        NoSpaceError: the disk is full, or the place is not writable.
-    """
+    """Make a folder that its owner alone may enter; one that exists stays as it is."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove the temporary files that killed processes left in a folder.
-
-    Args:
-        folder: folder in which no other process writes, or one with ``older_than`` above the time of a write.
-        older_than: least age of a file in seconds.
-    """
+    """Remove the temporary files of a least age in seconds that killed processes left in a folder."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime >= older_than:
@@ -154,16 +145,9 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def write_sealed(path: Path, seal: str, content: bytes | memoryview, *, keep: Path | None = None) -> None:
-    """Write a file that tells later whether it is whole: a line with name and SHA-256, then the content.
+    """Write a file that tells later whether it is whole: a line with its seal and SHA-256, then the content.
 
-    Args:
-        path: file to write.
-        seal: name of the kind of file, without blanks.
-        content: bytes to write.
-        keep: path at which the file that is replaced stays; it is lost if ``None``.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
+    The seal is the name of the kind of file, without blanks; otherwise like :func:`write_atomically`.
     """
     head = f"{seal} {digest_of(content)}\n".encode()
     write_atomically(path, lambda file: file.writelines((head, content)), keep=keep)
@@ -210,11 +194,7 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Args:
-        path: file to read, in UTF-8 with or without a byte order mark.
-        what: kind of the file in messages, such as "configuration".
+    """Read a TOML file; ``what`` is its kind in messages, such as "configuration".
 
     Raises:
         InputError: the file cannot be read, or is not TOML.

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from ucds.auditing import opening
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.extraction import Price, price_curve, price_of
-from ucds.cli.app import app
+from ucds.auditing.report import Findings
+from ucds.cli.options import app
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller
@@ -35,16 +36,9 @@ def samples(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_audit(folder: Path, run: str, effort: Effort = EFFORT, out: str = "report.html") -> dict[str, object]:
-    found = audit(
-        folder / run,
-        folder / "members.npz",
-        folder / "others.npz",
-        folder / out,
-        effort=effort,
-        compute=Compute("cpu"),
-    )
-    return found.to_dict()
+def run_audit(folder: Path, effort: Effort = EFFORT, out: str = "report.html") -> Findings:
+    paths = (folder / "members.npz", folder / "others.npz", folder / out)
+    return audit(folder / "run", *paths, effort=effort, compute=Compute("cpu"))
 
 
 def members_of(folder: Path) -> np.ndarray:
@@ -54,14 +48,7 @@ def members_of(folder: Path) -> np.ndarray:
 def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
     """Over-fitted on purpose: a prototype for each member."""
     save_nearest(samples / "run", members_of(samples))
-    found = audit(
-        samples / "run",
-        samples / "members.npz",
-        samples / "others.npz",
-        samples / "report.html",
-        effort=EFFORT,
-        compute=Compute("cpu"),
-    )
+    found = run_audit(samples)
     areas = {attack.name: attack.success.auc_low for attack in found.membership if attack.success}
     assert max(areas["agreement"], areas["boundary"]) > 0.7
     assert found.domains.success is not None
@@ -71,30 +58,30 @@ def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
 
 def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
-    found = run_audit(samples, "run")
-    attacks = [attack["success"] for attack in found["membership"]]  # type: ignore[index, attr-defined]
+    attacks = run_audit(samples).membership
     assert len(attacks) == 3
-    for success in attacks:
-        assert success["auc_low"] <= 0.5 <= success["auc_high"]
+    for attack in attacks:
+        assert attack.success is not None
+        assert attack.success.auc_low <= 0.5 <= attack.success.auc_high
 
 
 def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
     save_nearest(samples / "run", draw(5, 99))
     quick = replace(QUICK, samples=60)
-    first = run_audit(samples, "run", quick)
-    again = run_audit(samples, "run", quick, "again.html")
-    assert {**first, "seconds": 0} == {**again, "seconds": 0}
-    assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first))
+    first, again = run_audit(samples, quick), run_audit(samples, quick, "again.html")
+    assert replace(first, seconds=0) == replace(again, seconds=0)
+    assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first.to_dict()))
     page = (samples / "report.html").read_text()
-    for attack in first["membership"]:  # type: ignore[attr-defined]
-        assert f"{attack['success']['auc']:.3f}" in page
+    for attack in first.membership:
+        assert attack.success is not None
+        assert f"{attack.success.auc:.3f}" in page
     assert "<script" not in page
     assert "Guarantee: the model has none" in page
 
 
 def test_the_page_cannot_have_the_name_of_the_figures(samples: Path) -> None:
     with pytest.raises(InputError, match=r"report\.json is the name of the figures"):
-        run_audit(samples, "run", out="report.json")
+        run_audit(samples, out="report.json")
 
 
 def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Path) -> None:
@@ -127,7 +114,7 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
         ):
             audit(None, *paths, client=client, effort=effort)
     book.close()
-    local = audit(samples / "run", *paths, effort=effort, compute=Compute("cpu"))
+    local = run_audit(samples, effort)
     assert remote.membership == local.membership
     assert remote.queries == local.queries
 
@@ -176,7 +163,7 @@ def test_each_attack_asks_about_samples_of_all_domains(
     recorder = Recorder()
     monkeypatch.setattr(opening, "ModelSubject", lambda stored, runtime: recorder)
     effort = replace(QUICK, boundary=2, variants=1, shadows=2)  # 20 vectors of each side
-    run_audit(samples, "run", effort)
+    run_audit(samples, effort)
     boundary = next(rows for rows in recorder.asked if len(rows) == 20)
     nearest = np.abs(boundary.mean(1).numpy()[:, None] - [10, 20, 30]).argmin(1)
     assert set(nearest) == {0, 1, 2}

@@ -39,7 +39,7 @@ def test_defaults_are_the_papers() -> None:
 
 def test_assignments_are_scikit_learns_on_the_final_features(session: Any, target: Any) -> None:
     found = run(session, target)
-    features = encode(found.model, target.samples, target.view, session().runtime)  # type: ignore[arg-type]
+    features = encode(found.model, target, session().runtime)  # type: ignore[arg-type]
     points = normalize(PCA(16, whiten=True).fit_transform(features.numpy().astype(np.float64)))
     rng = numpy_generator(0, "deepcluster", "k-means", 3)
     start = points[rng.choice(80, 4, replace=False)]

@@ -194,7 +194,7 @@ def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None
     loop = Loop(opened, "test", made.heads, make_optimiser(made.heads, PAIRS), pairs, 1)
     found = conclude(opened, loop, made, pairs, name="test")
     assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
-    probabilities = predict(found.model, target.samples, target.view, opened.runtime, 64)  # type: ignore[arg-type]
+    probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]
     assert found.labels.tolist() == probabilities.argmax(1).tolist()
     views = pairs.view.train(
         target.samples.read(torch.arange(80).numpy()), torch.ones(80, 24)

@@ -12,7 +12,7 @@ from PIL import Image
 import ucds
 from ucds.choices import Role
 from ucds.models import ClusteringModel
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
 IMAGES = FEWEST_TO_CENTRE + 3

@@ -22,7 +22,8 @@ from PIL import Image
 import ucds
 from ucds.bulk.encode import PartTask
 from ucds.bulk.shards import find_shards
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
+from ucds.data.sources import find_samples
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
 
 
 def opened(folder: Path) -> FeatureFolder:
-    return FeatureFolder.open(folder, by_domain=False)
+    return FeatureFolder(folder, by_domain=False)
 
 
 def rows(folder: Path) -> np.ndarray[Any, Any]:
@@ -60,7 +61,8 @@ def test_the_folder_holds_the_features_that_training_computes(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
-    inputs = open_for_training(folder, "target", edges, Compute(cache=tmp_path / "cache"))
+    found = find_samples(folder, by_domain=False)
+    inputs = open_for_training(found, edges, Compute(cache=tmp_path / "cache"))
     expected = frozen_features(
         inputs.backbone, inputs.data, Runtime(Compute("cpu", cache=None)), batch_size=64
     )

@@ -13,6 +13,7 @@ import pytest
 
 from ucds.config import PCDSettings
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.sources import find_samples
 from ucds.demo.digits import STYLES, write_digits
 from ucds.demo.story import (
     ENCODER,
@@ -137,8 +138,10 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
     for seed in range(5):
         place = Place(tmp_path, seed, Quiet())
         draw(place)
-        source = open_for_training(place.digits, "source", ENCODER, place.compute, SOURCES)
-        target = open_for_training(place.images(LARGE), "target", ENCODER, place.compute)
+        digits = find_samples(place.digits, by_domain=True, domains=SOURCES)
+        source = open_for_training(digits, ENCODER, place.compute)
+        images = find_samples(place.images(LARGE), by_domain=False)
+        target = open_for_training(images, ENCODER, place.compute)
         truth = read_ground_truth(target.data.samples)
         assert truth is not None
         task = Task(source.data, target.data, ENCODER.build, N_CLUSTERS)

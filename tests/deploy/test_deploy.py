@@ -38,7 +38,7 @@ from serving_kit import (
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -79,17 +79,18 @@ def through(url: str, certificate: Path, key: str | None, address: str = "127.0.
     return httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False, transport=transport)
 
 
+def status(client: httpx.Client) -> int | None:
+    """Status of an answer; ``None`` while nobody answers."""
+    try:
+        return client.get("/openapi.json").status_code
+    except httpx.TransportError:
+        return None
+
+
 def check_proxy(url: str, certificate: Path, key: str | None) -> None:
     """Ask through a proxy what clients ask, and what they must not reach."""
     with through(url, certificate, key) as client:
-
-        def is_up() -> bool:
-            try:
-                return client.get("/openapi.json").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        wait_until(is_up, seconds=60)
+        wait_until(lambda: status(client) == 200, seconds=60)
         rows = [vector(1, serial) for serial in range(FEWEST_TO_CENTRE)]
         calibrated = client.post("/v1/calibration", content=npy(rows), headers=NPY)
         assert calibrated.status_code == 200, calibrated.text
@@ -142,7 +143,7 @@ def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
                 seen.extend(files_with_a_body(master))
 
         with through(url, certificate, service.key) as client:
-            wait_until(lambda: not is_away(client), seconds=60)
+            wait_until(lambda: status(client) == 200, seconds=60)
             looking = threading.Thread(target=look)
             looking.start()
             body = bytes(63 * 2**20)
@@ -155,13 +156,6 @@ def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
     assert bool(seen) == (buffering == "on")  # where it keeps bodies, this finds them
 
 
-def is_away(client: httpx.Client) -> bool:
-    try:
-        return client.get("/openapi.json").status_code != 200
-    except httpx.TransportError:
-        return True
-
-
 def test_nginx_refuses_another_name_and_too_many_connections(service: Service, tmp_path: Path) -> None:
     with (
         nginx_before(tmp_path, place_of(service)) as (url, certificate, _),
@@ -169,7 +163,7 @@ def test_nginx_refuses_another_name_and_too_many_connections(service: Service, t
         through(url, certificate, service.key, "127.0.0.2") as elsewhere,
         ExitStack() as stack,
     ):
-        wait_until(lambda: not is_away(client), seconds=60)
+        wait_until(lambda: status(client) == 200, seconds=60)
         port = int(url.rpartition(":")[2])
         trusted = ssl.create_default_context(cafile=certificate)
         trusted.check_hostname = False
@@ -204,25 +198,17 @@ def test_nginx_says_that_the_service_is_away(tmp_path: Path) -> None:
         nginx_before(tmp_path, f"127.0.0.1:{free_port()}") as (url, certificate, _),
         through(url, certificate, "key") as client,
     ):
-        answered: list[httpx.Response] = []
-
-        def is_answered() -> bool:
-            try:
-                answered.append(client.get("/v1/info"))
-            except httpx.TransportError:
-                return False
-            return True
-
-        wait_until(is_answered, seconds=60)
-    assert (answered[0].status_code, answered[0].headers["retry-after"]) == (503, "5")
-    assert answered[0].json()["type"] == "urn:ucds:problem:busy"
+        wait_until(lambda: status(client) is not None, seconds=60)
+        answer = client.get("/v1/info")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json()["type"] == "urn:ucds:problem:busy"
 
 
 @pytest.mark.slow
 def test_nginx_closes_connections_that_say_nothing(service: Service, tmp_path: Path) -> None:
     with nginx_before(tmp_path, place_of(service)) as (url, certificate, _):
         with through(url, certificate, service.key) as client:
-            wait_until(lambda: not is_away(client), seconds=60)
+            wait_until(lambda: status(client) == 200, seconds=60)
         place, begun = ("127.0.0.1", int(url.rpartition(":")[2])), time.monotonic()
         trusted = ssl.create_default_context(cafile=certificate)
         with socket.create_connection(place, timeout=60) as silent, socket.create_connection(place) as plain:
@@ -316,7 +302,7 @@ def test_the_options_of_the_service_are_those_it_has() -> None:
     import typer
 
     import ucds.cli  # noqa: F401  (it adds the commands)
-    from ucds.cli.app import app
+    from ucds.cli.options import app
 
     serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     known = {option for parameter in serve.params for option in parameter.opts}

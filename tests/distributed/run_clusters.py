@@ -14,9 +14,8 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
 from ucds.training.options import Compute
@@ -39,7 +38,7 @@ def main(devices: int, out: Path, refused: bool) -> None:
         random = np.random.default_rng()
         axes, prototypes = (random.normal(size=shape).astype(np.float32) for shape in ((6, 5), (5, 4)))
         shares = random.dirichlet(np.ones(4), size=60).astype(np.float32)
-        return FeatureClusters(axes, features.mean(0), prototypes, shares.mean(0, keepdims=True), shares, 0.0)
+        return FeatureClusters(axes, features.mean(0), prototypes, shares.mean(0, keepdims=True), shares)
 
     session = Session(runtime, ConsensusSettings(batch_size=16))
     data = Dataset(VectorSamples(vectors), VectorView())

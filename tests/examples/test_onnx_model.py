@@ -45,5 +45,5 @@ def test_an_exported_model_sorts_images_without_our_code(tmp_path: Path) -> None
     assert [row[0] for row in rows] == list(found.ids)
     assert [int(row[1]) for row in rows] == found.clusters.tolist()
     model = ucds.load(run, compute=ucds.Compute("cpu"))
-    probabilities = model.probabilities(model.open(tmp_path / "images"))
+    probabilities = model.outputs(model.open(tmp_path / "images")).probabilities
     np.testing.assert_allclose([float(row[2]) for row in rows], probabilities.max(1), atol=2e-3)

@@ -93,7 +93,7 @@ def test_a_graph_is_compared_on_the_samples_that_are_given(make_model: MakeModel
 
 def test_a_graph_of_another_model_differs(make_model: MakeModel) -> None:
     model, other = make_model(identity_backbone(6)), make_model(identity_backbone(6), unit_features=False)
-    from ucds.exports.describe import describe
+    from ucds.exports.graph import describe
 
     inputs = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
     content = write_graph(other.stored.model, describe(other.stored), inputs[:2])

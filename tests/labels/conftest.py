@@ -12,7 +12,7 @@ from PIL import Image
 
 sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
 
-from fake_service import FakeService
+from fake_service import Clinic, FakeService
 
 
 @pytest.fixture
@@ -37,3 +37,8 @@ def make_images(tmp_path: Path) -> Callable[..., Path]:
         return root
 
     return make
+
+
+@pytest.fixture
+def clinic(service: FakeService, make_images: Callable[..., Path], tmp_path: Path) -> Clinic:
+    return Clinic(service, make_images, tmp_path)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -24,6 +25,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from ucds.data.content import content_key
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.query import query_labels
+from ucds.labels.questions import open_questions
 from ucds.labels.receipts import answers_digest
 from ucds.labels.wire import Receipt
 
@@ -147,6 +152,25 @@ class FakeService:
         }
         self.change(answer)
         return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+
+
+@dataclass
+class Clinic:
+    """A client of a service that answers about images, and where it writes its labels."""
+
+    service: FakeService
+    images: Callable[..., Path]
+    folder: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "labels.json"
+
+    def query(self, images: Path, choose: Any = None, **options: Any) -> ClusterLabels:
+        """Ask about a folder."""
+        waits = {"first_wait": 0.01, "patience": 5.0}
+        with LabelClient(self.service.url, KEY, **waits | options) as client:
+            return query_labels(client, open_questions(images), self.out, choose=choose)
 
 
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:

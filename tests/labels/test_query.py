@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fake_service import KEY, FakeService, label_of, problem
+from fake_service import KEY, Clinic, FakeService, label_of, problem
 
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UcdsWarning
@@ -18,38 +16,31 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
-from ucds.labels.receipts import KeptReceipt
-
-MakeImages = Callable[..., Path]
-
-
-def _query(
-    service: FakeService, images: Path, out: Path, choose: Any = None, **options: Any
-) -> ClusterLabels:
-    with LabelClient(service.url, KEY, **{"first_wait": 0.01, "patience": 5.0} | options) as client:
-        return query_labels(client, open_questions(images), out, choose=choose)
+from ucds.labels.receipts import KeptReceipt, is_authentic
 
 
 def _expected(images: Path) -> dict[str, int]:
     return {name: label_of((images / name).read_bytes()) for name in scan_folder(images).ids}
 
 
-def test_every_image_gets_its_label(service: FakeService, make_images: MakeImages, tmp_path: Path) -> None:
-    images, out = make_images(21), tmp_path / "labels.json"
-    labels = _query(service, images, out)
+def test_every_image_gets_its_label(service: FakeService, clinic: Clinic) -> None:
+    images, out = clinic.images(21), clinic.out
+    labels = clinic.query(images)
     assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
     assert labels.ids == scan_folder(images).ids
     assert (labels.provider, labels.n_clusters) == ("alpha", 7)
     stored = ClusterLabels.load(out)
     assert stored.fingerprint == labels.fingerprint
     assert sorted(service.answered) == [5, 8, 8]
-    assert len(read_receipts(journal_path(out))) == 3
+    kept = read_receipts(journal_path(out))
+    assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
+    assert all(is_authentic(one.receipt) for one in kept)
 
 
 def test_an_answer_that_ctrl_c_interrupts_is_kept(
-    service: FakeService, make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: FakeService, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep, images, out = Journal.add, make_images(6), tmp_path / "labels.json"
+    keep, images = Journal.add, clinic.images(6)
     interrupted: list[int] = []
 
     def interrupt_once(journal: Journal, kept: KeptReceipt) -> None:
@@ -60,45 +51,39 @@ def test_an_answer_that_ctrl_c_interrupts_is_kept(
 
     monkeypatch.setattr(Journal, "add", interrupt_once)
     with pytest.raises(KeyboardInterrupt):
-        _query(service, images, out)
+        clinic.query(images)
     assert len(service.charged) == interrupted[0] == 6
-    _query(service, images, out)
+    clinic.query(images)
     assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
 
-def test_no_file_name_is_sent(service: FakeService, make_images: MakeImages, tmp_path: Path) -> None:
-    images = make_images(2)
+def test_no_file_name_is_sent(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(2)
     (images / "a" / "000.png").rename(images / "a" / "Mrs Miller.png")
-    _query(service, images, tmp_path / "labels.json")
+    clinic.query(images)
     assert not any(b"Miller" in body or b".png" in body for body in service.bodies)
 
 
-def test_requests_are_under_way_side_by_side(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
+def test_requests_are_under_way_side_by_side(service: FakeService, clinic: Clinic) -> None:
     service.delay = 0.1
     service.info["max_batch"] = 2
-    _query(service, make_images(12), tmp_path / "labels.json")
+    clinic.query(clinic.images(12))
     assert service.busiest == 4
 
 
-def test_requests_keep_to_the_limits_of_the_service(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images = make_images(10)
+def test_requests_keep_to_the_limits_of_the_service(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(10)
     size = max(path.stat().st_size for path in images.rglob("*.png"))
     service.info["max_request_bytes"] = 3 * (size + 256) + 256
-    _query(service, images, tmp_path / "labels.json")
+    clinic.query(images)
     assert max(service.answered) <= 4
     assert max(map(len, service.bodies)) <= service.info["max_request_bytes"]
 
 
-def test_equal_images_are_asked_about_once(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images = make_images(6)
+def test_equal_images_are_asked_about_once(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(6)
     shutil.copytree(images, images / "again")
-    labels = _query(service, images, tmp_path / "labels.json")
+    labels = clinic.query(images)
     assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
     assert len(labels.ids) == 12
     assert sum(service.asked.values()) == 6
@@ -108,42 +93,38 @@ def test_embeddings_are_asked_about_as_well(tmp_path: Path) -> None:
     service = FakeService("embeddings", width=5)
     array = np.random.default_rng(0).normal(size=(19, 5)).astype(np.float32)
     np.save(tmp_path / "x.npy", array)
-    labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    labels = Clinic(service, lambda count: tmp_path, tmp_path).query(tmp_path / "x.npy")
     service.close()
     assert labels.ids == tuple(str(i) for i in range(19))
     assert labels.labels.tolist() == [label_of(row.tobytes()) for row in array]
 
 
-def test_the_wrong_kind_of_samples_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
+def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clinic) -> None:
     with pytest.raises(InputError, match="not about embeddings"):
         VectorQuestions(np.zeros((2, 5), np.float32), ("0", "1")).check_accepted(
             LabelClient(service.url, KEY).info()
         )
     service.info |= {"accepts": "embeddings", "width": 4}
     with pytest.raises(InputError, match="embeddings of width 4"):
-        _query(service, make_images(2), tmp_path / "labels.json")
-    np.savez(tmp_path / "x.npz", a=np.zeros((2, 5), np.float32))
+        clinic.query(clinic.images(2))
+    np.savez(clinic.folder / "x.npz", a=np.zeros((2, 5), np.float32))
     with pytest.raises(InputError, match="width 4, not 5"):
-        _query(service, tmp_path / "x.npz", tmp_path / "labels.json")
-    np.savez(tmp_path / "x.npz", a=np.zeros((2, 4)), b=np.zeros((2, 4)))
+        clinic.query(clinic.folder / "x.npz")
+    np.savez(clinic.folder / "x.npz", a=np.zeros((2, 4)), b=np.zeros((2, 4)))
     with pytest.raises(InputError, match="2 domains"):
-        open_questions(tmp_path / "x.npz")
+        open_questions(clinic.folder / "x.npz")
     assert not service.requests
 
 
-def test_unusable_images_are_left_out_and_told(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images = make_images(20)
+def test_unusable_images_are_left_out_and_told(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(20)
     (images / "empty.png").touch()
     (images / "huge.png").write_bytes(b"x" * 200_000)
     for name in ("broken.png", "copy of broken.png"):
         (images / name).write_bytes(b"no image")
     service.unusable = {b"no image"}
     with pytest.warns(UcdsWarning) as caught:
-        labels = _query(service, images, tmp_path / "labels.json")
+        labels = clinic.query(images)
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
     assert messages == [
         "4 of 24 samples have no label because they are unusable or refused",
@@ -155,69 +136,59 @@ def test_unusable_images_are_left_out_and_told(
     assert len(labels.ids) == 20
 
 
-def test_nothing_usable_at_all_is_an_error(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images = make_images(3)
+def test_nothing_usable_at_all_is_an_error(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(3)
     service.unusable = {path.read_bytes() for path in images.rglob("*.png")}
     with pytest.warns(UcdsWarning), pytest.raises(InputError, match="none of the samples"):
-        _query(service, images, tmp_path / "labels.json")
+        clinic.query(images)
 
 
-def test_after_trouble_only_the_rest_is_asked_about(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(40), tmp_path / "labels.json"
+def test_after_trouble_only_the_rest_is_asked_about(service: FakeService, clinic: Clinic) -> None:
+    images, out = clinic.images(40), clinic.out
     service.change = lambda answer: service.faults.append(problem(500)) if len(service.charged) > 20 else None
     with pytest.raises(ServiceUnavailableError, match="answers 500"):
-        _query(service, images, out)
+        clinic.query(images)
     assert not out.exists()
     service.change = lambda answer: None
     service.faults.clear()
     service.forbidden, before = set(service.charged), len(service.charged)
-    labels = _query(service, images, out)
+    labels = clinic.query(images)
     assert 0 < before < 40
     assert service.violations == 0
     assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
 
 
-def test_a_model_that_changes_on_the_way_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(24), tmp_path / "labels.json"
+def test_a_model_that_changes_on_the_way_is_refused(service: FakeService, clinic: Clinic) -> None:
+    images, out = clinic.images(24), clinic.out
     service.change = lambda answer: answer.update(model="beta") if len(service.charged) > 8 else None
     with pytest.raises(RefusedError, match="changed from model 'alpha' to 'beta'"):
-        _query(service, images, out)
+        clinic.query(images)
     assert journal_path(out).read_bytes().count(b"\n") == 2
     service.info["model"] = "beta"
-    with pytest.raises(RefusedError, match=r"holds labels of model 'alpha' .* answers as model 'beta'"):
-        _query(service, images, out)
+    with pytest.raises(RefusedError, match="the model is alpha, and now it is beta"):
+        clinic.query(images)
 
 
-def test_the_whole_budget_is_used_and_nothing_is_lost_with_it(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(40), tmp_path / "labels.json"
+def test_the_whole_budget_is_used_and_nothing_is_lost_with_it(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(40)
     service.limit = 29
     with pytest.raises(
         RefusedError, match=r"29 labels for 40 samples are kept .* larger budget .* --max-queries 29"
     ):
-        _query(service, images, out)
+        clinic.query(images)
     assert len(service.charged) == 29
     with pytest.raises(RefusedError, match="29 labels for 40"):
-        _query(service, images, out)
+        clinic.query(images)
     service.limit, service.forbidden = 40, set(service.charged)
-    assert len(_query(service, images, out).ids) == 40
+    assert len(clinic.query(images).ids) == 40
     assert service.violations == 0
 
 
-def test_a_choice_of_samples_knows_what_is_labelled_already(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(40), tmp_path / "labels.json"
+def test_a_choice_of_samples_knows_what_is_labelled_already(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(40)
     service.limit = 5
     with pytest.raises(RefusedError, match="budget"):
-        _query(service, images, out)
+        clinic.query(images)
     seen: dict[bytes, int] = {}
 
     def choose(known: dict[bytes, int]) -> list[int]:
@@ -227,27 +198,23 @@ def test_a_choice_of_samples_knows_what_is_labelled_already(
         ]
 
     charged, requests = set(service.charged), service.requests
-    labels = _query(service, images, out, choose=choose)
+    labels = clinic.query(images, choose=choose)
     assert (len(seen), len(labels.ids), service.requests) == (5, 5, requests)
 
 
-def test_paid_labels_are_not_overwritten(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(3), tmp_path / "labels.json"
-    _query(service, images, out)
+def test_paid_labels_are_not_overwritten(clinic: Clinic) -> None:
+    images = clinic.images(3)
+    clinic.query(images)
     with pytest.raises(InputError, match="exists already"):
-        _query(service, images, out)
+        clinic.query(images)
 
 
-def test_progress_counts_to_the_end_once(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images = make_images(20)
+def test_progress_counts_to_the_end_once(service: FakeService, clinic: Clinic) -> None:
+    images = clinic.images(20)
     shutil.copytree(images / "a", images / "c")
     seen: list[tuple[int, int]] = []
     with LabelClient(service.url, KEY) as client:
-        out = tmp_path / "labels.json"
+        out = clinic.out
         query_labels(client, open_questions(images), out, progress=lambda *now: seen.append(now))
     assert seen == sorted(set(seen))
     assert seen[-1] == (30, 30)

@@ -14,20 +14,11 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 
 Run = Callable[..., int]
-QUICK = [
-    "--no-report",
-    *("--accelerator", "cpu", "--set", "clustering_epochs=1", "--set", "refinement_epochs=1"),
-    *(
-        "--method",
-        "pcd",
-        "--set",
-        "bottleneck_width=8",
-        "--set",
-        "batch_size=16",
-        "--set",
-        "evaluations_per_stage=2",
-    ),
-]
+WORDS = (
+    "--no-report --accelerator cpu --method pcd --set clustering_epochs=1 --set refinement_epochs=1 "
+    "--set bottleneck_width=8 --set batch_size=16 --set evaluations_per_stage=2"
+)
+QUICK = WORDS.split(" ")
 
 
 @pytest.fixture
@@ -152,32 +143,6 @@ def test_the_function_and_the_command_write_the_same_labels(
     assert run(*command, "--accelerator", "cpu") == 0
     assert Path("own.json").read_bytes() == Path("typed.json").read_bytes()
     assert len(labels.ids) == (count or 60)
-
-
-def test_the_errors_of_a_query_have_classes_of_their_own(
-    run: Run, embeddings: FakeService, vectors: Path
-) -> None:
-    with (
-        ucds.LabelClient(embeddings.url, "wrong") as client,
-        pytest.raises(ucds.RefusedError, match="answers 401"),
-    ):
-        ucds.query(vectors, "l", client)
-    away = ucds.LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05)
-    with away as client, pytest.raises(ucds.ServiceUnavailableError, match="cannot be reached"):
-        ucds.query(vectors, "l", client)
-    embeddings.limit = 3
-    with (
-        ucds.LabelClient(embeddings.url, KEY) as client,
-        pytest.raises(ucds.RefusedError, match="the budget of this key is used up"),
-    ):
-        ucds.query(vectors, "l", client)
-    journal = journal_path(Path("l"))
-    journal.write_bytes(journal.read_bytes().replace(b'"url"', b'"urn"', 1))
-    with (
-        ucds.LabelClient(embeddings.url, KEY) as client,
-        pytest.raises(ucds.DamagedFileError, match="does not begin as a journal: delete it to ask again"),
-    ):
-        ucds.query(vectors, "l", client)
 
 
 BALANCE = {"limit": 100, "used": 60, "remaining": 40}

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fake_service import KEY, FakeService
+from fake_service import KEY, Clinic, FakeService
 
-from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, InputError, RefusedError
 from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.receipts import answers_digest, is_authentic
 from ucds.labels.wire import Receipt
-
-MakeImages = Callable[..., Path]
-
-
-def _query(service: FakeService, images: Path, out: Path) -> ClusterLabels:
-    with LabelClient(service.url, KEY, first_wait=0.01, patience=5.0) as client:
-        return query_labels(client, open_questions(images), out)
 
 
 def _receipt(**changes: Any) -> Receipt:
@@ -40,19 +29,6 @@ def _receipt(**changes: Any) -> Receipt:
     return Receipt(**fields | changes)
 
 
-def test_every_answer_has_a_receipt_that_is_kept_with_its_labels(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(21), tmp_path / "labels.json"
-    labels = _query(service, images, out)
-    kept = read_receipts(journal_path(out))
-    assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
-    assert all(is_authentic(one.receipt) for one in kept)
-    together = {content: label for one in kept for content, label in one.labels.items()}
-    keys = [content_key((images / name).read_bytes()).hex() for name in labels.ids]
-    assert [together[key] for key in keys] == labels.labels.tolist()
-
-
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "none": ("labels have a receipt", None),
     "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
@@ -65,9 +41,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_receipt_that_was_changed_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path, what: str
-) -> None:
+def test_a_receipt_that_was_changed_is_refused(service: FakeService, clinic: Clinic, what: str) -> None:
     words, changes = CHANGES[what]
 
     def change(answer: dict[str, Any]) -> None:
@@ -75,22 +49,18 @@ def test_a_receipt_that_was_changed_is_refused(
 
     service.change = change
     with pytest.raises(RefusedError, match=words):
-        _query(service, make_images(3), tmp_path / "labels.json")
-    assert read_receipts(journal_path(tmp_path / "labels.json")) == []
+        clinic.query(clinic.images(3))
+    assert read_receipts(journal_path(clinic.out)) == []
 
 
-def test_a_receipt_for_other_labels_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
+def test_a_receipt_for_other_labels_is_refused(service: FakeService, clinic: Clinic) -> None:
     service.change = lambda answer: answer.update(labels=[(label + 1) % 7 for label in answer["labels"]])
     with pytest.raises(RefusedError, match="other answers"):
-        _query(service, make_images(3), tmp_path / "labels.json")
+        clinic.query(clinic.images(3))
 
 
-def test_a_receipt_that_is_refused_keeps_no_other_answer_out(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    images, out = make_images(32), tmp_path / "labels.json"
+def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeService, clinic: Clinic) -> None:
+    images, out = clinic.images(32), clinic.out
 
     def spoil(answer: dict[str, Any]) -> None:
         if len(service.answered) in (2, 3):
@@ -102,12 +72,10 @@ def test_a_receipt_that_is_refused_keeps_no_other_answer_out(
     assert sum(len(kept.labels) for kept in read_receipts(journal_path(out))) == 16
 
 
-def test_a_receipt_for_another_model_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
+def test_a_receipt_for_another_model_is_refused(service: FakeService, clinic: Clinic) -> None:
     service.change = lambda answer: service.info.update(model_digest="c" * 32)  # from the second answer on
     with pytest.raises(RefusedError, match="labels of two models do not mix"):
-        _query(service, make_images(40), tmp_path / "labels.json")
+        clinic.query(clinic.images(40))
 
 
 def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
@@ -134,30 +102,14 @@ def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
     assert answers_digest(answers) == "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"
 
 
-def test_a_receipt_cut_short_by_a_crash_is_left_out(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
-    out = tmp_path / "labels.json"
-    _query(service, make_images(8), out)
-    path = journal_path(out)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:100])
-    assert len(read_receipts(path)) == 1
-    out.unlink()
-    _query(service, make_images(9, "more"), out)
-    assert len(read_receipts(path)) == 2  # one new image
-
-
-def test_what_is_no_file_of_receipts_is_refused(
-    service: FakeService, make_images: MakeImages, tmp_path: Path
-) -> None:
+def test_what_is_no_file_of_receipts_is_refused(clinic: Clinic) -> None:
     with pytest.raises(InputError, match="cannot be read"):
-        read_receipts(tmp_path / "nothing")
-    (tmp_path / "other").write_text('{"labels": {}}\n')
+        read_receipts(clinic.folder / "nothing")
+    (clinic.folder / "other").write_text('{"labels": {}}\n')
     with pytest.raises(DamagedFileError, match="does not begin as a client's file of receipts"):
-        read_receipts(tmp_path / "other")
-    _query(service, make_images(8), tmp_path / "labels.json")
-    path = journal_path(tmp_path / "labels.json")
+        read_receipts(clinic.folder / "other")
+    clinic.query(clinic.images(8))
+    path = journal_path(clinic.out)
     path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
     with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
         read_receipts(path)

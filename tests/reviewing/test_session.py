@@ -62,8 +62,8 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     review.answer("mixed")
     shutil.move(tmp_path / "run" / "answers.jsonl", tmp_path / "answers.jsonl")
     done = ucds.review(tmp_path / "run", answers=tmp_path / "answers.jsonl", images=tmp_path / "moved")
-    assert done.written is not None
-    assert 'id="sheet-0"' in (done.written.path / "report.html").read_text()
+    assert done is not None
+    assert 'id="sheet-0"' in (done.path / "report.html").read_text()
 
 
 def test_a_table_without_pictures_shows_its_texts(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever way pytest imports
 
+from postgres import postgresql
 from serving_kit import FakeImageLabeller, FakeLabeller, Service, running
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.serving.signing import Signer
 
 
 @pytest.fixture
@@ -21,6 +23,20 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     book = Ledger(tmp_path, create=True)
     yield book
     book.close()
+
+
+@pytest.fixture
+def signer(ledger: Ledger, tmp_path: Path) -> Signer:
+    """Key that signs what the ledger says."""
+    made = Signer.open(tmp_path / "key.pem")
+    ledger.set_signer(made.public)
+    return made
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgresql() as url:
+        yield url
 
 
 @pytest.fixture

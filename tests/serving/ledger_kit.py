@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, create_engine, select
 
-from ucds.labels.receipts import answers_digest
+from ucds.labels.journal import Journal
+from ucds.labels.receipts import KeptReceipt, answers_digest
 from ucds.labels.wire import Calibration, ServiceInfo
 from ucds.serving import log
 from ucds.serving.database import ledger_url
@@ -109,9 +110,10 @@ def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(ordered).mappings()]
 
 
-def service_info(signer: Signer) -> ServiceInfo:
-    """What a service says of itself, for a client's journal."""
-    return ServiceInfo.model_validate(
+def keep(path: Path, ledger: Ledger, signer: Signer, key: Key, *numbers: int) -> None:
+    """Ask, and keep the receipt as a client does."""
+    receipt = signer.receipt(charge(ledger, key, *numbers), MODELS[0])
+    info = ServiceInfo.model_validate(
         {
             "model": "fake",
             "model_digest": MODELS[0],
@@ -126,3 +128,5 @@ def service_info(signer: Signer) -> ServiceInfo:
             "budget": {"limit": 9, "used": 0, "remaining": 9},
         }
     )
+    with Journal(path, url="http://127.0.0.1", info=info) as journal:
+        journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))

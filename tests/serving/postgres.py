@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from serving_kit import free_port
 
 
 def find_programs() -> Path | None:
@@ -36,7 +36,7 @@ def postgresql() -> Iterator[str]:
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         _run(user, programs / "initdb", "-D", data, "-U", "ucds", "--auth=trust", "--no-sync")
         options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
         _run(user, programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
@@ -73,8 +73,3 @@ def _run(user: pwd.struct_passwd | None, *command: str | Path) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {done.stderr}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])

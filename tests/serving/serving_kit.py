@@ -151,6 +151,12 @@ def in_thread(serve: Callable[[Callable[[str], None], threading.Event], None]) -
             done.result(30)
 
 
+def children() -> set[int]:
+    """Processes that this one has started."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for numbers in lists for number in numbers.read_text().split()}
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -196,19 +202,8 @@ def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source
 @contextmanager
 def serving_process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`ucds serve` as a process of its own, and its address."""
-    command = [
-        sys.executable,
-        "-m",
-        "ucds",
-        "serve",
-        str(run),
-        "--port",
-        "0",
-        "--accelerator",
-        "cpu",
-        *options,
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    words = f"{sys.executable} -m ucds serve {run} --port 0 --accelerator cpu"
+    process = subprocess.Popen([*words.split(), *options], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

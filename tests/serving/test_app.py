@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +26,7 @@ from serving_kit import (
     wait_until,
 )
 
-from ucds.data.content import content_key
-from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, Problem, ServiceInfo, UnusableSample
-from ucds.serving.app import render_answer
+from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, Problem, ServiceInfo
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 
@@ -116,8 +113,10 @@ def test_without_a_key_or_with_a_wrong_one_nothing_is_told(vectors: Service) -> 
             refused(wrong, 401, "unknown-key")
 
 
-def test_a_revoked_key_is_refused_from_the_next_request_on(vectors: Service) -> None:
+def test_a_key_that_ended_is_refused_from_the_next_request_on(vectors: Service) -> None:
     assert post(vectors, [vector(1)]).status_code == 200
+    vectors.ledger.set_key("anna", expires="2020-01-01")
+    refused(post(vectors, [vector(1)]), 403, "expired-key")
     vectors.ledger.revoke_key("anna")
     refused(post(vectors, [vector(1)]), 403, "revoked-key")
 
@@ -213,15 +212,12 @@ def test_a_failing_model_charges_nothing_and_the_service_goes_on(ledger: Ledger)
         assert post(service, [vector(1)], key=key).json()["budget"]["used"] == 1
 
 
-@pytest.mark.parametrize("what", ["deleted", "replaced", "emptied"])
+@pytest.mark.parametrize("what", ["deleted", "emptied"])
 def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, what: str) -> None:
     path = Path(vectors.ledger.place, "ledger.sqlite")
     assert post(vectors, [vector(1)]).status_code == 200
     if what == "deleted":
         path.unlink()
-    elif what == "replaced":
-        shutil.copy(path, path.with_name("copy"))
-        path.with_name("copy").replace(path)
     else:
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("DROP TABLE log")
@@ -249,13 +245,6 @@ def test_failed_authentications_are_security_events_and_figures(
     assert {line["client"] for line in lines} == {"127.0.0.1"}
     figures = httpx.get(f"{vectors.ops}/metrics").text
     assert 'ucds_failed_authentications_total{reason="unknown-key"} 1.0' in figures
-
-
-def test_a_key_whose_time_is_over_is_refused(vectors: Service) -> None:
-    vectors.ledger.set_key("anna", expires="2020-01-01")
-    refused(post(vectors, [vector(1)]), 403, "expired-key")
-    vectors.ledger.set_key("anna", expires="1d")
-    assert post(vectors, [vector(1)]).status_code == 200
 
 
 def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Ledger) -> None:
@@ -289,20 +278,6 @@ def test_the_length_of_an_answer_says_nothing_of_its_labels(vectors: Service) ->
     assert len(low.content) == len(high.content)
     assert low.headers.keys() == high.headers.keys()
     assert json.loads(low.content).keys() == LabelAnswer.model_fields.keys()
-
-
-@pytest.mark.parametrize("limit", [0, 1000])
-def test_rendered_answers_are_the_schema_s(limit: int) -> None:
-    answer = LabelAnswer(
-        labels=[None, None],
-        unusable=[UnusableSample(position=i, reason='a "reason"') for i in range(2)],
-        n_clusters=100,
-        model='a "name" é',
-        model_digest="d" * 32,
-        budget=Budget(limit=limit, used=0, remaining=limit),
-        receipt=None,
-    )
-    assert LabelAnswer.model_validate_json(render_answer(answer)) == answer
 
 
 def test_the_description_declares_every_refusal(vectors: Service) -> None:
@@ -347,12 +322,3 @@ def test_what_is_in_work_after_the_time_to_stop_is_told_to_come_again(ledger: Le
             threading.Timer(3, labeller.gate.set).start()
         refused(answer.result(), 503, "stopping")
     assert ledger.list_keys()[0].used == 0
-
-
-def test_the_ledger_keeps_keys_of_contents_and_no_images(pictures: Service) -> None:
-    content = picture(2)
-    with pictures.client() as client:
-        client.post("/v1/labels", files=files(content))
-    key = pictures.ledger.list_keys()[0]
-    found = pictures.ledger.find_answers(key, "d" * 32, [content_key(content)])
-    assert found.labels == {content_key(content): 2}

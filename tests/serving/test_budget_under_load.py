@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from postgres import postgresql
 from serving_kit import NPY, FakeLabeller, K, npy, running, vector
 
 from ucds.serving.ledger import Ledger
@@ -20,12 +18,6 @@ from ucds.serving.verify import verify
 
 CLIENTS, BUDGET = 64, 1000
 LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgresql() as url:
-        yield url
 
 
 def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[list[int], set[int]]:

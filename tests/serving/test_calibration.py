@@ -16,24 +16,21 @@ import torch
 from serving_kit import NPY, FakeLabeller, FakeMeanLabeller, Service, npy, running, vector, wait_until
 
 from ucds.backbones import identity_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, RefusedError
 from ucds.labels.calibration import digest_of_contents
 from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.models import ClusteringModel
-from ucds.serving.batcher import Batcher
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
-from ucds.training.inference import FEWEST_TO_CENTRE, model_outputs
+from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 WIDTH, K = 6, 5
 
@@ -56,8 +53,8 @@ def samples(count: int = 100, seed: int = 0) -> np.ndarray:
 def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
     """Labels as `ucds label` finds them for a whole folder."""
     data = Dataset(VectorSamples(rows), VectorView())
-    found = model_outputs(recentring(), data, Runtime(Compute("cpu", cache=None)), recentred=recentred)
-    return [int(label) for label in found.logits.argmax(1)]
+    model = Model(recentring(), Compute("cpu", cache=None))
+    return model.decide(data, recentred=recentred)[0].tolist()
 
 
 @pytest.fixture

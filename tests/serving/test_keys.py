@@ -10,15 +10,16 @@ import pytest
 from ledger_kit import charge, make_key
 
 from ucds.errors import InputError
-from ucds.serving.keys import KeyRefused, as_text, keep_secret, make_secret, parse_end
+from ucds.serving.keys import as_text, keep_secret, make_secret, parse_end
 from ucds.serving.ledger import Ledger
+from ucds.serving.problems import Refusal
 from ucds.serving.verify import verify
 
 
 def state_of(ledger: Ledger, secret: str, address: str | None = None) -> str:
     try:
         return ledger.authenticate(secret, address).name
-    except KeyRefused as error:
+    except Refusal as error:
         return error.kind
 
 
@@ -109,7 +110,12 @@ def test_each_change_names_its_operator(tmp_path: Path, monkeypatch: pytest.Monk
         book = Ledger(tmp_path, create=True)
         make_key(book, name=f"of-{operator}")
         book.close()
-    book = Ledger(tmp_path, operator="carl")
+    for bad in ("x" * 65, "two\nlines", "\udcff"):
+        monkeypatch.setenv("UCDS_OPERATOR", bad)
+        with pytest.raises(InputError, match="UCDS_OPERATOR must be a name of at most 64 printable letters"):
+            Ledger(tmp_path / "other", create=True)
+    monkeypatch.setenv("UCDS_OPERATOR", "carl")
+    book = Ledger(tmp_path)
     book.revoke_key("of-anna")
     with book.reading() as (connection, _):
         rows = connection.exec_driver_sql("SELECT kind, operator FROM log ORDER BY number").all()

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from serving_kit import WIDTH, FakeLabeller, K, make_run
+from serving_kit import WIDTH, FakeLabeller, K
 from torch import nn
 
 from ucds.backbones import module_backbone
-from ucds.errors import InputError, UcdsWarning, UserError
+from ucds.errors import UcdsWarning
 from ucds.models import ClusteringModel
-from ucds.serving.batcher import Batcher
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.training.model_file import ModelCard, StoredModel
 
 
@@ -104,26 +102,3 @@ def test_a_model_that_looks_at_its_batch_answers_one_at_a_time() -> None:
     with pytest.warns(UcdsWarning, match="one sample at a time"):
         labeller = ModelLabeller(stored(Centred()), batch_size=8)
     assert labeller.batch_size == 1
-
-
-def test_a_batch_holds_a_sample_at_least() -> None:
-    with pytest.raises(InputError, match="at least one sample"):
-        ModelLabeller(stored(convolutions()), batch_size=0)
-
-
-def test_only_source_models_are_served(tmp_path: Path) -> None:
-    labeller = ModelLabeller.load(make_run(tmp_path / "mine"), "cpu")
-    assert (labeller.name, labeller.n_clusters, labeller.row_shape) == ("mine", K, (WIDTH,))
-    with pytest.raises(UserError, match="role 'target'"):
-        ModelLabeller.load(make_run(tmp_path / "theirs", role="target"), "cpu")
-
-
-def test_a_failing_batch_fails_its_requests_alone() -> None:
-    labeller = ModelLabeller(stored(convolutions()), batch_size=4)
-    batcher = Batcher(labeller)
-    good, labeller.label = labeller.label, lambda rows: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    with pytest.raises(ZeroDivisionError):
-        batcher.submit(images(9), 1).result()
-    labeller.label = good  # type: ignore[method-assign]
-    assert len(batcher.submit(images(9), 1).result()) == 9
-    batcher.close()

@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ledger_kit import MODELS, behind, charge, content, make_key, service_info, set_back
+from ledger_kit import behind, charge, keep, make_key, set_back
 from typer.testing import CliRunner, Result
 
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError, UserError
-from ucds.labels.journal import Journal
-from ucds.labels.receipts import KeptReceipt
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
@@ -113,15 +111,13 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> 
     assert names <= {"junk", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}
 
 
-def test_a_ledger_is_checked_archived_restored_and_accepted(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_ledger_is_checked_archived_restored_and_accepted(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
     place, kept, marks = ("--ledger", tmp_path), tmp_path / "labels.json.receipts", tmp_path / "marks"
-    signer = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(signer.public)
     key = make_key(ledger)
-    with Journal(kept, url="http://127.0.0.1", info=service_info(signer)) as journal:
-        for number in range(3):
-            receipt = signer.receipt(charge(ledger, key, number), MODELS[0])
-            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1}))
+    for number in range(3):
+        keep(kept, ledger, signer, key, number)
     evidence = ("--receipts", kept, "--checkpoints", marks)
     Snapshots(ledger, signer, marks).close()
     charge(ledger, key, 9)

@@ -18,6 +18,7 @@ from serving_kit import (
     FakeImageLabeller,
     FakeLabeller,
     Service,
+    children,
     files,
     make_run,
     npy,
@@ -50,12 +51,6 @@ def pictures_service(ledger: Ledger, **limits: float) -> Iterator[Service]:
         with service.client() as client:  # all processes have started
             client.post("/v1/labels", files=files(*(picture(1, serial=i) for i in range(8))))
         yield service
-
-
-def children() -> set[int]:
-    """Processes that decode, which this one has started."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for numbers in lists for number in numbers.read_text().split()}
 
 
 def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
@@ -131,7 +126,7 @@ def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) 
         for number in children():
             os.kill(number, signal.SIGSTOP)
         with service.client() as client:
-            answer = client.post("/v1/labels", files=files(picture(1, serial=9)))
+            answer = client.post("/v1/labels", files=files(*(picture(1, serial=9 + i) for i in range(8))))
             assert (answer.status_code, answer.json()["type"]) == (503, "urn:ucds:problem:busy")
             assert int(answer.headers["retry-after"]) > 0
             used = ledger.list_keys()[0].used

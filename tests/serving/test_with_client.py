@@ -10,7 +10,7 @@ import pytest
 from serving_kit import FakeLabeller, Service, picture, running, vector
 
 from ucds.data.vectors import load_vectors
-from ucds.errors import RefusedError, UcdsWarning, UserError
+from ucds.errors import UcdsWarning, UserError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
@@ -19,7 +19,6 @@ from ucds.labels.questions import open_questions
 from ucds.labels.receipts import is_authentic
 from ucds.math.privacy import PrivacyClaim
 from ucds.serving.ledger import Ledger
-from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
 
 
@@ -84,20 +83,3 @@ def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Led
     )
     assert PrivacyClaim.parse(labeller.privacy) == PrivacyClaim(2.0, 1e-5, "person")
     assert verify(ledger.place).faults == ()
-
-
-def test_the_client_keeps_a_receipt_for_each_answer(ledger: Ledger, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.array([vector(i % 12, i) for i in range(30)], np.float32))
-    limits = Limits(max_batch=10, max_queue=64)
-    with running(FakeLabeller(), ledger, limits) as service:
-        service.key = ledger.add_key("anna", 100)
-        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
-        with LabelClient(service.url, service.key) as client:
-            signer = client.info().signer
-        other = LabelClient(service.url, service.key, signer="0" * 64)
-        with other as client, pytest.raises(RefusedError, match=f"with the key {signer}, not with the one"):
-            client.info()
-    receipts = [kept.receipt for kept in read_receipts(journal_path(tmp_path / "labels.json"))]
-    assert len({receipt.entries[0] for receipt in receipts}) == 3
-    assert {receipt.signer for receipt in receipts} == {signer}
-    assert len(labels.ids) == 30

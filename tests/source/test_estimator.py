@@ -114,12 +114,8 @@ def test_every_kind_of_seed_decides(kind: Any, blobs: Blobs) -> None:
     one, two, other = (brief(random_state=kind(seed)).fit(x).prototypes_ for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, two)
     assert not np.array_equal(one, other)
-
-
-def test_integers_of_python_and_numpy_are_the_same_seed(blobs: Blobs) -> None:
-    x, _ = two_domains(blobs)
-    one, other = (brief(random_state=seed).fit(x).prototypes_ for seed in (3, np.int64(3)))
-    np.testing.assert_array_equal(one, other)
+    if kind is not np.random.RandomState:
+        np.testing.assert_array_equal(one, brief(random_state=3).fit(x).prototypes_)
 
 
 def test_a_random_state_object_gives_another_seed_at_each_fit(blobs: Blobs) -> None:

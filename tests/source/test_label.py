@@ -11,7 +11,7 @@ import pytest
 
 import ucds
 from ucds.math.metrics import score
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 

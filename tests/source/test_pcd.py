@@ -9,9 +9,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.prediction import decide
@@ -38,5 +37,5 @@ def test_of_many_samples_some_choose_the_model(blobs: Any, fraction: float) -> N
     counted = MOST + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
     assert stage.evaluations[-1].step == 30 * counted // 20
     assert {len(one.labels) for one in stage.evaluations} == {counted}
-    clusters = decide(found.model, data.samples, data.view, runtime, 64).clusters.numpy()
+    clusters = decide(found.model, data, runtime).clusters.numpy()
     assert len(np.unique(clusters)) > 1

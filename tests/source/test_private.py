@@ -5,21 +5,32 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
+from torch import nn
 
 import ucds
 from ucds import InputError, RunOptions, SourceClustering
+from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
+from ucds.data.vectors import VectorSamples
 from ucds.math.privacy import PrivacyClaim, noise_scale
-from ucds.source.private import GaussianNoise
+from ucds.source.private import (
+    GaussianNoise,
+    make_claim,
+    number_units,
+    public_directions,
+    read_groups,
+    weights_of,
+)
 from ucds.training.model_file import load_model
 
-pytest.importorskip("opendp")
+needs_opendp = pytest.mark.skipif(find_spec("opendp") is None, reason="OpenDP is not installed")
 K, WIDTH = 3, 6
 
 
@@ -36,6 +47,7 @@ def data(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return tmp_path / "data.npz", np.concatenate([truth[::2], truth[1::2]])
 
 
+@needs_opendp
 def test_a_private_model_finds_the_groups_and_carries_its_claim(
     tmp_path: Path, data: tuple[Path, np.ndarray]
 ) -> None:
@@ -53,6 +65,7 @@ def test_a_private_model_finds_the_groups_and_carries_its_claim(
     torch.testing.assert_close(norm.running_var, torch.ones(256))
 
 
+@needs_opendp
 def test_the_noise_does_not_come_from_the_seed() -> None:
     vectors, _ = vectors_of(50)
     first, second = (
@@ -62,6 +75,7 @@ def test_the_noise_does_not_come_from_the_seed() -> None:
     assert not np.array_equal(first.prototypes_, second.prototypes_)
 
 
+@needs_opendp
 def test_noise_has_its_scale_and_is_accounted_for() -> None:
     noise = GaussianNoise()
     found = noise(np.full(4000, 7.0), noise_scale(0.02)) - 7
@@ -70,6 +84,7 @@ def test_noise_has_its_scale_and_is_accounted_for() -> None:
     assert noise.spent == pytest.approx(0.02)
 
 
+@needs_opendp
 def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tuple[Path, np.ndarray]) -> None:
     path, truth = data
     with (tmp_path / "g.csv").open("w", newline="") as file:
@@ -83,6 +98,7 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
     assert json.loads(json.dumps(asdict(card)))["privacy"]["unit"] == "person"
 
 
+@needs_opendp
 def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Path, np.ndarray]) -> None:
     path, _ = data
     (tmp_path / "g.csv").write_text("id,group\n0,Ann\n")
@@ -92,3 +108,67 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Path, np.ndarr
     with pytest.raises(InputError, match="larger than 1 / 1,200"):
         ucds.train_source(path, tmp_path / "b", K, settings=settings)
     assert not (tmp_path / "b" / "model.safetensors").exists()
+
+
+SAMPLES = VectorSamples(np.array([[1.0, 0], [1, 0], [0, 1], [0, 2]]), ids=["a", "b", "c", "d"])
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one(tmp_path: Path) -> None:
+    groups = read_groups(write(tmp_path / "g.csv", "id,group\na,Ann\nb,Bob\nc,Bob\nd,Bob\nmore,Eve\n"))
+    np.testing.assert_allclose(weights_of(number_units(SAMPLES, groups)), [1, 1 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(weights_of(number_units(SAMPLES, None)), [0.5, 0.5, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("id,person\na,Ann\n", "line 2 of .* has no id or no group"),
+        ("id,group\na,Ann\na,Bob\n", "two groups: 'Ann' and 'Bob'"),
+    ],
+)
+def test_a_file_of_groups_that_is_wrong_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_groups(write(tmp_path / "g.csv", text))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_groups(tmp_path / "none.csv")
+
+
+def test_an_image_without_a_person_is_refused() -> None:
+    with pytest.raises(InputError, match="no group for 3 of 4 images, such as 'b'"):
+        number_units(SAMPLES, {"a": "Ann"})
+
+
+def test_delta_is_at_most_one_over_what_is_protected() -> None:
+    units = np.arange(50)
+    assert make_claim(2.0, None, units, "image").delta == 1e-5
+    assert make_claim(2.0, 0.02, units, "image").delta == 0.02
+    with pytest.raises(InputError, match=r"larger than 1 / 50, .* protected persons"):
+        make_claim(2.0, 0.03, units, "person")
+
+
+def test_directions_are_those_in_which_the_last_layer_moves_the_features_most() -> None:
+    layers = nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 6), nn.BatchNorm1d(6))
+    axes = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))[0]
+    with torch.no_grad():
+        layers[1].weight.copy_(axes @ torch.diag(torch.tensor([1.0, 5, 3, 2, 0.5, 4])))
+    found = public_directions(module_backbone(layers, 6))
+    assert found is not None
+    wanted = axes[:, [1, 5, 2, 3, 0, 4]].double().numpy()
+    np.testing.assert_allclose(np.abs((found * wanted).sum(0)), np.ones(6), atol=1e-6)
+
+
+def test_filters_count_as_weights_of_their_output() -> None:
+    found = public_directions(module_backbone(nn.Sequential(nn.Conv2d(3, 300, 5), nn.Flatten()), 300))
+    assert found is not None
+    assert found.shape == (300, 75)  # no more than the layer has inputs
+    np.testing.assert_allclose(found.T @ found, np.eye(75), atol=1e-12)
+
+
+def test_an_encoder_without_such_a_layer_has_none() -> None:
+    assert public_directions(identity_backbone(6)) is None
+    assert public_directions(module_backbone(nn.Linear(6, 5), 6)) is None

@@ -14,9 +14,8 @@ from torch import nn
 from ucds import InputError, TargetClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
@@ -90,7 +89,7 @@ def train(
 
 def predicted(model: ClusteringModel, data: Dataset | None = None) -> np.ndarray:
     data = data or blob_data()
-    found = predict(model, data.samples, data.view, Runtime(Compute("cpu", cache=None)), 64)
+    found = predict(model, data, Runtime(Compute("cpu", cache=None)), 64)
     return found.argmax(1).cpu().numpy()
 
 

@@ -11,9 +11,8 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.pcd import (
@@ -90,7 +89,7 @@ def _train(data: Dataset, labels: ClusterLabels, epochs: int, n_clusters: int = 
     session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), seed=0), settings)
     backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
     model = fit_target(session, backbone, data, n_clusters, labels).model
-    return predict(model, data.samples, data.view, session.runtime, 64).argmax(-1).numpy()
+    return predict(model, data, session.runtime, 64).argmax(-1).numpy()
 
 
 def test_four_labels_a_cluster_carry_over_to_all_samples(blobs: Any) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
@@ -37,7 +36,7 @@ def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any
     runtime = Runtime(Compute("cpu", cache=None), folder=folder)
     session: Session[MethodSettings] = Session(runtime, SETTINGS)
     found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
-    clusters = decide(found.model, data.samples, data.view, runtime, 64).clusters.numpy()
+    clusters = decide(found.model, data, runtime).clusters.numpy()
     assert (clusters == provider).mean() > 0.95
     clustering, refining = found.stages
     assert clustering.evaluations[-1].step == 20 * MOST // 20

@@ -12,8 +12,8 @@ from PIL import Image
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.choices import Role
-from ucds.data.dataset import Dataset
-from ucds.data.views import ImageView, VectorView
+from ucds.data.dataset import Dataset, ImageView, VectorView
+from ucds.data.sources import find_samples
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
 from ucds.training.options import Compute, EncoderOptions
@@ -41,7 +41,9 @@ def archive(tmp_path: Path) -> Path:
 
 
 def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **options: Any) -> Inputs:
-    return open_for_training(path, side, encoder, Compute(cache=path.parent / "cache"), **options)
+    domains = options.pop("domains", None)
+    found = find_samples(path, by_domain=side == "source", domains=domains)
+    return open_for_training(found, encoder, Compute(cache=path.parent / "cache"), **options)
 
 
 def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:

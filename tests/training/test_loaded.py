@@ -12,11 +12,10 @@ import torch
 from PIL import Image
 
 from ucds import load
-from ucds.backbones import Backbone, build_backbone, identity_backbone, module_backbone
+from ucds.backbones import Backbone, build_backbone, identity_backbone
 from ucds.errors import InputError
 from ucds.models import ClusteringModel
-from ucds.training.inference import FEWEST_TO_CENTRE
-from ucds.training.loaded import Model
+from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet
@@ -201,18 +200,3 @@ def test_saved_and_loaded_it_is_the_same(of_vectors: Model, tmp_path: Path) -> N
     np.testing.assert_array_equal(again.predict_proba(VECTORS), of_vectors.predict_proba(VECTORS))
     with pytest.raises(InputError, match="holds a model of role 'target'"):
         load(tmp_path / "deep" / "run", role="source")
-
-
-def test_a_model_with_a_module_of_ones_own_is_loaded_with_it(tmp_path: Path) -> None:
-    network = torch.nn.Linear(5, 4)
-    model = made(module_backbone(network, 4), tmp_path / "cache", tune="full")
-    model.save(tmp_path / "run")
-    with pytest.raises(InputError, match="a module of your own"):
-        load(tmp_path / "run")
-    again = load(tmp_path / "run", backbone=module_backbone(torch.nn.Linear(5, 4), 4), compute=Compute("cpu"))
-    np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
-
-
-def test_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a run folder"):
-        load(tmp_path)

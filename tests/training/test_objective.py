@@ -113,10 +113,8 @@ def stage(settings: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]
         seen.append(inputs)
         return SimpleNamespace(logits=inputs @ prototypes)
 
-    def same(inputs: Tensor) -> Tensor:
-        return inputs
-
-    return SimpleNamespace(settings=settings, forward=forward, pool=same, share=same), seen
+    runtime = SimpleNamespace(pool=lambda inputs: inputs, share=slice)
+    return SimpleNamespace(settings=settings, forward=forward, runtime=runtime), seen
 
 
 def test_mixing_by_hand() -> None:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
+from ucds.training.encoding import evaluation_mode
 from ucds.training.options import Compute
-from ucds.training.prediction import encode, evaluation_mode, predict, threads_for
+from ucds.training.prediction import encode, predict, threads_for
 from ucds.training.runtime import Runtime
 
 
@@ -38,8 +39,12 @@ def model(n_clusters: int = 3) -> ClusteringModel:
     return net
 
 
-def samples(n: int = 23) -> VectorSamples:
-    return VectorSamples(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32))
+RUNTIME = Runtime(Compute("cpu", cache=None))
+
+
+def data(n: int = 23) -> Dataset:
+    vectors = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    return Dataset(VectorSamples(vectors), VectorView())
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 22, 23, 24, 256])
@@ -47,33 +52,33 @@ def samples(n: int = 23) -> VectorSamples:
 def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, training: bool) -> None:
     net = model().train(training)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    found = predict(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), batch_size)
+    found = predict(net, data(), RUNTIME, batch_size)
     assert net.training == training
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     with torch.no_grad():
-        output = net.eval()(samples().read(np.arange(23)))
+        output = net.eval()(data().samples.read(np.arange(23)))
     torch.testing.assert_close(found, output.logits.softmax(-1), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     assert not found.requires_grad
-    features = encode(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), batch_size)
+    features = encode(net, data(), RUNTIME, batch_size)
     torch.testing.assert_close(features, output.features, rtol=0, atol=1e-6)
 
 
 def test_samples_come_in_batches_of_the_size_asked_for() -> None:
     sizes = Sizes()
     net = ClusteringModel(module_backbone(sizes, 4), 3)
-    predict(net, samples(), VectorView(), Runtime(Compute("cpu", cache=None)), 10)
+    predict(net, data(), RUNTIME, 10)
     assert sizes.sizes == [10, 10, 3]
 
 
 def test_one_sample_is_enough() -> None:
-    assert predict(model(), samples(1), VectorView(), Runtime(Compute("cpu", cache=None)), 8).shape == (1, 3)
+    assert predict(model(), data(1), RUNTIME, 8).shape == (1, 3)
 
 
 def test_answers_are_single_precision_under_autocast() -> None:
     runtime = Runtime(Compute("cpu", "bf16-mixed", cache=None))
-    found = predict(model(), samples(), VectorView(), runtime, 8)
-    exact = predict(model(), samples(), VectorView(), Runtime(Compute("cpu", cache=None)), 8)
+    found = predict(model(), data(), runtime, 8)
+    exact = predict(model(), data(), RUNTIME, 8)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     torch.testing.assert_close(found, exact, rtol=0, atol=0.05)

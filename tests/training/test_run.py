@@ -16,9 +16,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
@@ -26,7 +25,6 @@ from ucds.training.objective import PrototypeTransport
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.run import TrainedRun, open_run, train_run
-from ucds.training.run_folder import check_run
 from ucds.training.session import Session
 from ucds.training.stage import Stage
 
@@ -190,13 +188,3 @@ def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DamagedFileError), open_run(tmp_path, {}, SETTINGS, resumed, Compute("cpu")):
             pass
-
-
-def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
-    check_run(tmp_path / "new", tmp_path / "x.npy", resume=False)
-    assert not (tmp_path / "new").exists()
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(InputError, match="is not empty"):
-        check_run(tmp_path, tmp_path / "x.npy", resume=False)
-    with pytest.raises(InputError, match="is a file"):
-        check_run(tmp_path / "thesis.txt", tmp_path / "x.npy", resume=False)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ucds.config import PCDSettings
-from ucds.errors import DamagedFileError, NoSpaceError, UserError
-from ucds.training.checkpoint import Checkpoint, StageProgress
+from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.training.options import Compute, RunOptions
 from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
-from ucds.training.session import Session
 
 IDENTITY: dict[str, Any] = {
     "role": "source",
@@ -30,9 +24,6 @@ IDENTITY: dict[str, Any] = {
     "domains": ("a", "b"),
     "versions": {"torch": "1"},
 }
-
-
-EMPTY = Checkpoint("s", {}, None, [], 0)
 
 
 def opened(path: Path, *, resume: bool = False, **changes: Any) -> RunFolder:
@@ -153,81 +144,9 @@ def test_closing_lets_go(tmp_path: Path) -> None:
     opened(tmp_path, resume=True).close()
 
 
-def test_a_checkpoint_survives_and_can_be_dropped(tmp_path: Path) -> None:
-    folder = opened(tmp_path)
-    assert folder.load_checkpoint() is None
-    weights = torch.arange(6.0).view(2, 3)
-    folder.save_checkpoint(Checkpoint("s", {"w": weights}, StageProgress(step=3), [], 17))
-    found = folder.load_checkpoint()
-    assert found is not None
-    assert torch.equal(found.model.pop("w"), weights)
-    assert found == Checkpoint("s", {}, StageProgress(step=3), [], 17)
-    folder.save_checkpoint(EMPTY)
-    assert folder.load_checkpoint() == EMPTY
-    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt", "checkpoint-before.pt"}
-    folder.drop_checkpoint()
-    folder.drop_checkpoint()
-    assert folder.load_checkpoint() is None
-    assert names(tmp_path) == {".lock", "run.json"}
-
-
-def damaged(whole: bytes) -> dict[str, bytes]:
-    middle = len(whole) // 2
-    return {
-        "empty": b"",
-        "text": b"not a checkpoint\n",
-        "cut": whole[:middle],
-        "cut at the end": whole[:-10],
-        "json": b"{}",
-    }
-
-
-@pytest.mark.parametrize("kind", ["empty", "text", "cut", "cut at the end", "json"])
-def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
-    folder = opened(tmp_path)
-    folder.save_checkpoint(Checkpoint("s", {"w": torch.randn(500)}, None, [], 0))
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(damaged(path.read_bytes())[kind])
-    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is damaged \(.+\): delete it to start over"):
-        folder.load_checkpoint()
-
-
-class Trap:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("code of a checkpoint was run",)
-
-
-def test_a_checkpoint_cannot_run_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = opened(tmp_path)
-    torch.save({"stage": Trap()}, tmp_path / "checkpoint.pt")
-    with pytest.raises(DamagedFileError, match="is damaged"):
-        folder.load_checkpoint()
-    assert capsys.readouterr().out == ""
-
-
 def start(out: Path, **options: Any) -> Any:
     chosen = RunOptions(**options)
     return open_run(out, {"role": "source", "seed": chosen.seed}, PCDSettings(), chosen, Compute("cpu"))
-
-
-def test_a_run_refused_before_its_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
-    def refused(session: Session[PCDSettings]) -> None:
-        session.write("s", 1, "losses", {"transport": 1.0})
-        raise UserError("too few samples")
-
-    with pytest.raises(UserError, match="too few"), start(tmp_path / "run") as session:
-        refused(session)
-    assert names(tmp_path) == set()
-
-
-def test_a_run_refused_later_keeps_its_work(tmp_path: Path) -> None:
-    def refused(session: Session[PCDSettings]) -> None:
-        session.save("s", {}, StageProgress(step=1))
-        raise UserError("no longer finite")
-
-    with pytest.raises(UserError, match="finite"), start(tmp_path / "run") as session:
-        refused(session)
-    assert {"run.json", "checkpoint.pt", "log.jsonl"} <= names(tmp_path / "run")
 
 
 def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
@@ -239,32 +158,11 @@ def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path / "run") == before
 
 
-def test_a_resumed_run_of_another_seed_is_refused(tmp_path: Path) -> None:
-    with start(tmp_path / "run", seed=7):
-        pass
-    with pytest.raises(UserError, match="its seed is 7, not 8"), start(tmp_path / "run", seed=8, resume=True):
-        pass
-
-
-def test_a_full_disk_is_told_in_words_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
-    folder = opened(tmp_path)
-    folder.save_checkpoint(EMPTY)
-    large = Checkpoint("s", {"w": torch.randn(100_000)}, None, [], 0)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(NoSpaceError, match=r"cannot write .*/checkpoint\.pt: File too large"):
-            folder.save_checkpoint(large)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert folder.load_checkpoint() == EMPTY
-    assert names(tmp_path) == {".lock", "run.json", "checkpoint.pt"}
-
-
-def test_a_run_folder_is_its_owners_alone(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.open({"role": "target"}, resume=False)
-    folder.close()
-    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "new").require_usable(tmp_path / "x.npy", resume=False)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        RunFolder(tmp_path).require_usable(tmp_path / "x.npy", resume=False)
+    with pytest.raises(InputError, match="is a file"):
+        RunFolder(tmp_path / "thesis.txt").require_usable(None, resume=False)

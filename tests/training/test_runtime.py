@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from ucds.errors import InputError, Interrupted
-from ucds.training.devices import choose_device
 from ucds.training.options import Compute
+from ucds.training.processes import choose_device
 from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 
@@ -27,7 +27,7 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
     assert runtime.share(7) == slice(0, 7)
     rows = torch.randn(3, 2)
     assert runtime.pool(rows) is rows
-    assert runtime.broadcast({"a": 1}) == {"a": 1}
+    assert runtime.once(lambda: {"a": 1}) == {"a": 1}
 
 
 def test_what_it_was_given_is_kept(runtime: Runtime) -> None:

@@ -72,11 +72,22 @@ def test_a_resumed_session_cuts_the_log_at_its_checkpoint(tmp_path: Path) -> Non
     first.save("one", WEIGHTS, StageProgress(step=1))
     first.write("one", 2, "losses", {"a": 99.0})
     first.close()
+    with (tmp_path / "log.jsonl").open("ab") as file:
+        file.write(b'{"stage": "one", "st')  # killed in the middle of a line
     again = opened(tmp_path)
     again.write("one", 2, "losses", {"a": 2.0})
     again.close()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["a"] for line in lines] == [1, 2]
+
+
+def test_a_line_of_the_log_holds_stage_step_kind_and_rounded_figures(tmp_path: Path) -> None:
+    session = opened(tmp_path)
+    session.write("learn-source", 20, "losses", {"transport": 0.12345678, "mixing": 2.0})
+    session.close()
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    expected = {"stage": "learn-source", "step": 20, "kind": "losses", "transport": 0.123457, "mixing": 2.0}
+    assert json.loads(line) == expected
 
 
 def test_a_session_without_a_checkpoint_begins_the_log_anew(tmp_path: Path) -> None:

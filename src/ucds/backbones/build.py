@@ -47,17 +47,15 @@ def build_backbone(
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
         require_file(Path(choice))
-    return _finish(name, _create_with_weights(name, choice, input_size=input_size, seed=seed))
+    network = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
+    if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
+        adapt = partial(timm_models.adapt, network.module)
+        network = network._replace(origin=load_file(network.module, Path(choice), name, adapt))
+    return _finish(name, network)
 
 
-def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
+def rebuild_backbone(spec: BackboneSpec) -> Backbone:
     """Build the architecture that a checkpoint describes, for its own weights to be loaded into.
-
-    No weights are downloaded.
-
-    Args:
-        spec: stored description of the backbone.
-        seed: seed of the random start.
 
     Raises:
         InputError: the architecture was a module of the user's own, is unknown here, or comes out
@@ -70,7 +68,7 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
-    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=seed)
+    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=0)
     backbone = _finish(spec.name, network)
     if backbone.spec.width != spec.width:
         raise InputError(
@@ -78,14 +76,6 @@ def rebuild_backbone(spec: BackboneSpec, *, seed: int = 0) -> Backbone:
             "checkpoint was made; install the version of its library that was used there"
         )
     return replace(backbone, spec=spec)
-
-
-def _create_with_weights(name: str, weights: str, *, input_size: int | None, seed: int) -> Network:
-    network = _create(name, pretrained=weights == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
-    if weights in (DEFAULT_WEIGHTS, NO_WEIGHTS):
-        return network
-    origin = load_file(network.module, Path(weights), name, partial(timm_models.adapt, network.module))
-    return network._replace(origin=origin)
 
 
 def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Network:
@@ -104,11 +94,9 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -
 
 def _finish(name: str, network: Network) -> Backbone:
     """Describe a network."""
-    size = network.input_size
-    width = feature_width(channels_last(network.module), torch.zeros(1, 3, size, size), name)
-    return Backbone(
-        network.module, BackboneSpec(name, width, size, network.mean, network.std), network.origin
-    )
+    module, size, mean, std, origin = network
+    width = feature_width(channels_last(module), torch.zeros(1, 3, size, size), name)
+    return Backbone(module, BackboneSpec(name, width, size, mean, std), origin)
 
 
 def _suggestion(name: str) -> str:

@@ -129,11 +129,6 @@ def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
 
     The mode of every submodule is restored, and running statistics stay as they are.
 
-    Args:
-        module: network to run.
-        example: batch of inputs ``(n, ...)``.
-        name: name of the network, for errors.
-
     Raises:
         InputError: the module cannot take the example, or its output is not ``(n, width)`` floats.
     """

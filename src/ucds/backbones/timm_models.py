@@ -33,16 +33,7 @@ def is_known(name: str) -> bool:
 
 
 def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
-    """Build a timm model without its classifier, with global pooling.
-
-    Args:
-        name: name that timm knows.
-        pretrained: ``True`` for pre-trained weights, from the cache or the hub; random otherwise.
-        input_size: side of the crop in pixels; the model's own if ``None``.
-
-    Raises:
-        InputError: pre-trained weights are asked for and cannot be had, or the size does not suit.
-    """
+    """Build a timm model without its classifier; see :func:`ucds.backbones.build_backbone`."""
     import timm
     from timm.models import PretrainedCfg
 

@@ -29,16 +29,7 @@ def names() -> list[str]:
 
 
 def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
-    """Build a torchvision model without its classifier.
-
-    Args:
-        name: one of :func:`names`.
-        pretrained: ``True`` for pre-trained weights, from the cache or by download; random otherwise.
-        input_size: side of the crop in pixels; the weights' own if ``None``.
-
-    Raises:
-        InputError: pre-trained weights are asked for and cannot be had, or the size does not suit.
-    """
+    """Build a torchvision model without its classifier; see :func:`ucds.backbones.build_backbone`."""
     from torchvision import models
 
     short, url = PUBLISHED.get(name.removeprefix(PREFIX), (name.removeprefix(PREFIX), None))

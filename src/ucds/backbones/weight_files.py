@@ -36,16 +36,9 @@ CLASSIFIERS = frozenset(
 def load_file(
     module: nn.Module, path: Path, name: str, adapt: Callable[[StateDict], StateDict] | None = None
 ) -> str:
-    """Load a local checkpoint into a backbone.
+    """Load a local checkpoint into a backbone of a name, and return the name and digest of what was loaded.
 
-    Args:
-        module: network, changed in place.
-        path: ``.safetensors`` file, or a state dict that ``torch.save`` wrote.
-        name: name of the backbone, for errors.
-        adapt: converter of the model family's older formats; tried if the file does not fit as it is.
-
-    Returns:
-        Description of what was loaded: file name and start of its SHA-256.
+    ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
 
     Raises:
         InputError: the file cannot be read, is no checkpoint, or does not fit the backbone.
@@ -70,16 +63,9 @@ def load_file(
 
 
 def require_reachable(url: str, wanted: str) -> None:
-    """Make sure that the server of a download answers, whatever its answer.
+    """Make sure that the server of a download answers within a few seconds, whatever its answer.
 
     The model hubs' own clients retry for half a minute before they give up, and print each try.
-
-    Args:
-        url: address of the download, or of its server.
-        wanted: name of the file to be downloaded, for the error message.
-
-    Raises:
-        InputError: the server does not answer within a few seconds.
     """
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
@@ -93,15 +79,7 @@ def require_reachable(url: str, wanted: str) -> None:
 
 
 def download_weights(url: str, name: str) -> Path:
-    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path.
-
-    Args:
-        url: address of the file.
-        name: name of the backbone, for errors.
-
-    Raises:
-        InputError: the file is not cached and cannot be downloaded.
-    """
+    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path."""
     file = Path(urlsplit(url).path).name
     path = Path(torch.hub.get_dir(), "checkpoints", file)
     if path.is_file():

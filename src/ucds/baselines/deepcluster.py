@@ -91,7 +91,7 @@ def _cluster(
 ) -> IntArray:
     """Cluster the current features by k-means, from a random start of this epoch."""
     runtime, settings = session.runtime, session.settings
-    features = encode(model, data.samples, data.view, runtime, settings.prediction_batch_size)
+    features = encode(model, data, runtime, settings.prediction_batch_size)
     points = normalize(whiten(features.cpu().numpy(), settings.principal_components))
     rng = numpy_generator(runtime.seed, _NAME, "k-means", epoch)
     start = points[rng.choice(len(points), model.n_clusters, replace=False)]

@@ -24,7 +24,8 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.math.pcd import at_least_single
 from ucds.models import ClusteringModel, Encoder
-from ucds.training.prediction import evaluation_mode, predict
+from ucds.training.encoding import evaluation_mode
+from ucds.training.prediction import predict
 from ucds.training.prepare import prepare
 from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
@@ -188,7 +189,7 @@ def conclude(
     best = information.argmax()
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
-    labels = loop.finish(predict(networks.trained, data.samples, data.view, session.runtime, size))
+    labels = loop.finish(predict(networks.trained, data, session.runtime, size))
     return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval(), float(information[best]))
 
 

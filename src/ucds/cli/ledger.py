@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError
 from ucds.training.progress import end_bar
 
@@ -104,10 +104,8 @@ def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
 
 
 @keys.command("list")
-def list_keys(
-    ledger: LedgerOption,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+@options.expand
+def list_keys(ledger: LedgerOption, output: options.Output) -> None:
     """List the keys, revoked ones too, with the budget, use and last use of each.
 
     Of a key's secrets the last four characters are shown.
@@ -118,7 +116,7 @@ def list_keys(
     tails = {
         key.number: [one.tail for one in key.secrets if one.until is None or one.until > now] for key in found
     }
-    if as_json:
+    if output.as_json:
         shown = {"name", "used", "created", "last_used", "revoked", "forgotten"}
         entries = [
             key.model_dump(include=shown)
@@ -193,8 +191,8 @@ def accept_loss(
     Labels that were given after the backup are not charged to their keys any more.
     """
     options.start()
+    from ucds.serving.checkpoints import accept_loss
     from ucds.serving.signing import Signer
-    from ucds.serving.upkeep import accept_loss
 
     with _open_ledger(ledger) as book:
         signer = None if signing_key is None else Signer.open(signing_key).public
@@ -209,7 +207,7 @@ def archive_entries(
 ) -> None:
     """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
     with _open_ledger(ledger) as book:
-        from ucds.serving.upkeep import archive
+        from ucds.serving.verify import archive
 
         count = archive(book, out)
     options.say(f"{count:,} entries are in {out}")
@@ -219,9 +217,7 @@ def archive_entries(
 def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
     """Delete the answers of a revoked key. The log keeps that they were given, and that they were deleted."""
     with _open_ledger(ledger) as book:
-        from ucds.serving.upkeep import forget
-
-        count = forget(book, name)
+        count = book.forget_key(name)
     options.say(f"{count:,} answers of {name!r} are deleted")
 
 

@@ -194,9 +194,10 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     training = pipeline.adapted.training
     assert training is not None
     model = copy.deepcopy(training.model)  # AO's stays as it is
-    trained = model if training.trained is training.model else model.head()
+    trained = model if training.tune == "full" else model.head()
     refine_target(session, trained, training.data)
-    return pipeline.extended(pipeline.adapted, Training(model, trained, training.data), session)
+    training = Training(model, trained, training.data, training.tune)
+    return pipeline.extended(pipeline.adapted, training, session)
 
 
 def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:

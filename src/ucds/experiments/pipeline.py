@@ -28,7 +28,7 @@ from ucds.source.fit import fit_source
 from ucds.target.pcd import cluster_target
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
-from ucds.training.inference import recentre
+from ucds.training.loaded import recentre
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, prepare
@@ -233,7 +233,7 @@ class Pipeline:
 
     def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data
-        found = predict(training.trained, data.samples, data.view, runtime, FEATURE_BATCH)
+        found = predict(training.trained, data, runtime, FEATURE_BATCH)
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
 

@@ -15,6 +15,7 @@ from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
+from ucds.data.sources import find_samples
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
@@ -137,8 +138,8 @@ def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
 
 def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:
     """Open all samples of a data set as an encoder takes them, without its weights."""
-    options = replace(encoder, weights=NO_WEIGHTS)
-    return open_for_training(located.path, "source", options, compute, domains=located.domains).data
+    found = find_samples(located.path, by_domain=True, domains=located.domains)
+    return open_for_training(found, replace(encoder, weights=NO_WEIGHTS), compute).data
 
 
 def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:

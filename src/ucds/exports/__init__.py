@@ -1,1 +1,1 @@
-"""Finished models for other programs: ONNX, TorchScript, scikit-learn, and folders for a model hub."""
+"""Finished models for other programs: ONNX, scikit-learn, and folders for a model hub."""

@@ -1,25 +1,71 @@
-"""Writes a model as a graph in ONNX, and compares it with the model itself."""
+"""Describes a model, writes it as a graph in ONNX with its description, and compares it with the model."""
 
 from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ucds.data.dataset import ImageView
 from ucds.errors import InputError, one_line
-from ucds.exports.describe import Description
 from ucds.models import ClusteringModel
-from ucds.training.onnx_graph import open_onnx, write_onnx
+from ucds.training.encoding import open_onnx, write_onnx
+from ucds.training.inputs import stored_size, view_for
+from ucds.training.model_file import StoredModel
+
+FORMAT = "ucds-export/1"
 
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between a probability of an exported model and that of the model itself."""
 
 _BOUNDS = (1, 8, 24, 40, 56)
 """Samples at which a new batch begins: batches of several lengths, as none may be fixed in the graph."""
+
+
+def describe(stored: StoredModel) -> dict[str, Any]:
+    """Describe a model for those who run it without this package, as JSON types.
+
+    The description stands in the file beside an exported model and in the metadata of a graph. ``input`` and
+    ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` is the way from an image
+    file to the input, in the order of ``docs/inputs.md``: upright RGB, resize to a square, cut out the
+    centre, scale to 0 .. 1, subtract the mean, divide by the standard deviation; ``None`` for embeddings.
+    """
+    card, spec = stored.card, stored.card.backbone
+    view, transform = view_for(spec), None
+    outputs = {"probabilities": ["n", card.n_clusters], "features": ["n", card.bottleneck_width]}
+    taken: dict[str, list[str | int]] = {"embeddings": ["n", spec.width]}
+    if isinstance(view, ImageView):
+        taken = {"images": ["n", *view.input_shape]}
+        outputs["embeddings"] = ["n", spec.width]
+        side = stored_size(spec)
+        transform = {
+            "colours": "RGB, transparency on white, turned upright by EXIF",
+            "resize": [side, side],
+            "interpolation": "bilinear with antialiasing, the aspect ratio is not kept",
+            "crop": [view.crop, view.crop],
+            "offset": [(side - view.crop) // 2] * 2,
+            "divide_by": 255,
+            "mean": list(view.mean),
+            "std": list(view.std),
+            "layout": "float32, (n, 3, height, width)",
+        }
+    return {
+        "format": FORMAT,
+        "model": card.name,
+        "fingerprint": stored.fingerprint,
+        "role": card.role,
+        "n_clusters": card.n_clusters,
+        "encoder": spec.name,
+        "input": taken,
+        "outputs": outputs,
+        "transform": transform,
+        "made_with": {name: version(name) for name in ("ucds", "torch")},
+    }
 
 
 class ExportedModel(nn.Module):
@@ -40,19 +86,19 @@ class ExportedModel(nn.Module):
         return (*found, embeddings) if self.of_images else found
 
 
-def write_graph(model: ClusteringModel, description: Description, example: Tensor) -> bytes:
+def write_graph(model: ClusteringModel, description: dict[str, Any], example: Tensor) -> bytes:
     """Return the contents of an ONNX file of the exported model, with its description as metadata.
 
     Args:
         model: model on the CPU, in evaluation mode.
-        description: description of the model; names of the input and of the outputs.
+        description: result of :func:`describe`.
         example: batch of at least two inputs.
 
     Raises:
         InputError: the encoder cannot be written as a graph.
     """
-    (name,), outputs = description.input, list(description.outputs)
-    described = {"ucds": json.dumps(asdict(description))}
+    (name,), outputs = description["input"], list(description["outputs"])
+    described = {"ucds": json.dumps(description)}
     try:
         return write_onnx(ExportedModel(model), example, input_name=name, outputs=outputs, metadata=described)
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
@@ -61,15 +107,12 @@ def write_graph(model: ClusteringModel, description: Description, example: Tenso
 
 
 def largest_difference(model: ClusteringModel, content: bytes, inputs: Tensor) -> tuple[float, ...]:
-    """Compare the outputs of an exported model with those of the model itself.
+    """Find the largest absolute difference of each output of an exported file from the model's own.
 
     Args:
         model: model on the CPU, in evaluation mode.
         content: contents of the exported file.
         inputs: inputs ``(n, ...)`` to compare on.
-
-    Returns:
-        Largest absolute difference of each output.
     """
     run, exported = open_onnx(content), ExportedModel(model)
     differences = []

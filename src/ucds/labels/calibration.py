@@ -25,22 +25,7 @@ def digest_of_contents(keys: Iterable[bytes]) -> str:
 def settle_calibration(
     client: LabelClient, questions: Questions, info: ServiceInfo, say: Callable[[str], object]
 ) -> ServiceInfo:
-    """Calibrate the key of a client, if the client wants that and it was not done before.
-
-    Args:
-        client: client of the service.
-        questions: samples of one domain; up to a request of them, drawn at random, are sent.
-        info: model and limits of the service, from ``GET /v1/info``.
-        say: called with one sentence on what was done or can be done.
-
-    Returns:
-        The same, with the calibration of the key.
-
-    Raises:
-        InputError: there are too few samples that can be used.
-        ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        RefusedError: the key cannot be calibrated any more, or the answer is not of the agreed form.
-    """
+    """Calibrate the key of a client, if the client wants that and it was not done before."""
     fewest, n = info.fewest_to_calibrate, len(questions.ids)
     if info.calibration is not None:
         say(f"the key was calibrated with {info.calibration.samples:,} samples")

@@ -14,13 +14,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
+from ucds.errors import (
+    InputError,
+    RefusedError,
+    ServiceUnavailableError,
+    UserError,
+    first_problem,
+    shown,
+)
 from ucds.labels.questions import Body
 from ucds.labels.wire import (
     CALIBRATION_PATH,
@@ -43,8 +50,7 @@ class OverBudgetError(Exception):
     """The key's budget does not cover a request, of which nothing was charged."""
 
 
-@dataclass(frozen=True)
-class _Reply:
+class _Reply(NamedTuple):
     status: int
     headers: httpx.Headers
     body: bytes
@@ -117,7 +123,7 @@ class LabelClient:
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
         reply = self._send("GET", INFO_PATH, None, min(self.patience, 20.0))
         if reply.status != 200:
-            raise self._error_for(reply)
+            raise self._refusal(reply)
         info = self._parse(ServiceInfo, reply)
         if self.signer is not None and self.signer.lower() != info.signer:
             raise RefusedError(
@@ -127,17 +133,7 @@ class LabelClient:
         return info
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
-        """Ask for the labels of ``count`` samples; those that cannot be used get none.
-
-        Args:
-            body: body of the request, with the samples.
-            count: number of samples in it.
-
-        Raises:
-            OverBudgetError: the budget does not cover the samples.
-            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-            RefusedError: the service refuses the request, or its answer is not of the agreed form.
-        """
+        """Ask for the labels of ``count`` samples; those that cannot be used get none."""
         answer = self._post(LABELS_PATH, LabelAnswer, body)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
@@ -159,7 +155,7 @@ class LabelClient:
             return self._parse(kind, reply)
         if reply.status == 429:
             raise OverBudgetError
-        raise self._error_for(reply)
+        raise self._refusal(reply)
 
     # Not the library tenacity: when `stop` ended one of its waits, it would send the request once more.
     def _send(self, method: str, path: str, body: Body | None, patience: float) -> _Reply:
@@ -211,9 +207,8 @@ class LabelClient:
                 f"({first_problem(error)})"
             ) from None
 
-    def _error_for(self, reply: _Reply) -> RefusedError | ServiceUnavailableError:
-        kind = ServiceUnavailableError if reply.status >= 500 else RefusedError
-        return kind(self._explain(reply))
+    def _refusal(self, reply: _Reply) -> UserError:
+        return (ServiceUnavailableError if reply.status >= 500 else RefusedError)(self._explain(reply))
 
     def _explain(self, reply: _Reply) -> str:
         problem = _read_problem(reply)
@@ -232,9 +227,6 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
 
     The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
     request is left to its own thread, which ends with the connection.
-
-    Raises:
-        httpx.ReadTimeout: there is no whole answer in time.
     """
     outcome: queue.SimpleQueue[_Reply | BaseException] = queue.SimpleQueue()
 

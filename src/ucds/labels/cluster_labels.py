@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ucds.data.columns import Column, find_places, first_repeated, texts_of
+from ucds.data.content import Column, find_places, first_repeated, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
@@ -176,7 +176,8 @@ class ClusterLabels:
         """
         file = read_json(path, LabelFile, "label file")
         try:
-            file.check_digest()
+            if (file.format, file.digest) != ("ucds-labels/1", None) and file.digest != file.true_digest():
+                raise InputError("its digest does not match, so it was changed after it was written")
             return cls(
                 file.ids, np.array(file.labels, np.int64), file.n_clusters, file.provider, file.contents
             )
@@ -221,16 +222,9 @@ class LabelFile(Message):
     contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
     digest: Digest | None = None
 
-    def check_digest(self) -> None:
-        """Make sure that the file is as it was written.
-
-        Raises:
-            InputError: its digest does not match.
-        """
-        if self.format != FORMAT and self.digest is None:
-            return
-        if self.digest != _digest_of(self.model_dump(exclude={"digest"}, exclude_unset=True)):
-            raise InputError("its digest does not match, so it was changed after it was written")
+    def true_digest(self) -> str:
+        """Compute the digest of what the file holds."""
+        return _digest_of(self.model_dump(exclude={"digest"}, exclude_unset=True))
 
 
 def _digest_of(fields: dict[str, Any]) -> str:

@@ -16,6 +16,14 @@ from ucds.labels.wire import Clusters, Message, ModelDigest, PublicKey, ServiceI
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
+_WORDS = {
+    "url": "the address",
+    "model": "the model",
+    "signer": "the signing key",
+    "model_digest": "the digest of the model",
+    "n_clusters": "the number of clusters",
+    "calibration": "the calibration",
+}
 
 
 class _Header(Message):
@@ -42,24 +50,6 @@ class Journal:
     keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and so is a
     damaged one: its samples are asked about again, which costs nothing. The file stays when the query is
     complete: its receipts are the client's evidence.
-
-    Args:
-        path: file of the journal; it is made if it does not exist.
-        url: address of the service.
-        info: model that answers; its digest tells it from an earlier model of the same name.
-
-    Attributes:
-        path: file of the journal.
-        labels: labels received so far, by content key.
-
-    Raises:
-        InputError: another process uses the file.
-        RefusedError: the file holds labels of another service, model or signer.
-        DamagedFileError: the file does not begin as a journal.
-        NoSpaceError: the disk is full, or the folder is not writable.
-
-    Warns:
-        UcdsWarning: lines of the file are damaged.
     """
 
     def __init__(self, path: Path, *, url: str, info: ServiceInfo) -> None:
@@ -138,36 +128,18 @@ class Journal:
             warnings.warn(message, UcdsWarning, stacklevel=3)
 
     def _refuse_other(self, header: _Header) -> None:
-        ours = self._header
-        if header == ours:
-            return
-        if header.model_copy(update={"url": ours.url}) == ours:
-            raise RefusedError(
-                f"{self.path} holds labels from {header.url}, and not from {ours.url}: ask at the first "
-                "address, choose another --out, or delete that file to begin anew"
-            )
-        if header.signer != ours.signer:
-            raise RefusedError(
-                f"the receipts in {self.path} are signed with the key {header.signer[:16]}.., but {ours.url} "
-                f"signs with {ours.signer[:16]}..: ask the provider which of them is right"
-            )
-        other = "another version of the model" if header.model == ours.model else f"model {ours.model!r}"
-        if header.model_digest == ours.model_digest and header.calibration != ours.calibration:
-            other = "the same model with another calibration"
-        raise RefusedError(
-            f"{self.path} holds labels of model {header.model!r} with {header.n_clusters} clusters from "
-            f"{header.url}, but {ours.url} answers as {other} with {ours.n_clusters}: labels of two models "
-            "do not mix; choose another --out, or delete that file to begin anew"
-        )
+        for name, words in _WORDS.items():
+            before, now = getattr(header, name), getattr(self._header, name)
+            if before != now:
+                raise RefusedError(
+                    f"{self.path} holds labels for which {words} is {before or 'none'}, and now it is "
+                    f"{now or 'none'}: such labels do not mix. Ask the provider which is right, choose "
+                    "another --out, or delete that file to begin anew"
+                )
 
 
 def read_receipts(path: Path) -> list[KeptReceipt]:
-    """Read the receipts of a client's journal; a last line that a crash cut short is left out.
-
-    Raises:
-        InputError: there is no such file.
-        DamagedFileError: a line is not as it was written.
-    """
+    """Read the receipts of a client's journal; a last line that a crash cut short is left out."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError as error:

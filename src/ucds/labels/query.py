@@ -21,23 +21,15 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.receipts import KeptReceipt, ReceiptError, check_receipt
-from ucds.labels.wire import LabelAnswer, Receipt, ServiceInfo
+from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 Progress = Callable[[int, int], None]
 Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
 """Returns the positions to ask about, in order, given the labels known so far by content key."""
 
-_BATCH_SIZE = 64
-"""Samples in a request by default: a full batch for a model, and little to lose in a crash."""
-
-_PARALLEL = 4
-"""Requests under way at a time."""
-
+_BATCH_SIZE = 64  # samples in a request: a full batch for a model, and little to lose in a crash
+_PARALLEL = 4  # requests under way at a time
 _WARNINGS_SHOWN = 20
-
-
-def unheard(sentence: str) -> None:
-    """Ignore a sentence: the default of a caller that shows none."""
 
 
 def query_labels(
@@ -47,7 +39,7 @@ def query_labels(
     *,
     choose: Selector | None = None,
     progress: Progress | None = None,
-    say: Callable[[str], object] = unheard,
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
 
@@ -150,7 +142,8 @@ class _Query:
                         batch = self.again.popleft() if self.again else next(batches, None)
                         if batch is None:
                             break
-                        running[pool.submit(self._ask, batch)] = batch
+                        body = self.questions.body([item.content for item in batch])
+                        running[pool.submit(self.client.ask, body, len(batch))] = batch
                     if not running:
                         break
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -181,8 +174,7 @@ class _Query:
     def _read_batches(self) -> Iterator[_Batch]:
         most = min(_BATCH_SIZE, self.info.max_batch)
         room = self.info.max_request_bytes - MOST_OVERHEAD
-        batch: _Batch = []
-        size = 0
+        batch, size = list[_Item](), 0
         for item in self._read_items():
             more = len(item.content) + MOST_OVERHEAD
             if batch and (len(batch) == most or size + more > room):
@@ -211,9 +203,6 @@ class _Query:
                 continue
             seen.add(key)
             yield _Item(position, key, content)
-
-    def _ask(self, batch: _Batch) -> LabelAnswer:
-        return self.client.ask(self.questions.body([item.content for item in batch]), len(batch))
 
     def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
@@ -247,18 +236,17 @@ class _Query:
         answered = zip(batch, answer.labels, strict=True)
         labels = {item.key: label for item, label in answered if label is not None}
         if answer.receipt is not None:
-            self._check(answer.receipt, labels)
+            try:
+                check_receipt(
+                    answer.receipt, labels, signer=self.info.signer, model_digest=self.info.model_digest
+                )
+            except ReceiptError as error:
+                raise RefusedError(
+                    f"{self.client.url} cannot be trusted: {error}; ask the provider"
+                ) from None
             hexadecimal = {key.hex(): label for key, label in labels.items()}
             self.journal.add(KeptReceipt(receipt=answer.receipt, labels=hexadecimal))
         self._advance(len(batch))
-
-    def _check(self, receipt: Receipt, labels: Mapping[bytes, int]) -> None:
-        """Make sure that a receipt holds, before its labels are used."""
-        info = self.info
-        try:
-            check_receipt(receipt, labels, signer=info.signer, model_digest=info.model_digest)
-        except ReceiptError as error:
-            raise RefusedError(f"{self.client.url} cannot be trusted: {error}; ask the provider") from None
 
     def _rescue(self, running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Keep the answers to requests that were under way when something went wrong: they are paid for."""

@@ -61,11 +61,7 @@ class ImageQuestions:
         return body_of_images(contents)
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes images.
-
-        Raises:
-            InputError: it takes embeddings.
-        """
+        """Make sure that the service takes images."""
         if info.accepts != "images":
             raise InputError(
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
@@ -99,11 +95,7 @@ class VectorQuestions:
         return body_of_rows(np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1))
 
     def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes embeddings of this width.
-
-        Raises:
-            InputError: it takes others, or images.
-        """
+        """Make sure that the service takes embeddings of this width."""
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
         if info.width != self.rows.shape[1]:
@@ -146,15 +138,11 @@ def open_questions(source: Source) -> Questions:
 
 
 def questions_about(found: Scan | Listing) -> Questions:
-    """Return what a service is sent of samples.
-
-    Raises:
-        InputError: the samples are neither image files nor embeddings.
-    """
+    """Return what a service is sent of samples."""
     if isinstance(found, Scan):
         return ImageQuestions(found)
     # These bring torch, which asking about images does not need.
-    from ucds.data.feature_folder import FeatureFolder
+    from ucds.data.features import FeatureFolder
     from ucds.data.vectors import VectorSamples
 
     if isinstance(found, VectorSamples | FeatureFolder):
@@ -163,11 +151,7 @@ def questions_about(found: Scan | Listing) -> Questions:
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:
-    """Make sure that the service would not refuse a sample for its length.
-
-    Raises:
-        UnusableImageError: the sample is longer than the service allows.
-    """
+    """Make sure that the service would not refuse a sample for its length."""
     most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
     if info.accepts == "images" and len(content) > most:
         raise UnusableImageError(

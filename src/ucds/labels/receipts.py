@@ -13,12 +13,7 @@ class ReceiptError(ValueError):
 
 
 class KeptReceipt(Message):
-    """A receipt with the answers that it stands for: one line of a client's journal.
-
-    Attributes:
-        receipt: receipt as it came.
-        labels: label of each content asked about, by content key in hexadecimal digits.
-    """
+    """A receipt with the answers that it stands for: one line of a client's journal."""
 
     receipt: Receipt
     labels: dict[HexBytes, Count]
@@ -49,17 +44,7 @@ def is_authentic(statement: Signed) -> bool:
 
 
 def check_receipt(receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str) -> None:
-    """Make sure that a receipt is the provider's word on these answers.
-
-    Args:
-        receipt: receipt that came with the answers.
-        labels: label of each content asked about.
-        signer: public key that the service named before.
-        model_digest: digest of the model's weights that the service named before.
-
-    Raises:
-        ReceiptError: the receipt does not hold for these answers.
-    """
+    """Make sure that a receipt is the provider's word on these answers."""
     if receipt.signer != signer:
         raise ReceiptError("a receipt is signed with another key than the service named")
     if not is_authentic(receipt):

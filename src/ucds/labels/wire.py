@@ -51,29 +51,18 @@ class Message(BaseModel):
 
 
 class Budget(Message):
-    """What a key may still ask.
+    """What a key may still ask."""
 
-    Attributes:
-        limit: distinct samples that the key may have labelled.
-        used: distinct samples labelled so far, those of this answer included.
-        remaining: distinct samples left of the limit.
-    """
-
-    limit: Count
-    used: Count
-    remaining: Count
+    limit: Count  # distinct samples that the key may have labelled
+    used: Count  # distinct samples labelled so far, those of this answer included
+    remaining: Count  # distinct samples left of the limit
 
 
 class Signed(Message):
-    """A statement with an Ed25519 signature.
-
-    Attributes:
-        signer: public key in hexadecimal digits.
-        signature: signature of `signed_bytes` in hexadecimal digits.
-    """
+    """A statement with an Ed25519 signature; key and signature are in hexadecimal digits."""
 
     signer: PublicKey
-    signature: Signature
+    signature: Signature  # of `signed_bytes`
 
     def signed_bytes(self) -> bytes:
         """Return what is signed: all other fields as JSON, sorted by name, in ASCII, without blanks."""
@@ -86,24 +75,14 @@ class Receipt(Signed):
     The ledger's log is a chain of hashes: the hash of an entry covers every entry before it. So a ledger that
     holds an entry of a receipt still holds everything that it held when that answer was given. Of other
     clients a receipt tells nothing.
-
-    Attributes:
-        format: kind of the statement.
-        entries: hashes of the log's entries in which the answers were charged, sorted.
-        time: time of the answer, ISO 8601 in UTC.
-        model_digest: digest of the weights of the model that answered.
-        answers_digest: digest of the contents asked about and their labels; see
-            `ucds.labels.receipts.answers_digest`.
-        privacy: guarantee of differential privacy that the model carries, in the form of
-            `ucds.math.privacy.PrivacyClaim`; left out without one.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
-    entries: Annotated[list[Digest], Field(min_length=1)]
-    time: Time
-    model_digest: ModelDigest
-    answers_digest: Digest
-    privacy: Guarantee | None = None
+    entries: Annotated[list[Digest], Field(min_length=1)]  # hashes of those that charged the answers, sorted
+    time: Time  # of the answer, ISO 8601 in UTC
+    model_digest: ModelDigest  # of the weights of the model that answered
+    answers_digest: Digest  # of contents and labels; see `ucds.labels.receipts.answers_digest`
+    privacy: Guarantee | None = None  # see `ucds.math.privacy.PrivacyClaim`; left out without one
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -114,37 +93,25 @@ class Receipt(Signed):
 
 
 class UnusableSample(Message):
-    """A sample that cannot be used.
+    """A sample that cannot be used."""
 
-    Attributes:
-        position: position in the request, from 0.
-        reason: a few words that say why.
-    """
-
-    position: Count
-    reason: str
+    position: Count  # in the request, from 0
+    reason: str  # a few words
 
 
 class LabelAnswer(Message):
     """The answer to ``POST /v1/labels``: one integer a sample, in the order of the request.
 
-    Attributes:
-        labels: one cluster a sample, in ``[0, n_clusters)``; ``None`` for a sample that cannot be used, which
-            is not charged.
-        unusable: the samples without a label, by position.
-        n_clusters: number of the provider's clusters, K.
-        model: name of the model that answered; the provider of the cluster labels.
-        model_digest: digest of the model's weights.
-        budget: budget of the key that asked.
-        receipt: receipt for the labels; ``None`` if there is none.
+    A label is one of the provider's K clusters, in ``[0, n_clusters)``. A sample that cannot be used gets
+    none, and is not charged. Labels have a receipt, and no label has none.
     """
 
     labels: list[Count | None]
-    unusable: list[UnusableSample]
+    unusable: list[UnusableSample]  # samples without a label, by position
     n_clusters: Clusters
-    model: str
-    model_digest: ModelDigest
-    budget: Budget
+    model: str  # name of the model that answered, the provider of the cluster labels
+    model_digest: ModelDigest  # of the model's weights
+    budget: Budget  # of the key that asked
     receipt: Receipt | None
 
     @model_validator(mode="after")
@@ -160,81 +127,45 @@ class LabelAnswer(Message):
 
 
 class Calibration(Message):
-    """The mean from which the samples of a key are seen.
+    """The mean from which the samples of a key are seen."""
 
-    Attributes:
-        samples: number of the distinct samples that it is the mean of.
-        digest: digest of their contents; see :func:`ucds.labels.calibration.digest_of_contents`.
-    """
-
-    samples: Positive
-    digest: ModelDigest
+    samples: Positive  # distinct samples that it is the mean of
+    digest: ModelDigest  # of their contents; see `ucds.labels.calibration.digest_of_contents`
 
 
 class CalibrationAnswer(Message):
-    """The answer to ``POST /v1/calibration``.
-
-    Attributes:
-        calibration: calibration of the key, from now on.
-        unusable: samples of the request that are no part of it because they cannot be used, by position.
-    """
+    """The answer to ``POST /v1/calibration``: the calibration of the key, from now on."""
 
     calibration: Calibration
-    unusable: list[UnusableSample]
+    unusable: list[UnusableSample]  # samples that are no part of it because they cannot be used
 
 
 class ServiceInfo(Message):
-    """The answer to ``GET /v1/info``: what a client must know to ask well.
-
-    Attributes:
-        model: name of the model that answers.
-        model_digest: digest of the model's weights.
-        n_clusters: number of the provider's clusters, K.
-        accepts: kind of the samples: image files or rows of an ``.npy`` array.
-        width: length of one embedding; ``None`` for images.
-        max_batch: most samples in one request.
-        max_image_bytes: bytes of the longest image file.
-        max_image_pixels: most pixels of one image.
-        max_request_bytes: bytes of the longest request body.
-        signer: public key of the receipts.
-        budget: budget of the key that asks.
-        privacy: guarantee of differential privacy that the model carries, as in :class:`Receipt`; ``None``
-            without one.
-        fewest_to_calibrate: fewest samples by which a key can be calibrated; ``None`` if the model sees all
-            samples alike.
-        calibration: calibration of the key that asks; ``None`` without one.
-    """
+    """The answer to ``GET /v1/info``: what a client must know to ask well."""
 
     model: str
-    model_digest: ModelDigest
-    n_clusters: Clusters
-    accepts: Accepts
-    width: Positive | None
-    max_batch: Positive
-    max_image_bytes: Positive
-    max_image_pixels: Positive
-    max_request_bytes: Positive
-    signer: PublicKey
-    budget: Budget
-    privacy: Guarantee | None = None
-    fewest_to_calibrate: Positive | None = None
-    calibration: Calibration | None = None
+    model_digest: ModelDigest  # of the model's weights
+    n_clusters: Clusters  # of the provider, K
+    accepts: Accepts  # image files, or rows of an ``.npy`` array
+    width: Positive | None  # of one embedding; ``None`` for images
+    max_batch: Positive  # samples in one request
+    max_image_bytes: Positive  # of one image file
+    max_image_pixels: Positive  # of one image
+    max_request_bytes: Positive  # of one request body
+    signer: PublicKey  # of the receipts
+    budget: Budget  # of the key that asks
+    privacy: Guarantee | None = None  # that the model carries, as in :class:`Receipt`
+    fewest_to_calibrate: Positive | None = None  # samples; ``None`` if the model sees all samples alike
+    calibration: Calibration | None = None  # of the key that asks
 
 
 class Problem(Message):
-    """Why a request was refused (RFC 9457), as ``application/problem+json``.
+    """Why a request was refused (RFC 9457), as ``application/problem+json``."""
 
-    Attributes:
-        type: ``urn:ucds:problem:`` and a short name that does not change.
-        title: kind of the problem in a few words.
-        status: status of the HTTP answer.
-        detail: one sentence that says what is wrong and what to do.
-    """
-
-    type: str
-    title: str
-    status: Annotated[int, Field(ge=400, le=599)]
-    detail: str
+    type: str  # ``urn:ucds:problem:`` and a short name that does not change
+    title: str  # kind of the problem in a few words
+    status: Annotated[int, Field(ge=400, le=599)]  # of the HTTP answer
+    detail: str  # one sentence that says what is wrong and what to do
 
 
 def canonical_json(fields: dict[str, Any]) -> bytes:

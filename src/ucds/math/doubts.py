@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 from scipy import sparse
@@ -86,7 +86,7 @@ class Doubts:
             without: parts and sizes of groups that shall not be asked about.
         """
         groups = _Groups(self._votes, self.clusters, self.parts)
-        found = [*self._doubtful_parts(groups), *self._doubtful_halves(groups)]
+        found = chain.from_iterable(self._doubts_about(groups, row) for row in range(len(groups.parts)))
         some = (one for one in found if one.score > 0 and (one.part, len(one.samples)) not in without)
         return sorted(some, key=lambda doubt: -doubt.score)
 
@@ -134,33 +134,28 @@ class Doubts:
         parts, sizes = np.unique(self.parts[self.clusters == cluster], return_counts=True)
         return int(parts[sizes.argmax()])
 
-    def _doubtful_parts(self, groups: _Groups) -> Iterator[Doubt]:
-        """Yield every part that may belong elsewhere, and for the largest part of a cluster the cluster."""
-        for row, part in enumerate(groups.parts.tolist()):
-            if part in self._settled:
-                continue
-            own, relations, whole = groups.cluster_of[row], groups.relations[row], bool(groups.is_core[row])
+    def _doubts_about(self, groups: _Groups, row: int) -> Iterator[Doubt]:
+        """Yield what is in doubt of a part: its place or its cluster's, and that of its smaller half."""
+        part, own, members = int(groups.parts[row]), int(groups.cluster_of[row]), groups.members[row]
+        cluster, whole, settled = int(groups.clusters[own]), bool(groups.is_core[row]), part in self._settled
+        if not settled:
+            relations = groups.relations[row]
             others = self._offer(groups, relations, part, own)
             likeliest = relations[others[0]] if others else 0.0
             if whole:
-                samples = np.flatnonzero(self.clusters == groups.clusters[own])
+                samples = np.flatnonzero(self.clusters == cluster)
                 movable = min(len(samples), groups.sizes[others[0]]) if others else 0
                 score = _JOIN_WEIGHT * likeliest * movable
             else:
-                samples, unrelated = groups.members[row], 1 - min(groups.to_rest[row], 1.0)
+                samples, unrelated = members, 1 - min(groups.to_rest[row], 1.0)
                 score = max(unrelated, _JOIN_WEIGHT * likeliest) * len(samples)
-            yield groups.doubt(samples, part, own, whole, others, score)
-
-    def _doubtful_halves(self, groups: _Groups) -> Iterator[Doubt]:
-        """Yield the smaller half of every part that is settled, or is the largest of its cluster."""
-        for row, part in enumerate(groups.parts.tolist()):
-            members, own = groups.members[row], groups.cluster_of[row]
-            if self._divided.get(part) == len(members) or not (part in self._settled or groups.is_core[row]):
-                continue
-            if (halves := self._halve(members)) is not None:
-                others = self._offer(groups, groups.relations_of(halves[0]), part, own)
-                score = _HALF_WEIGHT * (1 - min(halves[1], 1.0)) * len(halves[0])
-                yield groups.doubt(halves[0], part, own, False, others, score)
+            yield Doubt(samples, part, cluster, whole, tuple(groups.clusters[others].tolist()), score)
+        if self._divided.get(part) == len(members) or not (settled or whole):
+            return
+        if (halves := self._halve(members)) is not None:
+            others = self._offer(groups, groups.relations_of(halves[0]), part, own)
+            score = _HALF_WEIGHT * (1 - min(halves[1], 1.0)) * len(halves[0])
+            yield Doubt(halves[0], part, cluster, False, tuple(groups.clusters[others].tolist()), score)
 
     def _offer(self, groups: _Groups, relations: DoubleArray, part: int, own: int) -> list[int]:
         """List the places of the clusters to which a group may belong, the likeliest first."""
@@ -242,13 +237,6 @@ class _Groups:
         relations: DoubleArray = _Sums.of(self._votes, [samples]).relations(self._of_clusters)[0]
         return relations
 
-    def doubt(
-        self, samples: IntArray, part: int, own: int, whole: bool, others: Sequence[int], score: float
-    ) -> Doubt:
-        """Name the clusters of a doubt by their numbers."""
-        numbers = tuple(int(self.clusters[other]) for other in others)
-        return Doubt(samples, part, int(self.clusters[own]), whole, numbers, float(score))
-
 
 def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Generator) -> Partition:
     """Cut clusters into parts that the votes keep together.
@@ -280,10 +268,6 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
 
     Outliers do not count as a half: the cut is the first one, from the top of the tree, whose smaller side
     has a tenth of the samples and three at least. Samples outside both sides follow the nearer one.
-
-    Args:
-        votes: ``(n, m)`` memberships of all samples.
-        members: ``(m,)`` positions of the samples of the group, ascending.
 
     Returns:
         The positions of the smaller half, ascending, and the relation of the two halves; ``None`` if the

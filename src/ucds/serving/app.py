@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -95,20 +94,13 @@ class FrontDoor:
 def render_answer(answer: wire.LabelAnswer) -> bytes:
     """Write an answer as JSON of a length that depends only on the samples that cannot be used.
 
-    Every number is padded with blanks to the width of the largest that could stand in its place, so
-    that the length of the encrypted traffic does not tell the labels.
+    Blanks at the end make up for every number that is shorter than the longest that could stand in its place,
+    so that the length of the encrypted traffic does not tell the labels.
     """
-    wide = max(len("null"), len(str(answer.n_clusters - 1)))
-    labels = ",".join(json.dumps(label).rjust(wide) for label in answer.labels)
-    unusable = json.dumps([sample.model_dump() for sample in answer.unusable])
-    budget, digits = answer.budget, len(str(answer.budget.limit))
-    receipt = "null" if answer.receipt is None else answer.receipt.model_dump_json()
-    return (
-        f'{{"labels":[{labels}],"unusable":{unusable},"n_clusters":{answer.n_clusters},'
-        f'"model":{json.dumps(answer.model)},"model_digest":{json.dumps(answer.model_digest)},'
-        f'"budget":{{"limit":{budget.limit},"used":{budget.used:>{digits}},'
-        f'"remaining":{budget.remaining:>{digits}}}},"receipt":{receipt}}}'
-    ).encode()
+    budget, wide = answer.budget, len(str(answer.n_clusters - 1))
+    missing = sum(wide - len(str(label)) for label in answer.labels if label is not None)
+    missing += sum(len(str(budget.limit)) - len(str(part)) for part in (budget.used, budget.remaining))
+    return answer.model_dump_json().encode() + b" " * missing
 
 
 def _add_paths(app: FastAPI, service: Service) -> None:

@@ -28,15 +28,10 @@ def cost_of_refusal(count: int) -> float:
 
 
 class Share:
-    """An amount of something that all keys share, with a bound for each; used on the event loop only.
+    """An amount ``total`` of something that all keys share; one may hold ``each``. For the event loop only.
 
     The bound shrinks with what the others leave: where they hold half of the total, a key may hold half of
     its bound. So a few keys cannot take everything.
-
-    Args:
-        total: amount that there is.
-        each: amount that one key may hold where the others hold nothing.
-        what: the thing in words, for messages.
     """
 
     def __init__(self, total: int, each: int, what: str) -> None:
@@ -79,11 +74,6 @@ class Waste:
     that come to nothing are debts of seconds. Debts shrink by the allowance in a minute. Over half of the
     allowance, requests wait before they are taken; over the allowance they are refused, until the debt is
     half of it again.
-
-    Args:
-        allowance: seconds a minute.
-        told: called with the number of a key that is refused from now on.
-        clock: current time in seconds; tests give their own.
     """
 
     def __init__(

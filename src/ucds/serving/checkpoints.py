@@ -19,7 +19,7 @@ from ucds.files import append_line
 from ucds.labels.receipts import is_authentic
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
-from ucds.serving.state import Statement
+from ucds.serving.state import LossAccepted, Statement
 
 EVERY = 1000
 """Entries from one snapshot to the next, at most."""
@@ -48,17 +48,23 @@ def read_checkpoints(path: Path) -> list[Statement]:
     return found
 
 
-def check_file(ledger: Ledger, path: Path) -> None:
-    """Make sure that a file can take the checkpoints of a ledger, which still holds all that it names."""
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} for checkpoints")
-    for told in read_checkpoints(path) if path.exists() else ():
-        if not ledger.holds(told):
-            raise InputError(
-                f"the ledger {ledger.shown} does not hold entry {told.number} of the checkpoint of "
-                f"{told.time} in {path}: it was set back or replaced, or another key signed. "
-                "Restore it, or accept the loss with `ucds ledger accept-loss`"
-            )
+def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | None = None) -> int:
+    """Record the decision to go on without entries that checkpoints name, or with another signing key.
+
+    Returns:
+        Number of checkpoints that name entries which are lost.
+    """
+    named = [] if checkpoints is None else read_checkpoints(checkpoints)
+    lost = [told for told in named if not ledger.holds(told)]
+    with ledger.writing() as writing:
+        signer = None if signer == writing.state.signer else signer
+        if any(told.signer not in writing.state.signers for told in lost):
+            raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
+        if not lost and signer is None:
+            raise InputError("nothing is lost: the ledger holds all that was named, and its signer stays")
+        last = max(lost, key=lambda told: told.number, default=None)
+        writing.append(LossAccepted(lost=last, signer=signer))
+    return len(lost)
 
 
 class Snapshots:
@@ -80,10 +86,10 @@ class Snapshots:
         every: int = EVERY,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        if file is not None:
-            check_file(ledger, file)
         self._ledger, self._signer, self._file, self._told = ledger, signer, file, told
         self._every, self._retry_seconds = every, retry_seconds
+        if file is not None:
+            self._check_file(file)
         ledger.check_counts()
         self._last = ledger.state().statement
         self._next_hour = time.monotonic() + _EVERY_SECONDS
@@ -96,6 +102,18 @@ class Snapshots:
         """Take the last snapshot, and end the thread; a second call does nothing."""
         self._stopping.set()
         self._thread.join()
+
+    def _check_file(self, path: Path) -> None:
+        """Make sure that a file can take checkpoints of the ledger, which still holds all that it names."""
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {path.parent} for checkpoints")
+        for told in read_checkpoints(path) if path.exists() else ():
+            if not self._ledger.holds(told):
+                raise InputError(
+                    f"the ledger {self._ledger.shown} does not hold entry {told.number} of the checkpoint of "
+                    f"{told.time} in {path}: it was set back or replaced, or another key signed. "
+                    "Restore it, or accept the loss with `ucds ledger accept-loss`"
+                )
 
     def _work(self) -> None:
         is_last, pause = False, _LOOK_SECONDS

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ import numpy as np
 
 from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
 from ucds.serving.bounds import Waste, cost_of_refusal
-from ucds.serving.decoding_process import DONE
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
+from ucds.serving.sandbox import DONE
 
-_MODULE = "ucds.serving.decoding_process"
+_MODULE = "ucds.serving.sandbox"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _LONG = 0.5  # seconds of processor time
 _NICENESS = 10
@@ -40,12 +40,8 @@ class ImageDecoder:
     """Decodes the images of requests, a fair turn for each key; used on the event loop only.
 
     Processes are kept for the next images. One that an image keeps long gives way to all other work from then
-    on, for good. It serves keys that wasted work of late: they do not compete with the others.
-
-    Args:
-        size: side of the decoded squares in pixels.
-        limits: bounds on one image, and number of processes.
-        waste: debts for images that cannot be used.
+    on, for good. It serves keys that wasted work of late, and keys that ask for much at a time: who asks for
+    little goes first.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
@@ -55,6 +51,7 @@ class ImageDecoder:
         self._places = asyncio.Semaphore(self._workers)
         most = max(1, self._workers - 1)
         self._turns = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(most))
+        self._waiting = Counter[int]()
         self._idle: dict[bool, list[_Process]] = {False: [], True: []}
         self._unusable: OrderedDict[tuple[int, bytes], str] = OrderedDict()
 
@@ -64,18 +61,16 @@ class ImageDecoder:
         Reasons are remembered: a request that is refused on the way pays for none of them twice. If the call
         is cancelled, so is the decoding, at once.
 
-        Args:
-            key: number of the key.
-            files: contents of image files, by their content keys.
-
         Raises:
             Refusal: an image was not decoded in time by the clock (503), or the key has used up what it may
                 waste (429).
         """
+        self._waiting[key] += len(files)
         tasks = [asyncio.ensure_future(self._decode(key, *item)) for item in files.items()]
         try:
             return await asyncio.gather(*tasks)
         finally:
+            self._waiting[key] -= len(files)
             for task in tasks:
                 task.cancel()
 
@@ -95,7 +90,7 @@ class ImageDecoder:
                     raise UnusableImageError("image", "empty file")
                 if len(data) > self._limits.max_image_bytes:
                     raise UnusableImageError("image", f"longer than {self._limits.max_image_bytes:,} bytes")
-                process = self._take(self._waste.debt(key) > 0)
+                process = self._take(self._waste.debt(key) > 0 or self._waiting[key] > self._workers)
                 try:
                     return await self._ask(process, data)
                 finally:

@@ -16,6 +16,7 @@ from pydantic import Field, IPvAnyNetwork, ValidationError
 from ucds.errors import InputError
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
 from ucds.math.arrays import FloatArray
+from ucds.serving.problems import Refusal
 
 MEAN_TYPE = "<f4"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
@@ -27,24 +28,6 @@ _RULES = {
 }
 
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
-RefusedKind = Literal[
-    "unknown-key", "revoked-key", "expired-key", "not-for-you", "over-budget", "not-calibrated", "busy"
-]
-_DETAILS: dict[RefusedKind, str] = {
-    "unknown-key": "This service does not know the key; check it with its owner.",
-    "revoked-key": "The key was revoked by its owner.",
-    "expired-key": "The time of the key is over; ask the provider for another.",
-    "not-for-you": "The key is bound to another network than the one that the request comes from.",
-    "busy": "The key was calibrated meanwhile; come again.",
-}
-
-
-class KeyRefused(Exception):  # noqa: N818  (an answer of the ledger, not a fault)
-    """A request for which a key gets nothing; nothing was charged."""
-
-    def __init__(self, kind: RefusedKind, detail: str | None = None, name: str | None = None) -> None:
-        self.kind, self.detail, self.name = kind, detail or _DETAILS[kind], name
-        super().__init__(self.detail)
 
 
 class Terms(Message):
@@ -93,16 +76,20 @@ class ModelUse(Message):
         except ValueError:
             return False
 
+    @property
+    def calibration_digest(self) -> str | None:
+        """Digest of the calibration; ``None`` without one."""
+        return None if self.calibration is None else self.calibration.digest
+
     def find_calibration(self, digest: str) -> Calibration | None:
         """Return the calibration by samples with a digest; ``None`` if the key can have this one yet."""
-        detail = None
         if self.calibration is None and self.answers:
             detail = "The key has labels of this model already; ask the provider for another key."
+            raise Refusal("not-calibrated", detail)
         if self.calibration is not None and self.calibration.digest != digest:
             samples = f"{self.calibration.samples:,}"
             detail = f"The key was calibrated with {samples} other samples, and stays so."
-        if detail is not None:
-            raise KeyRefused("not-calibrated", detail)
+            raise Refusal("not-calibrated", detail)
         return self.calibration
 
 
@@ -137,6 +124,21 @@ class Key(Message):
             return "revoked-key"
         ends = (self.terms.expires, *(one.until for one in self.secrets if one.hash == secret))
         return "expired-key" if any(end is not None and end <= time for end in ends) else None
+
+    def check(self, time: str, secret: str | None = None) -> None:
+        """Refuse the key, or one of its secrets by its hash, if it has ended."""
+        if kind := self.end(time, secret):
+            how = "was revoked" if kind == "revoked-key" else "has expired"
+            raise Refusal(kind, f"The key {how}; ask the provider for another.", key=self.name)
+
+    def check_budget(self, new: int) -> None:
+        """Refuse a request for more new samples than the budget has left."""
+        if new > 0 and self.used + new > self.terms.budget:
+            detail = (
+                f"The request holds {new:,} samples not asked before, but the key's budget has "
+                f"{self.budget.remaining:,} left; nothing was charged."
+            )
+            raise Refusal("over-budget", detail)
 
 
 def make_secret() -> str:

@@ -1,8 +1,13 @@
-"""The model of the service: rows in, one integer for each row out, whatever else is in the batch."""
+"""The model of the service, rows in and one integer for each row out, and the queue before it."""
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
+from collections import OrderedDict, deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,46 +17,26 @@ import torch
 from torch import Tensor
 
 from ucds.choices import Accelerator
-from ucds.data.views import View
+from ucds.data.dataset import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
-from ucds.training.devices import choose_device
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
+from ucds.training.processes import choose_device
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
 Means = npt.NDArray[np.float32]
+_LONGEST_WAIT = 0.005  # seconds that a batch may wait to be filled
 
 
 class ModelLabeller:
-    """A source model that answers in batches of one fixed size.
+    """A source model that answers in batches of one fixed size: 16 on a CPU and 64 on a GPU by default.
 
     A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
     answers. In batches of one size a row comes out the same to the bit, whatever the other rows are. A
     model for which that does not hold, because it takes statistics over its batch, is found when it is
-    loaded, and answers one row at a time.
-
-    Args:
-        stored: model of role "source".
-        device: device to compute on; the CPU if ``None``.
-        batch_size: number of rows in every batch; 16 on a CPU and 64 on an accelerator if ``None``.
-
-    Attributes:
-        name: name of the model, part of each answer.
-        digest: digest of the weights; the ledger keeps the answers of different models apart.
-        n_clusters: number of clusters, K.
-        row_shape: shape of one sample: ``(3, S, S)`` for images, ``(width,)`` for embeddings.
-        dtype: type of the rows: uint8 for images, float32 for embeddings.
-        batch_size: number of rows in every batch.
-        privacy: guarantee of differential privacy that the model carries; ``None`` without one.
-        mean_width: length of the mean from which a sample can be seen; ``None`` if all are seen alike.
-
-    Raises:
-        InputError: the batch size is not positive.
-
-    Warns:
-        UcdsWarning: the model's rows depend on each other.
+    loaded, and answers one row at a time; a warning says so.
     """
 
     def __init__(
@@ -63,8 +48,8 @@ class ModelLabeller:
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
         self.privacy = None if stored.card.privacy is None else str(stored.card.privacy)
-        self.digest = state_digest(stored.model)[:32]
-        self.mean_width = spec.width if stored.card.recentres else None
+        self.digest = state_digest(stored.model)[:32]  # the ledger keeps the answers of models apart by it
+        self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)
         self._model = stored.model.to(self._device).eval()
@@ -85,21 +70,15 @@ class ModelLabeller:
     def load(
         cls, run: Path, accelerator: Accelerator = "auto", batch_size: int | None = None
     ) -> ModelLabeller:
-        """Read the model of a finished run.
-
-        Raises:
-            InputError: the run holds no model of role "source", or the machine lacks the device.
-            DamagedFileError: the model file cannot be read.
-        """
+        """Read the model of a finished run, which must be one of role "source"."""
         stored = load_model(run, role="source")
         return cls(stored, choose_device(accelerator), batch_size)
 
     def label(self, rows: Rows, means: Means | None = None) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.
 
-        Args:
-            rows: samples.
-            means: ``(batch_size, mean_width)`` mean from which each is seen; NaN stands for the model's own.
+        ``means`` holds the ``(batch_size, mean_width)`` mean from which each row is seen; NaN stands for the
+        model's own.
         """
         return self._probabilities(rows, means).argmax(-1).cpu().numpy()
 
@@ -138,3 +117,119 @@ class ModelLabeller:
         alone[-1] = rows[0]
         together, apart = self._probabilities(rows)[0], self._probabilities(alone)[-1]
         return torch.allclose(together, apart, rtol=1e-4, atol=1e-6)
+
+
+class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
+    """The batcher takes no more samples."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """The samples of one request on their way through the model."""
+
+    rows: Rows
+    mean: Means | None
+    labels: Labels
+    missing: int
+    future: Future[Labels] = field(default_factory=Future)
+
+    def fail(self, error: Exception) -> None:
+        """Tell who waits of an error, once."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+_Sample = tuple[_Job, int]
+
+
+class Batcher:
+    """One thread that runs the model on batches, which the waiting keys fill in turn, sample by sample.
+
+    So a key with a thousand samples delays another one by a batch. A batch that is not full waits a moment
+    for further requests; then it is filled up with zeros. What was submitted is computed, whoever waits.
+    """
+
+    def __init__(self, labeller: ModelLabeller) -> None:
+        self._labeller = labeller
+        self._queues: OrderedDict[int, deque[_Sample]] = OrderedDict()
+        self._waiting = 0
+        self._changed = threading.Condition()
+        self._stopping = False
+        self.batches = self.rows = 0
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the model still answers."""
+        return self._thread.is_alive() and not self._stopping
+
+    def submit(self, rows: Rows, key: int, mean: Means | None = None) -> Future[Labels]:
+        """Label ``(n, *row_shape)`` rows of a key, seen from a mean; from the model's own if ``None``."""
+        job = _Job(rows, mean, np.empty(len(rows), np.int64), len(rows))
+        with self._changed:
+            if self._stopping:
+                raise Stopped
+            self._queues.setdefault(key, deque()).extend((job, place) for place in range(len(rows)))
+            self._waiting += len(rows)
+            self._changed.notify()
+        return job.future
+
+    def close(self) -> None:
+        """Stop the thread after its present batch; who waits for labels gets :class:`Stopped`."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+        for queue in self._queues.values():
+            for job, _ in queue:
+                job.fail(Stopped())
+
+    def _work(self) -> None:
+        """Label batches until the end; if one fails, so do the requests in it, and the service goes on."""
+        size = self._labeller.batch_size
+        buffer = np.zeros((size, *self._labeller.row_shape), self._labeller.dtype)
+        while samples := self._next_samples(size):
+            for place, (job, row) in enumerate(samples):
+                buffer[place] = job.rows[row]
+            buffer[len(samples) :] = 0
+            self.batches, self.rows = self.batches + 1, self.rows + len(samples)
+            try:
+                labels = self._label(samples, buffer)
+            except Exception as error:
+                for job, _ in samples:
+                    job.fail(error)
+                continue
+            for (job, row), label in zip(samples, labels, strict=False):
+                job.labels[row] = label
+                job.missing -= 1
+                if not job.missing and not job.future.done():
+                    job.future.set_result(job.labels)
+
+    def _label(self, samples: list[_Sample], buffer: Rows) -> Labels:
+        width = self._labeller.mean_width
+        if width is None:
+            return self._labeller.label(buffer)
+        means = np.full((self._labeller.batch_size, width), np.nan, np.float32)  # NaN: the model's own
+        for place, (job, _) in enumerate(samples):
+            if job.mean is not None:
+                means[place] = job.mean
+        return self._labeller.label(buffer, means)
+
+    def _next_samples(self, size: int) -> list[_Sample]:
+        """Wait for a batch, and take its samples from the queues in turn; none when the batcher is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            end = time.monotonic() + _LONGEST_WAIT
+            while self._waiting < size and not self._stopping and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            if self._stopping:
+                return []
+            samples: list[_Sample] = []
+            while self._queues and len(samples) < size:
+                key, queue = self._queues.popitem(last=False)
+                samples.append(queue.popleft())
+                if queue:
+                    self._queues[key] = queue  # behind the others
+            self._waiting -= len(samples)
+            return samples

@@ -24,7 +24,6 @@ from ucds.serving import log
 from ucds.serving.keys import (
     MEAN_TYPE,
     Key,
-    KeyRefused,
     Terms,
     as_text,
     check_name,
@@ -32,10 +31,12 @@ from ucds.serving.keys import (
     make_secret,
     make_terms,
 )
+from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.state import (
     Answered,
     Calibrated,
+    Forgotten,
     KeyAdded,
     KeyRenewed,
     KeyRevoked,
@@ -121,6 +122,16 @@ class Ledger(Replay):
         with self.writing() as writing:
             writing.append(KeyRevoked(key=_find_active(writing.state, name).number))
 
+    def forget_key(self, name: str) -> int:
+        """Delete the answers of the last revoked key of a name, and return how many there were."""
+        with self.writing() as writing:
+            named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
+            if not named or named[-1].forgotten:
+                raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
+            number = named[-1].number
+            writing.append(Forgotten(key=number))
+            return writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
+
     def list_keys(self) -> list[Key]:
         """Return all keys, revoked ones too, in the order in which they were made."""
         return list(self.state().keys.values())
@@ -129,15 +140,15 @@ class Ledger(Replay):
         """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
 
         Raises:
-            KeyRefused: there is no such key, or it may not ask.
+            Refusal: there is no such key, or it may not ask.
         """
         shown, present = keep_secret(secret).hash, self.state()
         key = present.owner(shown)
         if key is None:
-            raise KeyRefused("unknown-key")
-        _check(key, self._now(present), shown)
+            raise Refusal("unknown-key", "This service does not know the key; check it with its owner.")
+        key.check(self._now(present), shown)
         if address is not None and not key.terms.admits(address):
-            raise KeyRefused("not-for-you", name=key.name)
+            raise Refusal("not-for-you", "The key is bound to another network than yours.", key=key.name)
         return key
 
     def seconds_to_wait(self, key: Key, pending: int) -> int | None:
@@ -145,7 +156,7 @@ class Ledger(Replay):
 
         A request is let in as soon as there is room for one sample, whatever it holds. So a key exceeds its
         rate by one request at most, and by what other replicas have in work at that moment. ``pending``
-        counts the samples of the key that are in work here, or were repeated here for free.
+        counts the samples of the key that are in work here.
         """
         rate = key.terms.rate
         if rate is None:
@@ -159,13 +170,13 @@ class Ledger(Replay):
         """Return the answers that a key was given before; they are free.
 
         Raises:
-            KeyRefused: the other samples are more than the budget has left, or the key has ended.
+            Refusal: the other samples are more than the budget has left, or the key has ended.
         """
         with self.reading() as (connection, present):
             key = present.keys[key.number]
-            _check(key, self._now(present))
+            key.check(self._now(present))
             found = self._find(connection, present, key, model, contents)
-        _check_budget(key, len(set(contents)) - len(found.labels))
+        key.check_budget(len(set(contents)) - len(found.labels))
         return found
 
     def charge(
@@ -181,32 +192,22 @@ class Ledger(Replay):
     ) -> Answers:
         """Charge for the answers that are new, and return all. Whatever is raised, nothing is charged.
 
-        Args:
-            key: key to charge.
-            model: digest of the model that answered.
-            contents: content keys of the request's usable samples.
-            computed: label of each content that was not known before.
-            request: id of the request, for the log.
-            calibration: digest of the calibration with which ``computed`` was labelled; ``None`` without one.
-            privacy: guarantee that the model carries; ``None`` without one.
-
-        Returns:
-            The answers. A content that another request asked for meanwhile has the label which that request
-            got.
+        ``computed`` holds the label of each content that was not known before, as the model gives it under
+        the calibration with this digest. A content that another request asked for meanwhile has the label
+        which that request got.
 
         Raises:
-            KeyRefused: the new samples are more than the budget has left, or the key has ended meanwhile, or
+            Refusal: the new samples are more than the budget has left, or the key has ended meanwhile, or
                 was calibrated meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
-            _check(key, writing.time)
-            told = key.use(model).calibration
-            if calibration != (None if told is None else told.digest):
-                raise KeyRefused("busy")
+            key.check(writing.time)
+            if calibration != key.use(model).calibration_digest:
+                raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1)
             known = self._find(writing.connection, writing.state, key, model, contents)
             new = {content: computed[content] for content in contents if content not in known.labels}
-            _check_budget(key, len(new))
+            key.check_budget(len(new))
             if not new:
                 return known
             entry = writing.append(
@@ -233,11 +234,11 @@ class Ledger(Replay):
             The calibration; that of another request with the same samples, if that one came first.
 
         Raises:
-            KeyRefused: the key has another calibration, or labels of the model, or has ended meanwhile.
+            Refusal: the key has another calibration, or labels of the model, or has ended meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
-            _check(key, writing.time)
+            key.check(writing.time)
             there = key.use(model).find_calibration(told.digest)
             if there is None:
                 words = base64.b64encode(mean.astype(MEAN_TYPE).tobytes()).decode()
@@ -278,19 +279,3 @@ def _find_active(present: State, name: str) -> Key:
     if key.revoked is not None:
         raise InputError(f"the key {name!r} was revoked already, at {key.revoked}")
     return key
-
-
-def _check(key: Key, time: str, secret: str | None = None) -> None:
-    """Refuse a key, or one of its secrets by its hash, that has ended."""
-    if kind := key.end(time, secret):
-        raise KeyRefused(kind, name=key.name)
-
-
-def _check_budget(key: Key, new: int) -> None:
-    if new > 0 and key.used + new > key.terms.budget:
-        left = f"{key.budget.remaining:,}"
-        raise KeyRefused(
-            "over-budget",
-            f"The request holds {new:,} samples not asked before, but the key's budget has {left} left; "
-            "nothing was charged.",
-        )

@@ -16,6 +16,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.labels.receipts import answers_digest
 
 GENESIS = "0" * 64  # hash before the first entry
+LONGEST_NAME = 64  # letters of an operator's name
 _MOST_ASKED = 10_000  # values in one statement: SQLite takes 32,766, PostgreSQL 65,535
 
 metadata = sa.MetaData()
@@ -25,7 +26,7 @@ log = sa.Table(
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("time", sa.String(32), nullable=False),
-    sa.Column("operator", sa.String(64), nullable=False),
+    sa.Column("operator", sa.String(LONGEST_NAME), nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),

@@ -1,8 +1,11 @@
-"""What the operator asks, on a port of its own: whether the service lives and can answer, and its figures."""
+"""What the operator is told: whether the service lives and can answer, its figures, and security events."""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,13 +15,25 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
-from ucds.serving.batcher import Batcher
 from ucds.serving.bounds import Share
+from ucds.serving.labeller import Batcher
 from ucds.serving.problems import HANDLERS
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PATHS = (LABELS_PATH, CALIBRATION_PATH, INFO_PATH, "/openapi.json")
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+security = logging.getLogger("ucds.security")
+
+
+def record(event: str, **fields: object) -> None:
+    """Write one security event as a line of JSON on the standard error, which journald or syslog keep.
+
+    The fields say more of the event, which is named like ``failed-authentication``; they hold never a secret
+    or a client's content.
+    """
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | fields
+    # Without any setting of the program, Python writes a warning to the standard error as it is.
+    security.warning(json.dumps(line))
 
 
 class Metrics:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from fastapi import Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 
@@ -38,15 +39,7 @@ TYPE_PREFIX = "urn:ucds:problem:"
 
 
 class Refusal(Exception):  # noqa: N818  (the service answers with it; the service has no fault)
-    """A request that gets no labels.
-
-    Args:
-        kind: key of `TITLES`.
-        detail: one sentence that says what is wrong and what to do.
-        retry_after: seconds after which the same request may succeed, where time helps.
-        headers: further headers of the answer.
-        key: name of the key that is refused, for the security events; ``None`` if it is not known.
-    """
+    """A request that gets no labels: a kind of `TITLES`, and a sentence on what is wrong and what to do."""
 
     def __init__(
         self,

@@ -68,19 +68,11 @@ class Replay:
     Args:
         place: run folder, SQLite file, or database address.
         create: whether a ledger is made when there is none.
-        operator: name of the user for the entries of the log; ``UCDS_OPERATOR`` of the environment, or else
-            the user of this process, if ``None``.
         clock: returns the present time; PostgreSQL's own clock is used there for what is written.
 
-    Attributes:
-        place: place as it was given.
-        shown: place without its password, for messages.
-
     Raises:
-        InputError: the place cannot be used, or there is no ledger and none is to be made.
-        DamagedFileError: the file is not a ledger, or its log was changed.
-        NoSpaceError: the file cannot be written.
-        ServiceUnavailableError: the database cannot be reached.
+        InputError: the place or ``UCDS_OPERATOR`` cannot be used, or there is no ledger and none is to be
+            made.
     """
 
     def __init__(
@@ -88,12 +80,11 @@ class Replay:
         place: str | Path,
         *,
         create: bool = False,
-        operator: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self._operator, self._clock = _operator(), clock
         self.place, self._database = place, Database(place, create=create)
         self.shown = self._database.shown
-        self._operator, self._clock = operator or _operator(), clock
         self._reading, self._queue = threading.Lock(), threading.Lock()
         self._state, self._tail = State(), None  # type: State, Entry | None
         self._failure: UserError | None = None
@@ -240,8 +231,11 @@ class Replay:
 
 
 def _operator() -> str:
-    """Return the name of the user who acts, for the log."""
+    """Return the name of the user who acts, for the log: ``UCDS_OPERATOR``, or else that of the process."""
+    name = os.environ.get("UCDS_OPERATOR", "")
+    if len(name) > log.LONGEST_NAME or not name.isprintable():
+        raise InputError(f"UCDS_OPERATOR must be a name of at most {log.LONGEST_NAME} printable letters")
     try:
-        return os.environ.get("UCDS_OPERATOR") or getpass.getuser()
+        return name or getpass.getuser()[: log.LONGEST_NAME]
     except (KeyError, OSError):  # a user without a name, as in some containers
         return f"user {os.getuid()}"

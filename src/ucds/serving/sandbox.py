@@ -1,23 +1,61 @@
-"""Confines a process that handles files of strangers: it opens no file, reaches nobody, and cannot be read.
+"""A confined process that decodes images of strangers: it opens no file, reaches nobody, and cannot be read.
 
-Linux alone has the means: Landlock (kernel 5.13 or later) and `prctl`. They need no privilege.
+It takes files from its caller and answers with pixels or a reason, until the caller ends. Linux alone has the
+means to confine it: Landlock (kernel 5.13 or later) and `prctl`. They need no privilege.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import resource
+import socket
 import struct
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from PIL import Image
+
+from ucds.data.decode import UnusableImageError, decode_image
+
+DONE, UNUSABLE = b"\0", b"\1"
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all processors
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 _NO_NEW_PRIVILEGES, _SET_DUMPABLE = 38, 4
 _EXECUTE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
 _KINDS_OF_ACCESS = {1: 13, 2: 14, 3: 15, 4: 15}  # to files, by the kernel's version; 16 from version 5 on
 _NETWORK, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
+
+
+def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]) -> None:
+    """Answer on an open socket, by its number; the other arguments are the bounds on one image."""
+    warnings.simplefilter("ignore")
+    Image.init()  # all that will be loaded is loaded now, and counts as memory of the start
+    if sys.platform == "linux":
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _bound(resource.RLIMIT_AS, taken + memory_bytes)
+    _bound(resource.RLIMIT_CORE, 0)
+    confine(map(Path, (*sys.path, *_LIBRARIES)))  # some modules are loaded when they are needed
+    caller = socket.socket(fileno=number).makefile("rwb")
+    caller.write(DONE)
+    caller.flush()
+    while head := caller.read(8):
+        size, data = int.from_bytes(head[:4]), caller.read(int.from_bytes(head[4:]))
+        # If the caller was killed, nobody is left to kill this process.
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        _bound(resource.RLIMIT_CPU, int(usage.ru_utime + usage.ru_stime + seconds) + 2)
+        try:
+            pixels = decode_image(data, size, formats=tuple(formats), max_pixels=max_pixels)
+            kind, answer = DONE, pixels.tobytes()
+        except UnusableImageError as error:
+            kind, answer = UNUSABLE, error.reason.encode()[:4096]
+        del data
+        caller.write(kind + len(answer).to_bytes(4) + answer)
+        caller.flush()
 
 
 def hide_memory() -> None:
@@ -34,13 +72,8 @@ def can_confine() -> bool:
 def confine(readable: Iterable[Path]) -> None:
     """Take from this process, for good, all files but some to read, the network, and signals to others.
 
-    What is open already stays open. Without Landlock, the files stay within reach.
-
-    Args:
-        readable: folders and files that may still be read, such as the modules of Python.
-
-    Raises:
-        OSError: the kernel has Landlock and refuses to use it.
+    What is open already stays open. Without Landlock, the files stay within reach. OSError says that the
+    kernel has Landlock and refuses to use it.
     """
     hide_memory()
     version = _landlock_version()
@@ -58,6 +91,12 @@ def confine(readable: Iterable[Path]) -> None:
         raise OSError(ctypes.get_errno(), "no_new_privs is refused")
     _call(_RESTRICT_SELF, rules, 0)
     os.close(rules)
+
+
+def _bound(what: int, value: int) -> None:
+    """Lower the soft limit; the kernel holds this process to it."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def _landlock_version() -> int:
@@ -84,3 +123,7 @@ def _call(number: int, *arguments: object) -> int:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), **json.loads(sys.argv[2]))

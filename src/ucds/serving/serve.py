@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
 from ucds.errors import InputError
-from ucds.serving import events
 from ucds.serving.app import create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
@@ -27,11 +26,10 @@ from ucds.serving.keys import as_text
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.ops import create_ops_app
+from ucds.serving.ops import create_ops_app, record
 from ucds.serving.sandbox import can_confine
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
-from ucds.serving.state import Statement
 
 FIRST_KEY, FIRST_BUDGET = "first", 10_000
 _KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
@@ -94,7 +92,9 @@ def serve(
         signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
         book.set_signer(signer.public)
         file = None if checkpoints is None else Path(checkpoints)
-        snapshots = Snapshots(book, signer, file=file, told=_tell_of_snapshot)
+        snapshots = Snapshots(
+            book, signer, file=file, told=lambda one: record("snapshot", **one.model_dump())
+        )
         stack.callback(snapshots.close)
         if not can_confine():
             notice(
@@ -144,37 +144,39 @@ def serve_with(
         gc.freeze()
         stack.callback(gc.unfreeze)
         if ops_port is not None:
-            ops = _config(create_ops_app(service.metrics, service.check_ready))
-            stack.enter_context(_in_thread(ops, stack.enter_context(_bind(host, ops_port))))
+            ops = create_ops_app(service.metrics, service.check_ready)
+            stack.enter_context(_in_thread(_Server(ops), stack.enter_context(_bind(host, ops_port))))
+        server = _Server(create_app(service), behind_proxy, limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{listening.getsockname()[1]}"
-        config = _config(create_app(service), behind_proxy, limits.shutdown_seconds)
-        _Server(config, lambda: ready(url), stop).run(sockets=[listening])
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether nobody outside this machine can reach an address of it."""
-    try:
-        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"there is no address {host!r}: {reason}") from None
-    return all(ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+        ready(f"http://{shown}:{listening.getsockname()[1]}")  # who connects from now on waits for an answer
+        server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and stops at an event as at a signal, with status 0."""
+    """Stops at an event as at a signal, with status 0."""
 
     def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], stop: threading.Event | None = None
+        self,
+        app: ASGIApp,
+        behind_proxy: str | None = None,
+        shutdown_seconds: float = 1,
+        stop: threading.Event | None = None,
     ) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=behind_proxy is not None,
+            forwarded_allow_ips=behind_proxy,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
+        )
         super().__init__(config)
-        self._ready, self._stop = ready, stop
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
+        self._stop = stop
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn would raise the signal once more at the end, and the process would not end with status 0.
@@ -186,30 +188,11 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _config(app: ASGIApp, behind_proxy: str | None = None, shutdown_seconds: float = 1) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    return uvicorn.Config(
-        app,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=behind_proxy is not None,
-        forwarded_allow_ips=behind_proxy,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
-    )
-
-
 @contextmanager
-def _in_thread(config: uvicorn.Config, listening: socket.socket) -> Iterator[None]:
+def _in_thread(server: _Server, listening: socket.socket) -> Iterator[None]:
     """Answer the operator in a thread of its own, which does not wait behind what clients ask."""
-    up = threading.Event()
-    server = _Server(config, up.set)
     thread = threading.Thread(target=server.run, args=([listening],), name="ops", daemon=True)
     thread.start()
-    up.wait()
     try:
         yield
     finally:
@@ -217,14 +200,29 @@ def _in_thread(config: uvicorn.Config, listening: socket.socket) -> Iterator[Non
         thread.join()
 
 
+def _addresses(host: str) -> list[str]:
+    """Return the addresses that a name, or a number, of this machine stands for."""
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"there is no address {host!r}: {getattr(error, 'strerror', error)}") from None
+    return sorted(str(entry[4][0]).partition("%")[0] for entry in found)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether nobody outside this machine can reach an address of it."""
+    return all(ip_address(address).is_loopback for address in _addresses(host))
+
+
 def _bind(host: str, port: int) -> socket.socket:
-    number = sorted(str(entry[4][0]) for entry in socket.getaddrinfo(host or "0.0.0.0", None))[0]
+    number = _addresses(host)[0]
     family = socket.AF_INET6 if ":" in number else socket.AF_INET
     try:
         return socket.create_server((number, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {host} port {port}: {reason}") from None
+        raise InputError(
+            f"cannot listen on {host} port {port}: {getattr(error, 'strerror', error)}"
+        ) from None
 
 
 def _check_exposure(host: str, behind_proxy: str | None) -> None:
@@ -260,7 +258,3 @@ def _open_ledger(place: str | Path, may_make: bool, notice: Callable[[str], None
         f"is shown this once: {secret}"
     )
     return book
-
-
-def _tell_of_snapshot(statement: Statement) -> None:
-    events.record("snapshot", **statement.model_dump())

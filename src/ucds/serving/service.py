@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi.security import HTTPAuthorizationCredentials
@@ -19,21 +19,18 @@ from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
 from ucds.labels.calibration import digest_of_contents
 from ucds.math.arrays import FloatArray
-from ucds.serving import events
-from ucds.serving.batcher import Batcher, Stopped
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
-from ucds.serving.keys import Key, KeyRefused
-from ucds.serving.labeller import ModelLabeller, Rows
+from ucds.serving.keys import Key
+from ucds.serving.labeller import Batcher, ModelLabeller, Rows, Stopped
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.ops import Metrics
+from ucds.serving.ops import Metrics, record
 from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
-from ucds.training.inference import FEWEST_TO_CENTRE
+from ucds.training.loaded import FEWEST_TO_CENTRE
 
-Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
@@ -70,7 +67,7 @@ class Service:
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
         self._calibrating = asyncio.Lock()  # beside the model's thread, so not several at a time
         self._names: dict[int, str] = {}
-        self._waste = Waste(limits.waste_seconds, lambda key: events.record("waste", key=self._names[key]))
+        self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]))
         self._decoder: ImageDecoder | None = None
         if self.accepts == "images":
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
@@ -125,7 +122,8 @@ class Service:
         """Label the samples of a request that can be used, and charge for those that are new."""
         labeller = self.labeller
         async with self._admit(request, shown) as upload:
-            found = await self._read(self.ledger.find_answers, upload.key, labeller.digest, upload.contents)
+            key, contents = upload.key, upload.contents
+            found = await self._read(lambda: self.ledger.find_answers(key, labeller.digest, contents))
             new = {content: one for content, one in upload.samples.items() if content not in found.labels}
             unusable: dict[bytes, str] = {}
             if new:
@@ -182,7 +180,7 @@ class Service:
                     [content for content in upload.contents if content not in unusable],
                     computed,
                     request=request,
-                    calibration=None if use.calibration is None else use.calibration.digest,
+                    calibration=use.calibration_digest,
                     privacy=labeller.privacy,
                 )
             )
@@ -195,8 +193,7 @@ class Service:
             raise Refusal("not-calibrated", detail)
         model, digest = self.labeller.digest, digest_of_contents(rows)
         use = (await self._read(self.ledger.state)).keys[key.number].use(model)  # as it is now
-        found = await self._read(use.find_calibration, digest)
-        if found is not None:
+        if found := use.find_calibration(digest):
             return found, False
         mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
         told = wire.Calibration(samples=len(rows), digest=digest)
@@ -226,12 +223,13 @@ class Service:
         try:
             if shown is None:
                 raise Refusal("no-key", "Send your key in the header 'Authorization: Bearer KEY'.")
-            key = await self._read(self.ledger.authenticate, shown.credentials, address)
+            secret = shown.credentials
+            key = await self._read(lambda: self.ledger.authenticate(secret, address))
         except Refusal as refusal:
             if refusal.kind != "ledger-away":
                 self.metrics.failures.labels(refusal.kind).inc()
                 told = {"reason": refusal.kind, "client": address, "request": request.state.request_id}
-                events.record("failed-authentication", key=refusal.key, **told)
+                record("failed-authentication", key=refusal.key, **told)
             raise
         self._names[key.number] = key.name
         return key
@@ -291,8 +289,8 @@ class Service:
         self.metrics.computed.inc(len(rows))
         return dict(zip(rows, labels.tolist(), strict=True))
 
-    async def _read(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        return await _ask(self._readers, lambda: function(*arguments))
+    async def _read(self, work: Callable[[], Result]) -> Result:
+        return await _ask(self._readers, work)
 
     async def _write(self, work: Callable[[], Result]) -> Result:
         return await _ask(self._writer, work)
@@ -302,16 +300,13 @@ async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
     """Call the ledger in a thread of a pool, and turn what it refuses into an answer."""
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
-    except KeyRefused as error:
-        wait = 1 if error.kind == "busy" else None
-        raise Refusal(error.kind, error.detail, retry_after=wait, key=error.name) from None
     except UserError as error:
         raise _ledger_away(error) from None
 
 
 def _ledger_away(error: UserError) -> Refusal:
     kind = "verification-failed" if isinstance(error, DamagedFileError) else "ledger-away"
-    events.record(kind, problem=str(error))
+    record(kind, problem=str(error))
     return Refusal(
         "ledger-away", "The ledger cannot be used, so nothing can be answered; come again.", retry_after=5
     )

@@ -36,13 +36,7 @@ class Signer:
 
     @classmethod
     def open(cls, path: Path) -> Signer:
-        """Read the private key of a PEM file; make the file if it does not exist.
-
-        Raises:
-            InputError: the file cannot be read, or its folder does not exist.
-            DamagedFileError: the file holds no Ed25519 key, or a key with a password.
-            NoSpaceError: the file cannot be made.
-        """
+        """Read the private key of a PEM file; make the file if it does not exist."""
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} for a signing key")
         if not path.exists():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
 
@@ -36,21 +37,13 @@ class RuleBroken(Exception):  # noqa: N818  (what it means depends on who asks)
 
 
 class Statement(Signed):
-    """The provider's signed word on its log at one moment: a checkpoint.
-
-    Attributes:
-        format: kind of the statement.
-        number: number of entries.
-        hash: hash of the last entry, which covers all entries.
-        time: time of the statement, ISO 8601 in UTC.
-        state: SHA-256 of the state after the last entry.
-    """
+    """The provider's signed word on its log at one moment: a checkpoint."""
 
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
-    number: Count
-    hash: Digest
+    number: Count  # of entries
+    hash: Digest  # of the last entry; it covers all entries
     time: Time
-    state: Digest
+    state: Digest  # of the state after the last entry
 
 
 class Loss(Message):
@@ -118,21 +111,20 @@ class State(Message):
         """Return the state after an entry; RuleBroken says why it cannot follow."""
         if entry.number != self.number + 1:
             raise RuleBroken(f"entry {self.number + 1} is missing")
-        try:
+        with _named(entry):
             _require(entry.follows(self.hash), "was changed, or one before it")
             _require(_is_time(entry.time), "has no time that ucds writes")
             _require(entry.time >= self.time, f"is dated before entry {self.number}")
             body = parse_body(entry)
             _require(isinstance(body, Begun) == (self.number == 0), "is out of order")
-            changes = body._changes(self, entry)
-        except RuleBroken as error:
-            raise RuleBroken(f"entry {entry.number} {error}") from None
-        told = {"number": entry.number, "hash": entry.hash, "time": entry.time}
-        return self.model_copy(update=told | changes)
+            told = {"number": entry.number, "hash": entry.hash, "time": entry.time}
+            if isinstance(body, KeyEntry):
+                return self.model_copy(update=told | _key_changes(self, entry, body))
+            return self.model_copy(update=told | _changes(self, entry, body))
 
 
 class Body(Message):
-    """What an entry says. Each kind knows the rules of its own: a broken one raises RuleBroken.
+    """What an entry says.
 
     The salt hides an entry behind its hash. Without one, a client could guess what it does not know of an
     entry that its receipt names, such as the number of entries before it, and try the guess.
@@ -140,28 +132,17 @@ class Body(Message):
 
     salt: str = Field(default_factory=lambda: secrets.token_hex(16))
 
-    @abstractmethod
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        """Return the new values of those fields of the state that the entry changes."""
-
 
 class Begun(Body):
     """The first entry: the version of the rules."""
 
     rules: Literal[1] = 1
 
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        return {}
-
 
 class SignerSet(Body):
     """The public key that signs receipts and snapshots."""
 
     signer: PublicKey
-
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        _require(not state.signers, "replaces the signer without a loss")
-        return {"signers": (self.signer,)}
 
 
 class LossAccepted(Body):
@@ -170,21 +151,11 @@ class LossAccepted(Body):
     lost: Statement | None = None
     signer: PublicKey | None = None
 
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        loss = Loss(entry=entry.number, since=state.time, time=entry.time)
-        signers = () if self.signer is None else (self.signer,)
-        return {"losses": (*state.losses, loss), "signers": state.signers + signers}
-
 
 class Archived(Body):
     """The move of all entries before the ``first`` that stays into a file."""
 
     first: Positive
-
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        last = 0 if state.statement is None else state.statement.number + 1
-        _require(self.first == last > 0, "archives, but not up to the last snapshot")
-        return {"archive": Archive(hash=entry.hash, time=entry.time, first=self.first)}
 
 
 class Snapshot(Body):
@@ -192,19 +163,6 @@ class Snapshot(Body):
 
     statement: Statement
     state: State
-
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        _require(self.state == state, "holds a state that the log does not have")
-        self.check(entry)
-        return {"statement": self.statement}
-
-    def check(self, entry: Entry) -> None:
-        """Make sure that this is the signed word on its own state, which the entry follows."""
-        told, state = self.statement, self.state
-        signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
-        _require(signed, "is a snapshot with a wrong signature")
-        placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
-        _require(placed and entry.follows(told.hash), "is a snapshot of another log")
 
 
 class KeyAdded(Body):
@@ -215,41 +173,17 @@ class KeyAdded(Body):
     terms: Terms
     secret: Secret
 
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        present, secret = state.find(self.name), self.secret
-        is_free = present is None or present.revoked is not None
-        is_new = self.key == len(state.keys) + 1 and state.owner(secret.hash) is None
-        _require(is_free and is_new, f"adds a key {self.name!r}, which is there already")
-        key = Key(number=self.key, name=self.name, terms=self.terms, created=entry.time, secrets=(secret,))
-        return {"keys": state.keys | {self.key: key}}
-
 
 class KeyEntry(Body):
     """What happens to a key that is there."""
 
     key: Positive
 
-    def _changes(self, state: State, entry: Entry) -> dict[str, Any]:
-        key = state.keys.get(self.key)
-        if key is None:
-            raise RuleBroken(f"names a key {self.key}, which there is not")
-        if not isinstance(self, Forgotten):
-            _require(key.revoked is None, f"uses the key {key.name!r} after it was revoked")
-        fields = self._fields(key, state, entry)
-        return {"keys": state.keys | {key.number: key.model_copy(update=fields)}}
-
-    @abstractmethod
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        """Return the new values of those fields of the key that the entry changes."""
-
 
 class KeySet(KeyEntry):
     """New terms of a key."""
 
     terms: Terms
-
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        return {"terms": self.terms}
 
 
 class KeyRenewed(KeyEntry):
@@ -258,26 +192,13 @@ class KeyRenewed(KeyEntry):
     secret: Secret
     until: Time
 
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        _require(state.owner(self.secret.hash) is None, "gives a secret twice")
-        last = key.secrets[-1].model_copy(update={"until": self.until})
-        return {"secrets": (last, self.secret)}
-
 
 class KeyRevoked(KeyEntry):
     """The end of a key."""
 
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        return {"revoked": entry.time}
-
 
 class Forgotten(KeyEntry):
     """The deletion of all answers of a revoked key."""
-
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        _require(key.revoked is not None, f"forgets the key {key.name!r}, which is not revoked")
-        models = {model: use.model_copy(update={"mean": None}) for model, use in key.models.items()}
-        return {"forgotten": True, "models": models}
 
 
 class Calibrated(KeyEntry):
@@ -286,14 +207,6 @@ class Calibrated(KeyEntry):
     model: ModelDigest
     calibration: Calibration
     mean: str
-
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        _require(key.end(entry.time) is None, f"uses the key {key.name!r} after its end")
-        is_free = self.model not in key.models
-        _require(is_free, f"calibrates the key {key.name!r} again, or after answers")
-        use = ModelUse(calibration=self.calibration, mean=self.mean)
-        _require(use.is_sound, "holds a mean that is no list of numbers")
-        return {"models": key.models | {self.model: use}}
 
 
 class Answered(KeyEntry):
@@ -305,21 +218,6 @@ class Answered(KeyEntry):
     request: str
     calibration: ModelDigest | None = None  # digest of the one from which the samples were seen
     privacy: Guarantee | None = None
-
-    def _fields(self, key: Key, state: State, entry: Entry) -> dict[str, Any]:
-        _require(key.end(entry.time) is None, f"uses the key {key.name!r} after its end")
-        used, budget, use = key.used + self.charged, key.terms.budget, key.use(self.model)
-        over = f"charges {used:,} samples in all to the key {key.name!r} of a budget of {budget:,}"
-        _require(used <= budget, over)
-        calibrated = None if use.calibration is None else use.calibration.digest
-        _require(calibrated == self.calibration, "names another calibration than its key has")
-        busy = 0.0
-        if key.terms.rate is not None:
-            time = datetime.fromisoformat(entry.time).timestamp()
-            busy = max(key.busy_until, time) + self.charged / key.terms.rate
-        use = use.model_copy(update={"answers": use.answers + self.charged})
-        told = {"used": used, "last_used": entry.time, "busy_until": busy}
-        return told | {"models": key.models | {self.model: use}}
 
 
 _FORMS: dict[str, type[Body]] = {
@@ -337,15 +235,106 @@ def parse_body(entry: Entry) -> Body:
 
 def open_snapshot(entry: Entry) -> State:
     """Return the state after a snapshot, without the entries before it."""
-    try:
+    with _named(entry):
         body = parse_body(entry)
         if not isinstance(body, Snapshot):
             raise RuleBroken("begins the log, and is no snapshot")
-        body.check(entry)
-    except RuleBroken as error:
-        raise RuleBroken(f"entry {entry.number} {error}") from None
+        _check_snapshot(body, entry)
     told = {"number": entry.number, "hash": entry.hash, "time": entry.time, "statement": body.statement}
     return body.state.model_copy(update=told)
+
+
+def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
+    """Check the rules of an entry, and return the new values of those fields of the state that it changes."""
+    match body:
+        case SignerSet():
+            _require(not state.signers, "replaces the signer without a loss")
+            return {"signers": (body.signer,)}
+        case LossAccepted():
+            loss = Loss(entry=entry.number, since=state.time, time=entry.time)
+            signers = () if body.signer is None else (body.signer,)
+            return {"losses": (*state.losses, loss), "signers": state.signers + signers}
+        case Archived():
+            last = 0 if state.statement is None else state.statement.number + 1
+            _require(body.first == last > 0, "archives, but not up to the last snapshot")
+            return {"archive": Archive(hash=entry.hash, time=entry.time, first=body.first)}
+        case Snapshot():
+            _require(body.state == state, "holds a state that the log does not have")
+            _check_snapshot(body, entry)
+            return {"statement": body.statement}
+        case KeyAdded(key=number, name=name, secret=secret):
+            present = state.find(name)
+            is_free = present is None or present.revoked is not None
+            is_new = number == len(state.keys) + 1 and state.owner(secret.hash) is None
+            _require(is_free and is_new, f"adds a key {name!r}, which is there already")
+            key = Key(number=number, name=name, terms=body.terms, created=entry.time, secrets=(secret,))
+            return {"keys": state.keys | {number: key}}
+    return {}
+
+
+def _key_changes(state: State, entry: Entry, body: KeyEntry) -> dict[str, Any]:
+    """Check the rules of an entry on a key, and return the keys as they are after it."""
+    key = state.keys.get(body.key)
+    if key is None:
+        raise RuleBroken(f"names a key {body.key}, which there is not")
+    was_revoked = f"uses the key {key.name!r} after it was revoked"
+    _require(key.revoked is None or isinstance(body, Forgotten), was_revoked)
+    if isinstance(body, Calibrated | Answered):
+        _require(key.end(entry.time) is None, f"uses the key {key.name!r} after its end")
+    changes: dict[str, Any] = {}
+    match body:
+        case KeySet():
+            changes = {"terms": body.terms}
+        case KeyRenewed():
+            _require(state.owner(body.secret.hash) is None, "gives a secret twice")
+            last = key.secrets[-1].model_copy(update={"until": body.until})
+            changes = {"secrets": (last, body.secret)}
+        case KeyRevoked():
+            changes = {"revoked": entry.time}
+        case Forgotten():
+            _require(key.revoked is not None, f"forgets the key {key.name!r}, which is not revoked")
+            models = {model: use.model_copy(update={"mean": None}) for model, use in key.models.items()}
+            changes = {"forgotten": True, "models": models}
+        case Calibrated():
+            _require(body.model not in key.models, f"calibrates the key {key.name!r} again, or after answers")
+            use = ModelUse(calibration=body.calibration, mean=body.mean)
+            _require(use.is_sound, "holds a mean that is no list of numbers")
+            changes = {"models": key.models | {body.model: use}}
+        case Answered():
+            changes = _charge(key, entry, body)
+    return {"keys": state.keys | {key.number: key.model_copy(update=changes)}}
+
+
+def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
+    used, budget, use = key.used + body.charged, key.terms.budget, key.use(body.model)
+    over = f"charges {used:,} samples in all to the key {key.name!r} of a budget of {budget:,}"
+    _require(used <= budget, over)
+    _require(use.calibration_digest == body.calibration, "names another calibration than its key has")
+    busy = 0.0
+    if key.terms.rate is not None:
+        time = datetime.fromisoformat(entry.time).timestamp()
+        busy = max(key.busy_until, time) + body.charged / key.terms.rate
+    use = use.model_copy(update={"answers": use.answers + body.charged})
+    told = {"used": used, "last_used": entry.time, "busy_until": busy}
+    return told | {"models": key.models | {body.model: use}}
+
+
+def _check_snapshot(body: Snapshot, entry: Entry) -> None:
+    """Make sure that this is the signed word on its own state, which the entry follows."""
+    told, state = body.statement, body.state
+    signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
+    _require(signed, "is a snapshot with a wrong signature")
+    placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
+    _require(placed and entry.follows(told.hash), "is a snapshot of another log")
+
+
+@contextmanager
+def _named(entry: Entry) -> Iterator[None]:
+    """Name an entry in what is said against it."""
+    try:
+        yield
+    except RuleBroken as error:
+        raise RuleBroken(f"entry {entry.number} {error}") from None
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
+from ucds.errors import DamagedFileError, InputError
+from ucds.files import write_atomically
 from ucds.labels.journal import read_receipts
 from ucds.labels.receipts import KeptReceipt, answers_digest, is_authentic
 from ucds.serving import log
 from ucds.serving.checkpoints import read_checkpoints
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
+from ucds.serving.ledger import Ledger
 from ucds.serving.log import Entry
 from ucds.serving.replay import MOST_BEHIND
 from ucds.serving.state import Answered, Archived, RuleBroken, State, Statement, open_snapshot, parse_body
@@ -74,7 +77,7 @@ def verify(
         with database.transaction(one_moment=True) as connection:
             database.prepare(connection)
             check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
-            check.read(chain.from_iterable(map(log.read_archive, archives)))
+            check.read(archives)
             for path, statement in told:
                 check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
             for path, number, receipt in kept:
@@ -82,6 +85,31 @@ def verify(
             return check.verdict()
     finally:
         database.close()
+
+
+def archive(ledger: Ledger, out: Path) -> int:
+    """Move all entries before the last snapshot into a file, and return how many there are.
+
+    Answers stay, so that a question asked again stays free. `verify` takes the file in place of the entries.
+    """
+    if out.exists():
+        raise InputError(f"{out} is there already: name a new file for the archive")
+    if faults := verify(ledger.place).faults:
+        raise DamagedFileError(f"the ledger does not agree with its log, so it stays as it is: {faults[0]}")
+    with ledger.reading() as (connection, _):
+        snapshot, oldest = log.read_snapshot(connection), next(log.read_entries(connection))
+        if snapshot is None or snapshot == oldest:
+            raise InputError("there is nothing to archive: the log has no snapshot since its first entry")
+        old = takewhile(lambda entry: entry != snapshot, log.read_entries(connection))
+        write_atomically(out, lambda file: file.writelines(map(log.to_line, old)))
+        out.chmod(0o600)
+    with ledger.writing() as writing:
+        if log.read_snapshot(writing.connection) != snapshot:
+            out.unlink()
+            raise InputError("the service took a snapshot meanwhile: run the same command again")
+        writing.append(Archived(first=snapshot.number))
+        writing.connection.execute(log.log.delete().where(log.log.c.number < snapshot.number))
+    return snapshot.number - oldest.number
 
 
 class _Check:
@@ -97,10 +125,10 @@ class _Check:
         self._answers, self._keys = 0, set[int]()  # number of answers, and keys that were given them
         self._agreed = self._lost = self._named = self._last = 0
 
-    def read(self, archived: Iterator[Entry]) -> None:
+    def read(self, archives: Iterable[Path]) -> None:
         """Check the rules, and the answers of each entry."""
         try:
-            entries = self._start(archived)
+            entries = self._open(archives)
             while some := list(islice(entries, _AT_A_TIME)):
                 rows = log.answers_of(self._connection, [entry.number for entry in some])
                 for entry in some:
@@ -117,21 +145,22 @@ class _Check:
         faults = tuple(self._faults)
         return Verdict(state.number, state.hash, self._first, faults, self._agreed, self._lost, unnamed)
 
-    def _start(self, archived: Iterator[Entry]) -> Iterator[Entry]:
-        """Return the entries to check; without archives, begin after the snapshot that comes first."""
+    def _open(self, archives: Iterable[Path]) -> Iterator[Entry]:
+        """Return the entries to check, from the oldest that is given on; a snapshot replaces older ones."""
         entries = log.read_entries(self._connection)
-        first, oldest = next(entries, None), next(archived, None)
+        first = next(entries, None)
         if first is None:
             raise RuleBroken("the log is empty")
-        if oldest is not None:
-            old = (entry for entry in chain([oldest], archived) if entry.number < first.number)
-            return chain(old, [first], entries)
-        if first.number == 1:
-            return chain([first], entries)
-        self._state = open_snapshot(first)
+        start = first.number
+        old = (one for path in archives for one in log.read_archive(path) if one.number < start)
+        entries = chain(old, [first], entries)
+        oldest = next(entries)
+        if oldest.number == 1:
+            return chain([oldest], entries)
+        self._state, self._first = open_snapshot(oldest), oldest.number
         assert self._state.statement is not None
-        self._first, self._hashes[first.number - 1] = first.number, self._state.statement.hash
-        self._note(first)
+        self._hashes[oldest.number - 1] = self._state.statement.hash
+        self._note(oldest)
         return entries
 
     def _note(self, entry: Entry) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
@@ -77,9 +76,12 @@ class SourceClustering(ClusteringEstimator):
         Raises:
             InputError: an input or a parameter cannot be used.
         """
-        session = self._session()
-        data, backbone = self._open(X, session, sample_domain)
-        return self._fit(data, backbone, session)
+        from ucds.source.fit import fit_source
+
+        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+            return fit_source(session, backbone, data, self.n_clusters)
+
+        return self._fit(X, train, sample_domain)
 
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
         """Label a client's samples: one integer a sample, and nothing else.
@@ -94,12 +96,7 @@ class SourceClustering(ClusteringEstimator):
         Raises:
             InputError: the samples are not of the kind that ``fit`` was given.
         """
-        check_is_fitted(self)
         data = self._open_fitted(X, "target")
-        labels, contents = self._decide(data, recentred=True), marks_of(data.samples.keys)
-        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, contents)
-
-    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
-        from ucds.source.fit import fit_source
-
-        return fit_source(session, backbone, data, self.n_clusters)
+        labels, _ = self._fitted.decide(data, recentred=True)
+        marks = marks_of(data.samples.keys)
+        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks)

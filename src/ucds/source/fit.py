@@ -41,13 +41,14 @@ def fit_source(
         InputError: there are too few samples, groups but no ``dp_epsilon``, or ``dp_epsilon`` but no number
             of clusters.
     """
-    epsilon = getattr(session.settings, "dp_epsilon", None)
+    settings = session.settings
+    epsilon = settings.dp_epsilon if isinstance(settings, ConsensusSettings) else None
     if groups is not None and epsilon is None:
         raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
         raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
     number = settle_clusters(session, backbone, data, n_clusters)
-    if isinstance(session.settings, ConsensusSettings):
+    if isinstance(settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)
         if epsilon is not None:
             return fit_source_privately(ours, backbone, data, number, groups)

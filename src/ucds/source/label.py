@@ -21,7 +21,7 @@ def label(
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
     The samples are taken as one domain. A model of the method ``consensus`` sees them from their own mean,
-    if there are at least :data:`ucds.training.inference.FEWEST_TO_CENTRE` of them.
+    if there are at least :data:`ucds.training.loaded.FEWEST_TO_CENTRE` of them.
 
     Args:
         run: folder of a finished source run; its name signs the labels.

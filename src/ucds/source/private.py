@@ -7,9 +7,10 @@ second time would have to be paid for a second time.
 
 from __future__ import annotations
 
-import time
+import csv
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,13 +18,12 @@ import torch
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.privacy import PrivacyClaim, ProtectedUnit, epsilon_of, rho_of
-from ucds.math.private_prototypes import learn_private_prototypes
+from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
-from ucds.source.protected import make_claim, number_units, weights_of
-from ucds.source.public_directions import public_directions
 from ucds.training.fitting import (
     LOGIT_SCALE,
     FeatureClusters,
@@ -37,6 +37,9 @@ from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 STAGE = "private-clusters"
+
+LARGEST_DELTA = 1e-5
+"""Delta where none is given, unless one over the number of images or persons is smaller."""
 
 _AXES = 32  # principal axes that are found in noisy sums
 _STEPS = 5  # noisy steps of Lloyd's algorithm
@@ -79,12 +82,8 @@ def fit_source_privately(
 ) -> TrainedModel:
     """Learn prototypes on frozen features with differential privacy.
 
-    Args:
-        session: the run, with the settings of the method.
-        backbone: pre-trained encoder; the guarantee holds if it has not seen the samples.
-        data: source samples and views.
-        n_clusters: number of clusters, K.
-        groups: person of each sample by id; single images are protected if ``None``.
+    The guarantee holds if the encoder has not seen the samples. Arguments are those of
+    :func:`ucds.source.fit.fit_source`.
 
     Raises:
         InputError: there are too few samples, delta is too large, a sample has no group, or OpenDP is not
@@ -95,49 +94,118 @@ def fit_source_privately(
     units = number_units(data.samples, groups)
     unit: ProtectedUnit = "image" if groups is None else "person"
     claim, noise = make_claim(settings.dp_epsilon, settings.dp_delta, units, unit), GaussianNoise()
-    features, weights = features_to_cluster(session, backbone, data, n_clusters), weights_of(units)
+    directions = public_directions(backbone)
+    features = features_to_cluster(session, backbone, data, n_clusters)
 
     def cluster() -> FeatureClusters:
-        directions = public_directions(backbone)
-        return _cluster(session, read_all(features), data, weights, n_clusters, claim, noise, directions)
+        vectors = read_all(features)
+        found = learn_private_prototypes(
+            vectors,
+            data.samples.domain,
+            weights_of(units),
+            n_clusters,
+            rho_of(claim.epsilon, claim.delta),
+            noise,
+            numpy_generator(session.runtime.seed, STAGE),
+            directions=directions,
+            width=min(_AXES, settings.bottleneck_width),
+            whitening=settings.whitening,
+            steps=_STEPS,
+        )
+        assert epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
+        logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
+        assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
+        # The variances of the samples are not paid for.
+        variances = np.ones(found.axes.shape[1], dtype=np.float32)
+        return FeatureClusters(
+            found.axes, found.mean, found.prototypes, found.proportions, assignments, variances
+        )
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
     return replace(conclude(session, training, data), recentres=True, privacy=claim)
 
 
-def _cluster(
-    session: Session[ConsensusSettings],
-    vectors: FloatArray,
-    data: Dataset,
-    weights: DoubleArray,
-    n_clusters: int,
-    claim: PrivacyClaim,
-    noise: GaussianNoise,
-    directions: DoubleArray | None,
-) -> FeatureClusters:
-    settings, started = session.settings, time.monotonic()
-    found = learn_private_prototypes(
-        vectors,
-        data.samples.domain,
-        weights,
-        n_clusters,
-        rho_of(claim.epsilon, claim.delta),
-        noise,
-        numpy_generator(session.runtime.seed, STAGE),
-        directions=directions,
-        width=min(_AXES, settings.bottleneck_width),
-        whitening=settings.whitening,
-        steps=_STEPS,
-    )
-    assert epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
-    logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
-    return FeatureClusters(
-        found.axes,
-        found.mean,
-        found.prototypes,
-        found.proportions,
-        torch.from_numpy(logits).softmax(1).numpy(),
-        time.monotonic() - started,
-        variances=np.ones(found.axes.shape[1], dtype=np.float32),  # those of the samples are not paid for
-    )
+def read_groups(path: Path) -> dict[str, str]:
+    """Read the person of each image from a CSV file with the columns ``id`` and ``group``.
+
+    Args:
+        path: file; an id is the path of an image below the folder of the domains.
+
+    Raises:
+        InputError: the file cannot be read, a column is missing, or an id has two groups.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"the groups {path} cannot be read: {error}") from None
+    groups: dict[str, str] = {}
+    for number, row in enumerate(rows, 2):
+        name, group = row.get("id"), row.get("group")
+        if not name or not group:
+            raise InputError(f"line {number} of {path} has no id or no group: the columns are id and group")
+        if groups.setdefault(name, group) != group:
+            raise InputError(f"{path} gives {name!r} two groups: {groups[name]!r} and {group!r}")
+    return groups
+
+
+def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray:
+    """Number what is protected: ``(n,)`` number of each sample's person, or of its content.
+
+    Copies of one image are one unit, because an image that counts twice would be protected half as well.
+
+    Raises:
+        InputError: a sample has no group.
+    """
+    names: list[str] | list[bytes] = list(samples.keys)
+    if groups is not None:
+        missing = [name for name in samples.ids if name not in groups]
+        if missing:
+            raise InputError(
+                f"--dp-group has no group for {len(missing):,} of {len(samples):,} images, such as "
+                f"{missing[0]!r}: without one for all, somebody would be protected less than is said"
+            )
+        names = [groups[name] for name in samples.ids]
+    return np.asarray(np.unique(np.array(names, dtype=object), return_inverse=True)[1], dtype=np.int64)
+
+
+def weights_of(units: IntArray) -> DoubleArray:
+    """Compute the weight ``(n,)`` of each sample: those of one unit sum to 1."""
+    return np.asarray(1.0 / np.bincount(units)[units])
+
+
+def make_claim(epsilon: float, delta: float | None, units: IntArray, unit: ProtectedUnit) -> PrivacyClaim:
+    """Return the guarantee that a run is asked for, for units by their numbers ``(n,)``.
+
+    Raises:
+        InputError: delta is larger than one over the number of units.
+    """
+    count = int(units.max()) + 1
+    if delta is None:
+        delta = min(LARGEST_DELTA, 1 / count)
+    if delta > 1 / count:
+        raise InputError(
+            f"delta {delta:g} is larger than 1 / {count:,}, one over the number of protected {unit}s: such a "
+            "guarantee lets a model give one of them away; choose a smaller dp_delta"
+        )
+    return PrivacyClaim(epsilon, delta, unit)
+
+
+def public_directions(backbone: Backbone) -> DoubleArray | None:
+    """Find the directions in which the last layer of an encoder moves the features most.
+
+    They are the left singular vectors of the layer's weights, and so as public as the encoder. Features vary
+    mostly along few of them, while random directions keep only a part of every difference between features.
+
+    Returns:
+        ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_prototypes.DIRECTIONS` or as
+        many as there are; ``None`` if no layer of the encoder returns as many values as there are features.
+    """
+    layers = [
+        one for one in backbone.module.parameters() if one.dim() > 1 and len(one) == backbone.spec.width
+    ]
+    if not layers:
+        return None
+    last = layers[-1].detach().double().flatten(1).cpu().numpy()
+    return np.asarray(np.linalg.svd(last, full_matrices=False)[0][:, :DIRECTIONS])

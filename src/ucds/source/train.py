@@ -12,7 +12,7 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.files import digest_of
 from ucds.training.options import Compute, EncoderOptions, RunOptions
-from ucds.training.run_folder import check_run
+from ucds.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from ucds.training.run import TrainedRun
@@ -53,17 +53,17 @@ def train_source(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings = settings or ConsensusSettings()
     read_clusters(n_clusters, least=2)
-    check_run(out, place_of(data), resume=options.resume)
+    RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
     from ucds.source.fit import fit_source
-    from ucds.source.protected import read_groups
+    from ucds.source.private import read_groups
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
     people = None if groups is None else read_groups(Path(groups))
     chosen = encoder or EncoderOptions()
-    inputs = open_for_training(found, "source", chosen, compute, tune=settings.tune)
+    inputs = open_for_training(found, chosen, compute, settings.tune)
     return train_run(
         out,
         "source",

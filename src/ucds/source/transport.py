@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,18 +11,11 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
-from ucds.training.fitting import (
-    FeatureClusters,
-    build_model,
-    features_to_cluster,
-    read_all,
-    remember,
-    tell_what_drawing_costs,
-)
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset
+from ucds.training.drawing import draw_dataset, tell_what_drawing_costs
+from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
+from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -50,7 +42,7 @@ def fit_source_by_transport(
     everything = len(data.samples)
     data, drawn = draw_dataset(session, data)
     features = features_to_cluster(session, backbone, data, n_clusters)
-    found = remember(session, STAGE, lambda: _cluster(session, read_all(features), data, n_clusters))
+    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
     training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, assignments, fitted=False)
@@ -66,15 +58,10 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
             )
 
 
-def _cluster(
-    session: Session[ConsensusSettings],
-    vectors: FloatArray,
-    data: Dataset,
-    n_clusters: int,
-) -> FeatureClusters:
-    settings, domain, started = session.settings, data.samples.domain, time.monotonic()
+def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
+    settings, domain, vectors = session.settings, features.samples.domain, read_all(features)
     clusters = cluster_domains(
-        [vectors[domain == d] for d in range(len(data.samples.domain_names))],
+        [vectors[domain == d] for d in range(len(features.samples.domain_names))],
         n_clusters,
         numpy_generator(session.runtime.seed, STAGE),
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
@@ -86,10 +73,5 @@ def _cluster(
     assignments = np.empty_like(clusters.assignments)
     assignments[np.argsort(domain, kind="stable")] = clusters.assignments
     return FeatureClusters(
-        clusters.axes,
-        clusters.mean,
-        clusters.prototypes,
-        clusters.proportions,
-        assignments,
-        time.monotonic() - started,
+        clusters.axes, clusters.mean, clusters.prototypes, clusters.proportions, assignments
     )

@@ -22,17 +22,7 @@ from ucds.training.seeds import numpy_generator
 
 
 def vote_afterwards(run: Path, images: Source | None = None, compute: Compute | None = None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
-
-    Args:
-        run: folder of a finished target run.
-        images: samples of the run; those that it was trained on, where they were, if ``None``.
-        compute: device and cache; the defaults if ``None``.
-
-    Raises:
-        InputError: there is no such run, or its samples are not there.
-        NoSpaceError: the run folder cannot be written.
-    """
+    """Cluster the features of a run's samples, and write down what a review of its clusters starts from."""
     model = load(run, role="target", compute=compute)
     place = images or parse_json((run / "run.json").read_bytes()).get("images")
     if place is None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.data.columns import first_of_each
-from ucds.data.sources import Source
+from ucds.data.content import first_of_each
+from ucds.data.sources import Source, find_samples
 from ucds.errors import UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import Questions, open_questions, questions_about
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter, told_to
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.training.runtime import Runtime
+
+
+_TRIALS = 8
+"""Draws for each choice; scikit-learn's ``2 + log k`` is 6 to 9 for the usual numbers of queries."""
 
 
 def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: int) -> Selector:
@@ -39,10 +44,7 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         backbone: encoder whose features are compared.
         runtime: device to compute on, and seed of the choice.
         count: number of distinct samples to have labelled.
-        cache: folder of frozen features, where a training with ``tune = "head"`` finds them again; ``None``
-            keeps them in memory.
     """
-    from ucds.target.selection import select_spread
     from ucds.training.features import frozen_features
 
     def choose(known: Mapping[bytes, int]) -> Sequence[int]:
@@ -52,7 +54,6 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         given = [i for i in distinct.tolist() if keys[i] in known]
         chosen = given
         if len(given) < count:
-            backbone.module.to(runtime.device)
             features = frozen_features(backbone, data, runtime, batch_size=256)
             rows = features.samples.read(distinct).numpy()
             chosen = distinct[select_spread(rows, count, runtime.seed)].tolist()
@@ -64,6 +65,51 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         return chosen + copies.tolist()
 
     return choose
+
+
+def select_spread(
+    features: FloatArray, count: int, seed: int, *, given: Sequence[int] | IntArray = ()
+) -> IntArray:
+    """Choose samples that are well spread in feature space, by the seeding of k-means++.
+
+    Each new sample is drawn with a probability proportional to its squared distance from the nearest one
+    chosen so far (Arthur and Vassilvitskii, SODA 2007). Of eight such draws the one that leaves the smallest
+    sum of squared distances is kept, as scikit-learn does: always taking the farthest sample would spend the
+    queries on outliers. Distances are between directions, ``2 - 2 cos``, as everywhere in the method.
+
+    A longer choice with the same seed begins with the shorter one, so the first ``m`` samples are
+    well spread for every ``m``.
+
+    Args:
+        features: ``(n, d)`` features of the samples.
+        count: number of samples to choose; fewer are returned where fewer samples differ.
+        seed: seed of the random draws; equal seeds give equal choices.
+        given: positions that are chosen already; they are not returned again.
+
+    Returns:
+        Positions in the order of choice, at most ``count``.
+    """
+    from ucds.math.spaces import unit_rows
+
+    directions, rng = unit_rows(features), np.random.default_rng(seed)
+
+    def distances_from(positions: Sequence[int] | IntArray) -> DoubleArray:
+        """Compute squared distances ``(m, n)`` of some directions from all; what rounding left becomes 0."""
+        squared = 2.0 - 2.0 * (directions[positions] @ directions.T).astype(np.float64)
+        return np.where(squared < 1e-5, 0.0, squared)
+
+    distances = np.full(len(directions), 4.0)  # as far as two directions can lie apart
+    for position in given:
+        distances = np.minimum(distances, distances_from([position])[0])
+    chosen: list[int] = []
+    while len(chosen) < count and distances.any():
+        candidates = rng.choice(len(directions), size=_TRIALS, p=distances / distances.sum())
+        left = np.minimum(distances, distances_from(candidates))
+        best = int(left.sum(1).argmin())
+        distances = left[best]
+        distances[candidates[best]] = 0.0
+        chosen.append(int(candidates[best]))
+    return np.array(chosen, dtype=np.int64)
 
 
 def _questions_about(samples: Samples) -> Questions:
@@ -115,7 +161,8 @@ def query(
     from ucds.training.runtime import Runtime
 
     runtime = Runtime(compute, seed=seed)
-    inputs = open_for_training(images, "target", encoder or EncoderOptions(), compute)
+    found = find_samples(images, by_domain=False)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute)
     choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
     return _query(client, _questions_about(inputs.data.samples), Path(out), choose, compute.reporter)
 

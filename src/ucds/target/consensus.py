@@ -6,7 +6,6 @@ The numbers of the steps are those of ``docs/consensus.md``.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from ucds.math.consensus import (
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import Remembered, number_alike, write_features, write_remembered
+from ucds.training.drawing import draw_dataset, tell_what_drawing_costs
 from ucds.training.fitting import (
     FeatureClusters,
     build_model,
@@ -44,10 +44,9 @@ from ucds.training.fitting import (
     fit_prototypes,
     read_all,
     remember,
-    tell_what_drawing_costs,
 )
 from ucds.training.prediction import encode
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset
+from ucds.training.prepare import TrainedModel, conclude
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -185,14 +184,13 @@ def fit_target_by_consensus(
     features = features_to_cluster(session, backbone, data, n_clusters)
 
     def cluster() -> FeatureClusters:
-        started, rng = time.monotonic(), numpy_generator(session.runtime.seed, STAGE)
+        rng = numpy_generator(session.runtime.seed, STAGE)
         vectors = read_all(features)
         agreed = agree(vectors, n_clusters, session.settings, rng, known, session.runtime.watch)
         _say(session, agreed)
         if session.runtime.folder is not None and session.runtime.rank == 0:
             _write(session.runtime.folder.path, data.samples.ids, agreed)
-        width, seconds = session.settings.bottleneck_width, time.monotonic() - started
-        return describe_clusters(vectors, agreed.shares, width, seconds)
+        return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
 
     found = remember(session, STAGE, cluster)
     training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
@@ -200,18 +198,18 @@ def fit_target_by_consensus(
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, shares, fitted=True)
     if session.runtime.folder is not None and session.runtime.rank == 0:
-        encoded = encode(training.trained, features.samples, features.view, session.runtime)
+        encoded = encode(training.trained, features, session.runtime)
         write_features(session.runtime.folder.path, encoded.cpu().numpy())
     return conclude(session, training, data)
 
 
-def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int, seconds: float) -> FeatureClusters:
+def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> FeatureClusters:
     """Make the axes, ``width`` at most, and the prototypes of a model that starts from given clusters."""
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
     prototypes = unit_rows(shares.T @ projected).T
-    return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares, seconds)
+    return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares)
 
 
 def _say(session: Session[ConsensusSettings], agreed: Agreed) -> None:

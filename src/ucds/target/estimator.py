@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.choices import read_clusters
-from ucds.data.columns import texts_of
+from ucds.data.content import texts_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
@@ -57,13 +57,13 @@ class TargetClustering(ClusteringEstimator):
         Warns:
             UcdsWarning: only some samples have a label.
         """
-        session = self._session()
-        data, backbone = self._open(X, session)
-        self._answers = self._read_labels(source_labels, data.samples)
-        try:
-            return self._fit(data, backbone, session)
-        finally:
-            del self._answers
+        from ucds.target.fit import fit_target
+
+        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+            labels = self._read_labels(source_labels, data.samples)
+            return fit_target(session, backbone, data, self.n_clusters, labels)
+
+        return self._fit(X, train)
 
     def _read_labels(
         self, source_labels: ArrayLike | ClusterLabels | None, samples: Samples
@@ -80,8 +80,3 @@ class TargetClustering(ClusteringEstimator):
         asked = read_clusters(self.n_clusters)
         clusters = asked if isinstance(asked, int) else int(given.max(initial=0)) + 1
         return ClusterLabels(texts_of(ids).take(rows), given[rows], clusters, "given")
-
-    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
-        from ucds.target.fit import fit_target
-
-        return fit_target(session, backbone, data, self.n_clusters, self._answers)

@@ -95,15 +95,8 @@ class Question:
 def read_answers(path: Path, digest: str | None) -> Iterator[dict[str, Any]]:
     """Read the records of a file of answers, in their order; none if there is no such file of a run.
 
-    A last line without an end was left by a crash; the answer in it did not count, and it is dropped.
-
-    Args:
-        path: file of answers.
-        digest: digest of the clusters that the answers must start from; ``None`` takes any.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: the file holds anything but answers, or answers about other clusters.
+    A last line without an end was left by a crash; the answer in it did not count, and it is dropped. With
+    ``digest``, answers must start from the clusters that have it.
     """
     if digest is not None and not path.exists():
         return

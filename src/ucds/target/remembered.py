@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ucds.data.array_files import read_arrays
+from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray, IntArray
@@ -49,7 +49,6 @@ class Remembered:
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
-        names: names of clusters by their numbers, that a person gave in an earlier review.
     """
 
     ids: tuple[str, ...]
@@ -57,7 +56,6 @@ class Remembered:
     own: Partition
     n_clusters: int
     labels: FloatArray | None = None
-    names: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def own_votes(self) -> Memberships:
@@ -83,13 +81,7 @@ class Remembered:
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
 
     def speak_for_change(self, doubt: Doubt, other: IntArray) -> bool:
-        """Return whether the provider's labels say other than the clusters about a group and another one.
-
-        Args:
-            doubt: group in doubt.
-            other: ``(m,)`` positions of the rest of its cluster; where the group is a whole cluster, those of
-                the cluster with which it may be one.
-        """
+        """Return whether the labels say other than the clusters: are they one group?"""
         if self.labels is None:
             return False
         one, two = (int(self.labels[rows].mean(0).argmax()) for rows in (doubt.samples, other))
@@ -105,18 +97,13 @@ def number_alike(clusters: Partition, others: Partition) -> Partition:
 
 
 def write_remembered(folder: Path, remembered: Remembered) -> None:
-    """Write what a run remembers into its folder.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write what a run remembers into its folder."""
     partitions = remembered.partitions
     arrays: dict[str, Any] = {
         "ids": np.frombuffer(json.dumps(remembered.ids).encode(), np.uint8),
         "partitions": partitions.astype(np.min_scalar_type(partitions.max())),
         "own": remembered.own.astype(np.int64),
         "n_clusters": np.array(remembered.n_clusters),
-        "names": np.frombuffer(json.dumps(dict(remembered.names)).encode(), np.uint8),
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
@@ -124,11 +111,7 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
 
 
 def read_remembered(folder: Path) -> Remembered:
-    """Read what a run remembers.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-    """
+    """Read what a run remembers."""
     path = folder / VOTES_FILE
     try:
         found = read_arrays(path)
@@ -138,27 +121,18 @@ def read_remembered(folder: Path) -> Remembered:
             found["own"],
             int(found["n_clusters"]),
             found["labels"].astype(np.float32) if "labels" in found else None,
-            {int(number): str(name) for number, name in parse_json(found["names"].tobytes()).items()},
         )
-    except (OSError, DamagedFileError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
 def write_features(folder: Path, features: FloatArray) -> None:
-    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered."""
     write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
 
 
 def read_features(folder: Path) -> FloatArray:
-    """Read the features that :func:`write_features` wrote.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-    """
+    """Read the features that :func:`write_features` wrote."""
     path = folder / FEATURES_FILE
     try:
         return np.array(read_arrays(path)[path.stem], dtype=np.float32)
@@ -172,41 +146,42 @@ class ReviewedRun:
 
     Attributes:
         path: run folder.
+        answered: number of answers that count.
         n_clusters: number of clusters that have samples.
         agreement: share of the reviewed samples that the model gives their cluster.
     """
 
     path: Path
+    answered: int
     n_clusters: int
     agreement: float
 
+    @property
+    def sentence(self) -> str:
+        """What was done, for the person."""
+        return (
+            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON types."""
+        return vars(self) | {"path": str(self.path)}
+
 
 def write_reviewed_run(
-    run: Path, out: Path, start: Remembered, clusters: Partition, names: Mapping[int, str]
+    run: Path, out: Path, start: Remembered, clusters: Partition, names: Mapping[int, str], answered: int
 ) -> ReviewedRun:
     """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
 
     A number that no sample has any more stays as an empty cluster, so that the others keep theirs, and a new
     cluster never gets a number that another one had.
-
-    Args:
-        run: folder of the reviewed run.
-        out: run folder to make.
-        start: clustering of the reviewed run.
-        clusters: ``(n,)`` reviewed clusters.
-        names: names of clusters by their numbers; the file ``names.json`` of the new run has them.
-
-    Raises:
-        InputError: the folder is in use.
-        NoSpaceError: the folder cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not empty: choose another --out")
     stored, n_clusters = load_model(run, role="target"), max(start.n_clusters, int(clusters.max()) + 1)
-    features, shares = (
-        torch.from_numpy(read_features(run)),
-        torch.from_numpy(_share(start, clusters, n_clusters)),
-    )
+    features = torch.from_numpy(read_features(run))
+    shares = torch.from_numpy(_share(start, clusters, n_clusters))
     prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
     stored.model.prototypes = torch.nn.Parameter(prototypes)
     card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
@@ -218,14 +193,14 @@ def write_reviewed_run(
             shutil.copyfile(run / name, temporary / name)
     described = parse_json((run / "run.json").read_bytes()) | {"clusters": n_clusters, "reviewed": run.name}
     write_text_atomically(temporary / "run.json", json.dumps(described, indent=2) + "\n")
-    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters, names=names))
+    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters))
     save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
     if names:
         named = ClusterNames(format=FORMAT, model=stored.fingerprint, names=dict(names))
         write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
     temporary.replace(out)
     given = (features @ prototypes).argmax(1).numpy()
-    return ReviewedRun(out, len(np.unique(clusters)), float((given == clusters).mean()))
+    return ReviewedRun(out, answered, len(np.unique(clusters)), float((given == clusters).mean()))
 
 
 def _share(start: Remembered, clusters: Partition, n_clusters: int) -> FloatArray:

@@ -21,6 +21,7 @@ from ucds.files import append_line
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt, Doubts
 from ucds.target.afterwards import vote_afterwards
+from ucds.target.names import NAMES_FILE, ClusterNames
 from ucds.target.questions import (
     ANSWERS_FILE,
     FORMAT,
@@ -85,6 +86,8 @@ class Review:
         self.features = read_features(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
         self._doubts = Doubts(self.start.votes, self.start.own, self.start.parts)
+        names = self.run / NAMES_FILE  # of an earlier review
+        self._first_names = ClusterNames.load(names).names if names.exists() else {}
         self._start_count = len(np.unique(self.start.own))
         self._skipped: set[tuple[int, int]] = set()
         self._ranked: list[Doubt] | None = None
@@ -240,10 +243,10 @@ class Review:
             InputError: nothing was answered, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
-        if not self.answered:
+        if not (answered := self.answered):
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        return write_reviewed_run(self.run, out, self.start, self._doubts.clusters, self.names)
+        return write_reviewed_run(self.run, out, self.start, self._doubts.clusters, self.names, answered)
 
     def _ranking(self) -> list[Doubt]:
         """Return the groups in doubt as things stand, the most doubtful first."""
@@ -322,7 +325,7 @@ class Review:
         self._ranked = None
         self._next_number = self.start.n_clusters
         self._waiting: list[IntArray] = []
-        self._names = dict(self.start.names)
+        self._names = dict(self._first_names)
         for record in effective(self._records):
             self._apply(record)
 

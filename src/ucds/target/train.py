@@ -12,7 +12,7 @@ from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_process
-from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, check_run
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 if TYPE_CHECKING:
     from ucds.training.prepare import TrainedModel
@@ -60,7 +60,7 @@ def train_target(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings = settings or ConsensusSettings()
     place = place_of(images)
-    check_run(out, place, resume=options.resume)
+    RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
@@ -69,8 +69,8 @@ def train_target(
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
-    encoder = encoder or EncoderOptions()
-    inputs = open_for_training(found, "target", encoder, compute, tune=settings.tune)
+    chosen = encoder or EncoderOptions()
+    inputs = open_for_training(found, chosen, compute, settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)

@@ -100,11 +100,7 @@ _FORM = TypeAdapter(Checkpoint)
 
 
 def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint of a run folder; the one before it stays beside it.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Replace the checkpoint of a run folder; the one before it stays beside it."""
     content = io.BytesIO()
     torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
     write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer(), keep=run / EARLIER_FILE)
@@ -114,10 +110,7 @@ def read_checkpoint(run: Path) -> Checkpoint | None:
     """Read the latest checkpoint that is not damaged, onto the CPU; ``None`` when there is none at all.
 
     Raises:
-        DamagedFileError: every checkpoint is damaged.
-
-    Warns:
-        UcdsWarning: the latest checkpoint is damaged, and the one before it is used.
+        DamagedFileError: every checkpoint is damaged; a warning says so if only the latest is.
     """
     problems = []
     for path in (run / CHECKPOINT_FILE, run / EARLIER_FILE):

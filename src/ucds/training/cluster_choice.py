@@ -6,7 +6,6 @@ import json
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -14,7 +13,7 @@ from pydantic import TypeAdapter
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
-from ucds.data.columns import first_positions, keys_of
+from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
@@ -24,14 +23,11 @@ from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
-_BATCH = 64  # samples that the encoder is given at a time
+_EVIDENCE = TypeAdapter(ClusterNumber)
 
 
 def settle_clusters(
-    session: Session[Settings],
-    backbone: Backbone,
-    data: Dataset,
-    n_clusters: int | str,
+    session: Session[Settings], backbone: Backbone, data: Dataset, n_clusters: int | str
 ) -> int:
     """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
 
@@ -55,8 +51,7 @@ def settle_clusters(
     asked = read_clusters(n_clusters)
     if isinstance(asked, int):
         return asked
-    runtime = session.runtime
-    folder = runtime.folder
+    runtime, folder = session.runtime, session.runtime.folder
     known = runtime.once(lambda: None if folder is None else read_choice(folder.path))
     if known is not None:
         return known.number
@@ -64,11 +59,14 @@ def settle_clusters(
     keys = keys_of(data.samples.keys)
     different = min(len(first_positions(keys.take(of_domain))) for of_domain in rows)
     high = _largest(asked, different)
-    backbone.module.to(runtime.device)
-    features = frozen_features(backbone, data, runtime, batch_size=_BATCH).samples
-    found = runtime.once(
-        lambda: _choose(session, [features.read(own).numpy() for own in rows], asked.low, high)
-    )
+    features = frozen_features(backbone, data, runtime).samples
+
+    def choose() -> ClusterNumber:
+        rng = numpy_generator(runtime.seed, "cluster-number")
+        vectors = [features.read(own).numpy() for own in rows]
+        return choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
+
+    found = runtime.once(choose)
     if runtime.rank == 0:
         _report(session, found, n_clusters)
     return found.number
@@ -108,13 +106,6 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
     return asked.high or most
 
 
-def _choose(
-    session: Session[Settings], domains: list[np.ndarray[Any, Any]], low: int, high: int
-) -> ClusterNumber:
-    rng = numpy_generator(session.runtime.seed, "cluster-number")
-    return choose_cluster_number(domains, low, high, rng, session.runtime.watch)
-
-
 def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) -> None:
     """Say and write down which number was chosen, and on what evidence."""
     runtime = session.runtime
@@ -131,6 +122,3 @@ def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) 
     if runtime.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}
         write_text_atomically(runtime.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")
-
-
-_EVIDENCE = TypeAdapter(ClusterNumber)

@@ -7,8 +7,12 @@ graph takes to be made. Features of the two differ by rounding, and are kept apa
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,16 +21,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
-from ucds.files import digest_of, read_sealed, write_atomically, write_sealed
+from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.models import state_digest
-from ucds.training.onnx_graph import open_onnx, write_onnx
-from ucds.training.prediction import evaluation_mode
+from ucds.training.options import Compute
 
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between features of a graph and of its encoder, relative to their norm."""
@@ -42,6 +45,18 @@ _PACKAGES = ("ucds", "torch", "onnx", "onnxruntime")
 def describe_encoder(backbone: Backbone) -> dict[str, Any]:
     """Describe an encoder for JSON; encoders of equal descriptions give equal features."""
     return {"backbone": asdict(backbone.spec), "weights": state_digest(backbone.module)}
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation without gradients, and afterwards back to its former mode."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 @dataclass
@@ -94,19 +109,34 @@ class FrozenEncoder:
 
 
 def suits_graph(spec: BackboneSpec, n_samples: int, device: torch.device) -> bool:
-    """Return whether ONNX Runtime is to compute the features of samples, if it can.
+    """Return whether ONNX Runtime is to compute the features of so many samples on a device, if it can.
 
-    The answer depends neither on what the cache holds nor on how many features are missing: so the same
-    samples get the same features.
-
-    Args:
-        spec: description of the encoder; one of the caller's own stays in PyTorch.
-        n_samples: number of all samples.
-        device: device to compute on.
+    The answer does not depend on what the cache holds: so the same samples get the same features. An encoder
+    of the caller's own stays in PyTorch.
     """
     if device.type != "cpu" or spec.input_size is None or spec.name in (IDENTITY, MODULE):
         return False
     return n_samples * spec.input_size**2 >= FEWEST_PIXELS
+
+
+def choose_encoder(
+    backbone: Backbone,
+    device: torch.device,
+    n_samples: int,
+    example: Callable[[int], Tensor],
+    compute: Compute,
+    once: Callable[[Callable[[], bytes | None]], bytes | None] = lambda work: work(),
+) -> FrozenEncoder:
+    """Choose what computes the features of so many images, in training and in bulk alike.
+
+    The function ``example`` is that of :func:`find_graph`; ``once`` does work in one process, and returns
+    the result in all.
+    """
+    cache, graph = compute.cache, None
+    if cache is not None and suits_graph(backbone.spec, n_samples, device):
+        graph = once(lambda: find_graph(backbone, example, cache, compute.reporter.say))
+    autocast = device.type == "cuda" and compute.precision == "bf16-mixed"
+    return FrozenEncoder(backbone, device, graph, autocast)
 
 
 def find_graph(
@@ -142,8 +172,7 @@ def find_graph(
             if reason is None:
                 write_sealed(path, _SEAL, content)
             else:
-                text = reason
-                write_atomically(refusal, lambda file: file.write(text.encode()))
+                write_text_atomically(refusal, reason)
         except NoSpaceError:
             pass  # it is made again the next time
     if reason is not None:
@@ -168,3 +197,61 @@ def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes, str | None]:
         name, allowed = backbone.spec.name, f"{LARGEST_DIFFERENCE:g} is allowed"
         return b"", f"features of the encoder {name!r} differ there by {apart:.2g} of their norm ({allowed})"
     return content, None
+
+
+def write_onnx(
+    module: nn.Module,
+    example: Tensor,
+    *,
+    input_name: str = "inputs",
+    outputs: Sequence[str] = ("features",),
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the contents of an ONNX file of a network that takes any number of samples.
+
+    PyTorch has two exporters. The one that traces takes a tenth of the time of the other one, which knows
+    more operations and is asked where the first one fails. Both raise nearly any error over an operation
+    that they do not know, and a graph has to be compared with its network.
+
+    Args:
+        module: network in evaluation mode, on the CPU.
+        example: batch of at least two inputs ``(n, ...)``.
+        input_name: name of the input.
+        outputs: names of the outputs.
+        metadata: texts that the file holds besides, by name; none if ``None``.
+    """
+    import onnx  # it takes a second, which a command with a known graph need not wait for
+
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    named: dict[str, Any] = {"input_names": [input_name], "output_names": list(outputs)}
+    content = io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        try:
+            axes = {name: {0: "n"} for name in (input_name, *outputs)}
+            # PyTorch's stubs know no file in memory.
+            traced: dict[str, Any] = {"f": content, "dynamo": False, "dynamic_axes": axes}
+            torch.onnx.export(module, (example,), **traced, **named)
+            model = onnx.load_model_from_string(content.getvalue())
+        except Exception:  # of an operation that this exporter does not know
+            shapes = ({0: torch.export.Dim("n", min=1)},)
+            program = torch.onnx.export(module, (example,), dynamic_shapes=shapes, verbose=False, **named)
+            assert program is not None
+            model = program.model_proto
+    for name, text in (metadata or {}).items():
+        model.metadata_props.add(key=name, value=text)
+    written: bytes = model.SerializeToString()
+    return written
+
+
+def open_onnx(content: bytes) -> Callable[[Tensor], tuple[FloatArray, ...]]:
+    """Return a function from a batch of inputs to the outputs of an ONNX graph, which has one input.
+
+    It computes on the processor, with as many threads as PyTorch has now.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    (entry,) = session.get_inputs()
+    return lambda batch: tuple(session.run(None, {entry.name: batch.numpy()}))

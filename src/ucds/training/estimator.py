@@ -7,12 +7,11 @@ a second and not ten.
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +20,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
+from ucds.data.sources import find_samples
 from ucds.errors import InputError
-from ucds.training.options import Compute
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
+    from ucds.data.sources import Source
+    from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
     from ucds.training.prepare import TrainedModel
-    from ucds.training.runtime import Runtime
     from ucds.training.session import Session
 
 FolderOrArray = str | Path | ArrayLike
 
 
-class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
 
     _role: ClassVar[Role]
@@ -80,20 +81,15 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters_)``.
         """
-        check_is_fitted(self)
-        return self._decide(self._open_fitted(X, self._role))
+        return self._fitted.decide(self._open_fitted(X, self._role))[0]
 
     def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
         """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``."""
-        check_is_fitted(self)
-        return self._probabilities(self._open_fitted(X, self._role))
+        return self._fitted.outputs(self._open_fitted(X, self._role)).probabilities
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which :meth:`load` reads."""
-        from ucds.training.model_file import save_model
-
-        check_is_fitted(self)
-        save_model(Path(folder), self.stored_)
+        self._fitted.save(folder)
 
     @classmethod
     def load(cls, run: str | Path, **parameters: Any) -> Self:
@@ -117,20 +113,21 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         estimator._take(stored)
         return estimator
 
-    @abstractmethod
-    def _train(self, session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
-        """Train the model of this side."""
-
-    def _fit(self, data: Dataset, backbone: Backbone, session: Session[MethodSettings]) -> Self:
-        from ucds.training.model_file import StoredModel
+    def _fit(
+        self,
+        X: FolderOrArray,  # noqa: N803
+        train: Callable[[Session[MethodSettings], Backbone, Dataset], TrainedModel],
+        sample_domain: ArrayLike | None = None,
+    ) -> Self:
         from ucds.training.run import describe_trained
 
-        found = self._train(session, backbone, data)
-        card = describe_trained(found, backbone, self._role, type(self).__name__)
-        self._take(StoredModel(card, found.model, found.proportions.cpu()))
+        session = self._session()
+        data, backbone = self._open(X, sample_domain)
+        found = train(session, backbone, data)
+        self._take(describe_trained(found, backbone, self._role, type(self).__name__))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.ids
-        self.labels_ = self._decide(data)
+        self.labels_ = self._fitted.decide(data)[0]
         return self
 
     def _take(self, stored: StoredModel) -> None:
@@ -145,8 +142,17 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
         if stored.card.backbone.name == IDENTITY:
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
 
+    @property
+    def _fitted(self) -> Model:
+        """The model of a fitted estimator, with the present parameters of how to compute."""
+        from ucds.training.loaded import Model
+
+        check_is_fitted(self)
+        return Model(self.stored_, self._compute())
+
     def _session(self) -> Session[MethodSettings]:
         from ucds.config import make_settings
+        from ucds.training.runtime import Runtime
         from ucds.training.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
@@ -157,70 +163,48 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator, ABC):  # type: ignore[mis
             raise InputError(
                 f"n_clusters must be 'auto', a range, or an integer of at least 1, not {asked!r}"
             )
-        return Session(self._runtime(_seed_of(self.random_state)), settings)
-
-    def _runtime(self, seed: int = 0) -> Runtime:
-        from ucds.training.runtime import Runtime
-
-        return Runtime(self._compute(), seed=seed)
+        return Session(Runtime(self._compute(), seed=_seed_of(self.random_state)), settings)
 
     def _open(
         self,
         X: FolderOrArray,  # noqa: N803
-        session: Session[MethodSettings],
-        sample_domain: ArrayLike | None = None,
+        sample_domain: ArrayLike | None,
     ) -> tuple[Dataset, Backbone]:
-        from ucds.backbones import Backbone, identity_backbone
-        from ucds.data.dataset import Dataset
-        from ucds.data.views import VectorView
+        from ucds.backbones import Backbone
         from ucds.training.inputs import open_for_training
-        from ucds.training.options import EncoderOptions
 
+        own, name = (self.backbone, None) if isinstance(self.backbone, Backbone) else (None, self.backbone)
+        encoder = EncoderOptions()
         if isinstance(X, str | Path):
             if sample_domain is not None:
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
-            if isinstance(self.backbone, Backbone):
+            if own is not None:
                 raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
-            encoder = EncoderOptions(self.backbone, self.weights)
-            inputs = open_for_training(X, self._role, encoder, self._compute())
-            return inputs.data, inputs.backbone
-        vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
-        data = Dataset(_with_domains(vectors, sample_domain), VectorView())
-        if self.backbone is None:
-            return data, identity_backbone(vectors.shape[1])
-        if isinstance(self.backbone, Backbone):
-            return data, copy.deepcopy(self.backbone)  # fit changes no parameter of the estimator
-        raise InputError("a named backbone is for folders of images: arrays are used as they are")
+            found, encoder = (
+                find_samples(X, by_domain=self._role == "source"),
+                EncoderOptions(name, self.weights),
+            )
+        else:
+            vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
+            found = _with_domains(vectors, sample_domain)
+            if name is not None:
+                raise InputError("a named backbone is for folders of images: arrays are used as they are")
+        inputs = open_for_training(found, encoder, self._compute())
+        # A copy of a backbone of the caller's own: fit changes no parameter of the estimator.
+        return inputs.data, inputs.backbone if own is None else copy.deepcopy(own)
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
-        from ucds.data.dataset import Dataset
-        from ucds.data.vectors import VectorSamples
-        from ucds.data.views import VectorView
-        from ucds.training.inputs import open_for_prediction
-
-        if isinstance(X, str | Path):
-            return open_for_prediction(X, self.stored_.backbone, side, self._compute())
-        if self.stored_.card.backbone.input_size is not None:
-            raise InputError("this estimator was fitted on images: give a folder of them, not an array")
-        vectors = validate_data(self, X, dtype=np.float32, reset=False)
-        return Dataset(VectorSamples(vectors), VectorView())
+        model, source = self._fitted, cast("Source", X)
+        if not isinstance(X, str | Path):
+            if self.stored_.card.backbone.input_size is not None:
+                raise InputError("this estimator was fitted on images: give a folder of them, not an array")
+            source = validate_data(self, X, dtype=np.float32, reset=False)
+        return model.open(source, side)
 
     def _compute(self) -> Compute:
         reporter = terminal_reporter() if self.verbose else Quiet()
         found = Compute(self.accelerator, self.precision, reporter=reporter)
         return found if self.cache is None else replace(found, cache=Path(self.cache))
-
-    def _probabilities(self, data: Dataset) -> NDArray[np.float32]:
-        from ucds.training.inference import cluster_probabilities
-
-        found = cluster_probabilities(self.stored_, data, self._runtime())
-        return np.asarray(found.cpu().numpy(), dtype=np.float32)
-
-    def _decide(self, data: Dataset, *, recentred: bool = False) -> NDArray[np.int64]:
-        from ucds.training.inference import decisions
-
-        found = decisions(self.stored_, data, self._runtime(), recentred=recentred)
-        return np.asarray(found.clusters.cpu().numpy(), dtype=np.int64)
 
 
 def _seed_of(random_state: Any) -> int:

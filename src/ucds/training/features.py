@@ -17,16 +17,15 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
-from ucds.data.columns import first_positions
-from ucds.data.dataset import Dataset
+from ucds.data.content import first_positions
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
+from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.runtime import Runtime
 
 
@@ -35,13 +34,13 @@ def frozen_features(
     data: Dataset,
     runtime: Runtime,
     *,
-    batch_size: int,
+    batch_size: int = 64,
     keep: bool = True,
 ) -> Dataset:
     """Replace samples by their features under a frozen backbone, computed on the test view.
 
     Args:
-        backbone: encoder without bottleneck, on the runtime's device.
+        backbone: encoder without bottleneck, which is moved to the runtime's device.
         data: samples and views that the backbone takes.
         runtime: device, processes and cache; each of several processes computes a share. The cache gets the
             features and the graph that computes them; without one PyTorch computes, and features stay in
@@ -64,67 +63,40 @@ def frozen_features(
         return data
     if cache is not None:
         make_private(cache)
-    encoder = _choose_encoder(backbone, data, runtime)
-
-    def in_memory() -> Dataset:
-        features = _in_memory(encoder, data, runtime, batch_size)
-        vectors = VectorSamples(features, samples.domain, samples.domain_names, samples.ids)
-        return Dataset(vectors, VectorView())
-
-    if cache is None or not keep or backbone.spec.name == MODULE:
-        return in_memory()
-    store = feature_store(encoder, cache)
-    # Samples whose content has no features yet, or damaged ones; each content once.
-    there, first = store.usable(store.rows_of(samples.keys)), first_positions(samples.keys)
-    missing = first[~there[first]]
-    runtime.wait_for_all()  # every process has counted before any of them adds rows
-    if runtime.once(lambda: len(missing) > 0 and not store.writable):
-        return in_memory()
-    share = missing[runtime.rank :: runtime.processes]
-    extracted = _extract(encoder, data, runtime, share, batch_size)
-    store.gather(([samples.keys[i] for i in index], features) for index, features in extracted)
-    runtime.wait_for_all()
-    store.refresh()
-    return Dataset(FeatureSamples(samples, store), VectorView())
-
-
-def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime) -> FrozenEncoder:
-    """Choose what computes the features; the first process finds the graph, and all others receive it."""
+    backbone.module.to(runtime.device)
 
     def example(count: int) -> Tensor:
-        return data.view.test(data.samples.read(np.arange(min(count, len(data.samples)))))
+        return data.view.test(samples.read(np.arange(min(count, len(samples)))))
 
-    def find(folder: Path) -> bytes | None:
-        return runtime.once(lambda: find_graph(backbone, example, folder, runtime.reporter.say))
+    encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
+    if cache is not None and keep and backbone.spec.name != MODULE:
+        store = _open_store(encoder, cache)
+        first = first_positions(samples.keys)  # each content once
+        missing = first[store.rows_of(samples.keys)[first] < 0]
+        runtime.wait_for_all()  # every process has counted before any of them adds rows
+        if not runtime.once(lambda: len(missing) > 0 and not store.writable):
+            share = missing[runtime.rank :: runtime.processes]
+            extracted = _extract(encoder, data, runtime, share, batch_size)
+            store.gather(([samples.keys[i] for i in index], features) for index, features in extracted)
+            runtime.wait_for_all()
+            store.refresh()
+            return Dataset(FeatureSamples(samples, store), VectorView())
+    return _in_memory(encoder, data, runtime, batch_size)
 
-    cache = runtime.compute.cache
-    wanted = cache is not None and suits_graph(backbone.spec, len(data.samples), runtime.device)
-    graph = find(cache) if wanted and cache is not None else None
-    autocast = runtime.device.type == "cuda" and runtime.compute.precision == "bf16-mixed"
-    return FrozenEncoder(backbone, runtime.device, graph, autocast)
 
-
-def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_size: int) -> FloatArray:
-    """Compute all features ``(n, width)``, a share in each process, and send them to all processes."""
-    n = len(data.samples)
+def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_size: int) -> Dataset:
+    """Compute all features, a share in each process, and send them to all processes."""
+    samples, n = data.samples, len(data.samples)
     size = -(-n // runtime.processes)  # the last shares repeat samples, which are cut off again
     share = (np.arange(size) + runtime.rank * size) % n
     parts = [features for _, features in _extract(encoder, data, runtime, share, batch_size)]
     whole = runtime.pool(torch.from_numpy(np.concatenate(parts)).to(runtime.device))[:n]
-    features: FloatArray = whole.cpu().numpy()
-    return features
+    vectors = VectorSamples(whole.cpu().numpy(), samples.domain, samples.domain_names, samples.ids)
+    return Dataset(vectors, VectorView())
 
 
-def feature_store(encoder: FrozenEncoder, cache: Path) -> PartStore:
-    """Open the store of the features that an encoder gives.
-
-    Args:
-        encoder: encoder of images, not a module of the caller's own, and what computes.
-        cache: folder for features.
-
-    Raises:
-        NoSpaceError: the folder can be neither written nor read as a store.
-    """
+def _open_store(encoder: FrozenEncoder, cache: Path) -> PartStore:
+    """Open the store of the features that an encoder of images gives."""
     what = describe_encoder(encoder.backbone)
     what |= {"package": version("ucds"), "computed_by": encoder.computed_by}
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -30,15 +30,7 @@ LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
 a model is before it is fitted."""
 
-
-DECAY = 1e-4
-"""Weight decay of the prototypes that are fitted."""
-
-BATCH = 64
-"""Samples that the model is given at a time; more only cost memory on a processor."""
-
 _ITERATIONS = 100  # of L-BFGS at most
-_LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,8 @@ class FeatureClusters:
         prototypes: ``(w, K)`` prototypes of the clusters, unit columns.
         proportions: ``(D, K)`` sizes of the clusters in each domain.
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-        seconds: time that the search for the clusters took.
         variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
+        seconds: time that the search for the clusters took, which :func:`remember` measures.
     """
 
     axes: FloatArray
@@ -60,20 +52,14 @@ class FeatureClusters:
     prototypes: FloatArray
     proportions: FloatArray
     assignments: FloatArray
-    seconds: float
     variances: FloatArray | None = None
+    seconds: float = 0.0
 
 
 def features_to_cluster(
     session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, n_clusters: int
 ) -> Dataset:
-    """Compute the frozen features of the samples that are to be clustered.
-
-    Args:
-        session: the run.
-        backbone: pre-trained encoder.
-        data: samples and views that the backbone takes.
-        n_clusters: number of clusters, K.
+    """Compute the frozen features of the samples that are to be clustered; see :func:`build_model`.
 
     Raises:
         InputError: there are fewer samples than clusters, or a feature is not finite.
@@ -81,8 +67,7 @@ def features_to_cluster(
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     refuse_copies(data.samples, n_clusters)
-    backbone.module.to(session.runtime.device)
-    return frozen_features(backbone, data, session.runtime, batch_size=BATCH)
+    return frozen_features(backbone, data, session.runtime)
 
 
 def remember(
@@ -111,7 +96,9 @@ def remember(
     if before is not None and before.stage == stage and before.progress is not None:
         kept = {name: tensor.numpy() for name, tensor in before.progress.state.items()}
         return FeatureClusters(**kept, seconds=before.progress.seconds)
+    started = time.monotonic()
     found = session.runtime.once(cluster)
+    found = replace(found, seconds=time.monotonic() - started)
     arrays = {name: value for name, value in vars(found).items() if isinstance(value, np.ndarray)}
     state = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     session.save(stage, {}, StageProgress(seconds=found.seconds, state=state))
@@ -139,25 +126,19 @@ def build_model(
     Returns:
         The model, and the assignments ``(n, K)`` of the samples.
     """
-    known, head = session.result_of(stage), None
-    if found is not None:
-        variances = found.variances
-        if variances is None:
-            variances = ((unit_rows(read_all(features)) - found.mean) @ found.axes).var(0)
-        parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
-        head = ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
+    head = None if found is None else _head_of(found, features)
     width, generator = session.settings.bottleneck_width, torch.Generator()
     model = ClusteringModel(
         backbone, n_clusters, bottleneck_width=width, unit_features=True, head=head, generator=generator
     ).to(session.runtime.device)
-    training = Training(model, model.head(), features)
+    training = Training(model, model.head(), features, "head")
     if found is None:
+        known = session.result_of(stage)
         assert known is not None
         assert known.assignments is not None
-        if session.checkpoint is not None:
-            training.trained.load_state_dict(session.checkpoint.model)
+        session.restore(training.trained)
         return training, known.assignments
-    probabilities = predict(training.trained, features.samples, features.view, session.runtime, BATCH)
+    probabilities = predict(training.trained, features, session.runtime)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and session.runtime.rank == 0:
@@ -167,6 +148,15 @@ def build_model(
     return training, assignments
 
 
+def _head_of(found: FeatureClusters, features: Dataset) -> ProjectionHead:
+    """Make the head that gives a model the clusters of its features."""
+    variances = found.variances
+    if variances is None:
+        variances = ((unit_rows(read_all(features)) - found.mean) @ found.axes).var(0)
+    parts = (found.axes, found.mean, variances, LOGIT_SCALE * found.prototypes)
+    return ProjectionHead(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts))
+
+
 def read_all(features: Dataset) -> FloatArray:
     """Read the features ``(n, d)`` of all samples."""
     vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
@@ -174,12 +164,8 @@ def read_all(features: Dataset) -> FloatArray:
 
 
 def fit_prototypes(
-    session: Session[ConsensusSettings],
-    name: str,
-    model: ClusteringModel,
-    data: Dataset,
-    targets: Tensor,
-) -> StageResult:
+    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, targets: Tensor
+) -> None:
     """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
     Args:
@@ -189,36 +175,27 @@ def fit_prototypes(
         data: samples of one domain, as vectors.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
     """
-    known = session.result_of(name)
-    if known is not None:
-        if session.checkpoint is not None:
-            model.load_state_dict(session.checkpoint.model)
-        return known
+    if session.result_of(name) is not None:
+        session.restore(model)
+        return
     started, runtime = time.monotonic(), session.runtime
-    features = encode(model, data.samples, data.view, runtime, BATCH)
+    features = encode(model, data, runtime)
     start, wanted = model.prototypes.detach(), targets.to(features)
-    model.prototypes.data.copy_(
-        runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
-    )
+    solved = runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
+    model.prototypes.data.copy_(solved)
     probabilities = (features @ model.prototypes.detach()).softmax(-1)
     proportions, seconds = targets.mean(0, keepdim=True), time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, proportions, seconds)
     session.conclude(result, model.state_dict())
-    return result
 
 
 def solve_prototypes(
-    features: Tensor,
-    targets: Tensor,
-    start: Tensor,
-    *,
-    decay: float = DECAY,
-    watch: Watch | None = None,
+    features: Tensor, targets: Tensor, start: Tensor, *, decay: float = 1e-4, watch: Watch | None = None
 ) -> Tensor:
-    """Find the prototypes that predict given assignments best: a convex problem, solved as one.
+    """Find the prototypes ``(d_f, K)`` that predict given assignments best: a convex problem, solved as one.
 
     The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once,
-    by L-BFGS.
+    by L-BFGS (D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989).
 
     Args:
         features: ``(n, d_f)`` bottleneck features.
@@ -226,12 +203,6 @@ def solve_prototypes(
         start: ``(d_f, K)`` prototypes to start from.
         decay: weight of the sum of squares; with 0 there may be no minimum.
         watch: told after each evaluation of the objective.
-
-    Returns:
-        ``(d_f, K)`` prototypes.
-
-    Source:
-        D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989.
     """
     prototypes, evaluated = start.clone().requires_grad_(), 0
     optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
@@ -253,31 +224,3 @@ def solve_prototypes(
         optimiser.step(loss)  # type: ignore[no-untyped-call]
     tell(_ITERATIONS)  # it often needs fewer
     return prototypes.detach()
-
-
-def tell_what_drawing_costs(
-    session: Session[ConsensusSettings], training: Training, targets: Tensor, *, fitted: bool
-) -> None:
-    """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
-
-    Args:
-        session: the run, in which fewer samples were clustered than there are.
-        training: finished model with the samples that were clustered.
-        targets: ``(N, K)`` share of each cluster in each of these samples.
-        fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
-            more without every fifth sample, which shows what becomes of samples that were not drawn.
-    """
-    runtime, data = session.runtime, training.data
-    features = encode(training.trained, data.samples, data.view, runtime, BATCH)
-    targets, prototypes = targets.to(features), training.trained.prototypes.detach()
-    wanted = targets.argmax(1)
-    out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
-    inside = float(((features @ prototypes).argmax(1) == wanted).double().mean())
-    found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
-    if fitted:
-        start = torch.zeros_like(prototypes)
-        other = solve_prototypes(features[~out], targets[~out], start)
-        outside = float(((features[out] @ other).argmax(1) == wanted[out]).double().mean())
-        found += f", and an estimated {outside:.1%} of the others that of the exact method"
-    if runtime.rank == 0:
-        runtime.reporter.say(found)

@@ -56,9 +56,8 @@ class Evaluation:
     def warning(self) -> str | None:
         """One sentence when the model has collapsed or leaves clusters empty, else ``None``.
 
-        A set with fewer samples than clusters cannot fill all clusters; it is judged by the number that it
-        can fill. In a small set a good cluster may be empty by chance, so empty clusters are reported for
-        larger sets only.
+        A set with fewer samples than clusters is judged by the number of clusters that it can fill. In a
+        small set a good cluster may be empty by chance, so empty clusters are reported for larger sets only.
         """
         fillable = min(self.n_clusters, len(self.labels))
         if self.active_clusters < COLLAPSED_SHARE * fillable:

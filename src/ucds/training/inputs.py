@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
-from ucds.backbones import Backbone, BackboneSpec, identity_backbone
-from ucds.backbones.spec import IDENTITY
+from ucds.backbones import Backbone, BackboneSpec, identity_backbone, rebuild_backbone
+from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.choices import Role, Tune
-from ucds.data.dataset import Dataset
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.dataset import Dataset, ImageView, VectorView, View
+from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
-from ucds.data.images import ImageSamples
-from ucds.data.memory import MemoryImages
+from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
-from ucds.data.views import ImageView, VectorView, View
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
-from ucds.training.encoder_file import load_encoder, require_encoder
+from ucds.models import state_digest
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import told_to
+
+_SPEC = TypeAdapter(BackboneSpec)
 
 
 @dataclass(frozen=True)
@@ -52,30 +55,23 @@ class Inputs:
 
 
 def open_for_training(
-    source: Source | Scan | Samples | Pictures,
-    side: Role,
+    found: Scan | Samples | Pictures,
     encoder: EncoderOptions,
     compute: Compute,
-    domains: Sequence[str] | None = None,
     tune: Tune | None = None,
 ) -> Inputs:
     """Open samples, and the encoder to train on them.
 
     Args:
-        source: samples, see :func:`ucds.data.sources.find_samples`; for a source a folder holds one folder a
-            domain.
-        side: side that trains.
+        found: samples that :func:`ucds.data.sources.find_samples` has found.
         encoder: encoder for images.
         compute: cache of decoded images, and receiver of progress messages.
-        domains: names of the domains to take; all if ``None``.
         tune: part of the model that is to be trained; any if ``None``.
 
     Raises:
-        InputError: the samples or the encoder cannot be used, a target comes in several domains, or the
-            encoder of features is to be trained.
+        InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
         DamagedFileError: a folder of features is damaged.
     """
-    found = find_samples(source, by_domain=side == "source", domains=domains)
     if isinstance(found, Scan | Pictures):
         built = encoder.build()
         return Inputs(_open_images(found, built.spec, compute), built)
@@ -86,7 +82,7 @@ def open_for_training(
         if tune == "full":
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
-        return Inputs(Dataset(found, VectorView()), load_encoder(found.folder, found.manifest))
+        return Inputs(Dataset(found, VectorView()), _load_encoder(found.folder, found.manifest))
     return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
 
 
@@ -109,7 +105,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
             raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
-        require_encoder(found, backbone)
+        _require_encoder(found, backbone)
         return Dataset(found, VectorView())
     if spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
@@ -132,11 +128,7 @@ def view_for(spec: BackboneSpec) -> View:
 
 
 def stored_size(spec: BackboneSpec) -> int:
-    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others.
-
-    Raises:
-        InputError: the backbone does not take images.
-    """
+    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others."""
     if spec.input_size is None:
         raise InputError(f"backbone {spec.name!r} does not take images")
     return round(spec.input_size * 256 / 224)
@@ -151,3 +143,33 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
     progress = told_to(compute.reporter, "decode images")
     samples = ImageSamples.open(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
     return Dataset(samples, view)
+
+
+def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
+    """Build the encoder of a folder of features, with the weights that the features were computed with."""
+    path, spec = folder / ENCODER_FILE, _spec_of(manifest, folder)
+    try:
+        built = rebuild_backbone(spec)
+        built.module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
+    if state_digest(built.module) != manifest.weights:
+        raise DamagedFileError(f"{path} holds other weights than those that the features were computed with")
+    return Backbone(built.module, built.spec, manifest.origin)
+
+
+def _require_encoder(features: FeatureFolder, backbone: Backbone) -> None:
+    """Make sure that features are those of the encoder of a model."""
+    manifest = features.manifest
+    same = backbone.spec.name != MODULE and _spec_of(manifest, features.folder) == backbone.spec
+    if not same or manifest.weights != state_digest(backbone.module):
+        raise InputError(
+            f"{features.folder} holds features of another encoder than this model's: compute them anew"
+        )
+
+
+def _spec_of(manifest: Manifest, folder: Path) -> BackboneSpec:
+    try:
+        return _SPEC.validate_json(json.dumps(manifest.backbone))
+    except ValidationError as error:
+        raise DamagedFileError(f"{folder} does not describe its encoder: {first_problem(error)}") from None

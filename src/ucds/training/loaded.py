@@ -8,16 +8,27 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
+from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
-from ucds.training.inference import decisions, model_outputs
+from ucds.math.arrays import Watch
+from ucds.models import ClusteringModel
+from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
+from ucds.training.prediction import decide, outputs
 from ucds.training.runtime import Runtime
+
+FEWEST_TO_CENTRE = 32
+"""Samples from which on the mean of a set says more about its domain than the means of other domains do."""
+
+_BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
 
 
 class Outputs(NamedTuple):
@@ -38,7 +49,7 @@ class Outputs(NamedTuple):
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
-    A model of images takes folders, lists, tables and tar files of images, PIL images and arrays of pixels
+    A model of images takes folders, lists and tables of images, PIL images and arrays of pixels
     ``(n, h, w, 3)``; a model of embeddings takes arrays ``(n, d)``, and files and tables of them. Both take
     data frames, torch data sets and those of Hugging Face. :func:`ucds.data.sources.find_samples` lists all;
     other inputs raise :class:`ucds.InputError`.
@@ -67,7 +78,7 @@ class Model:
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
-        return self.probabilities(self.open(source))
+        return self.outputs(self.open(source)).probabilities
 
     def confidence(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute how sure the model is about each sample's most probable cluster, ``(n,)``."""
@@ -85,18 +96,20 @@ class Model:
         """Open samples for the model; a folder for the side "source" holds one folder a domain."""
         return open_for_prediction(source, self.stored.backbone, side, self.compute)
 
-    def probabilities(self, data: Dataset) -> npt.NDArray[np.float32]:
-        """Compute the probability of each cluster for opened samples, ``(n, K)``; rows sum to 1."""
-        return self.outputs(data).probabilities
-
     def outputs(self, data: Dataset, *, recentred: bool = False) -> Outputs:
         """Compute features, probabilities and confidence of opened samples, in one pass.
 
         Args:
             data: samples that :meth:`open` returned.
-            recentred: whether the samples are all of one domain, which the model may see from its own mean.
+            recentred: whether the samples are all of one domain, which the model may see from its own mean,
+                if it gains from that and there are at least :data:`FEWEST_TO_CENTRE`.
+
+        Raises:
+            InputError: a feature or a logit is NaN or infinite.
         """
-        features, logits = model_outputs(self.stored, data, Runtime(self.compute), recentred=recentred)
+        runtime = Runtime(self.compute)
+        model, taken = self._prepared(data, runtime, recentred)
+        features, logits = outputs(model, taken, runtime, _watch_of(taken, runtime))
         probabilities = logits.softmax(-1)
         found = (features, probabilities, probabilities.max(-1).values)
         return Outputs(*(each.detach().cpu().numpy() for each in found))
@@ -106,14 +119,52 @@ class Model:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Find the most probable cluster of opened samples, ``(n,)``, and the confidence in it, ``(n,)``.
 
-        In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory.
-
-        Args:
-            data: samples that :meth:`open` returned.
-            recentred: see :meth:`outputs`.
+        In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory;
+        arguments and errors are the same.
         """
-        clusters, confidence = decisions(self.stored, data, Runtime(self.compute), recentred=recentred)
+        runtime = Runtime(self.compute)
+        model, taken = self._prepared(data, runtime, recentred)
+        clusters, confidence = decide(model, taken, runtime, _watch_of(taken, runtime))
         return clusters.cpu().numpy(), confidence.cpu().numpy()
+
+    def _prepared(self, data: Dataset, runtime: Runtime, recentred: bool) -> tuple[ClusteringModel, Dataset]:
+        """Return the part of the model that is to be computed, and the samples that it takes.
+
+        A model whose backbone stayed frozen reads cached features: those of its training data, and of all
+        samples that any model with the same backbone has seen, are there already. Features of images in
+        memory are not stored there, as the same images may never come again.
+        """
+        card = self.stored.card
+        model = self.stored.model.to(runtime.device)
+        recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
+        apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
+        if card.tune == "head" and card.backbone.input_size is not None and apart:
+            keep = not isinstance(data.samples, MemoryImages)
+            data = frozen_features(self.stored.backbone, data, runtime, keep=keep)
+            model = model.head()
+        if recentred:
+            model = recentre(model, data)
+        return model, data
+
+
+def _watch_of(data: Dataset, runtime: Runtime) -> Watch | None:
+    """Return what is told of the progress: images go through the encoder, features take little time."""
+    return runtime.watch if data.samples.kind == "images" else None
+
+
+def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
+    """Return a copy of a model's head that sees samples from their own mean.
+
+    Args:
+        model: layers above the backbone.
+        data: features of the backbone, all of one domain.
+    """
+    total = torch.zeros(model.spec.width, dtype=torch.float64)
+    step = max(1, _BLOCK_BYTES // (8 * model.spec.width))
+    for start in range(0, len(data.samples), step):
+        rows = data.samples.read(np.arange(start, min(start + step, len(data.samples))))
+        total += normalize(rows.double(), dim=-1).sum(0)
+    return model.recentred(total.float() / len(data.samples))
 
 
 def load(

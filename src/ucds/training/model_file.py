@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -86,7 +85,7 @@ class StoredModel:
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
         prototypes = self.model.prototypes.detach().cpu().contiguous().numpy()
-        return hashlib.sha256(prototypes.tobytes()).hexdigest()[:12]
+        return digest_of(prototypes.tobytes())[:12]
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
@@ -109,13 +108,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
 
 
 def check_model(run: Path) -> ModelCard:
-    """Return the description of a run folder's model, once its file is known to be whole.
-
-    The network is not built.
-
-    Raises:
-        DamagedFileError: the file is not as it was written.
-    """
+    """Return the description of a run folder's model, once its file is known to be whole."""
     return _read(run / MODEL_FILE)[0]
 
 

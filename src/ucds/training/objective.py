@@ -116,6 +116,6 @@ def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:
     """
     if stage.settings.mixing_weight == 0:
         return logits.new_zeros(())
-    mixture = mix(stage.pool(step.inputs), stage.settings.mixing_alpha, step.rng)
-    mixed_logits = stage.forward(stage.share(mixture.inputs)).logits
+    mixture = mix(stage.runtime.pool(step.inputs), stage.settings.mixing_alpha, step.rng)
+    mixed_logits = stage.forward(mixture.inputs[stage.runtime.share(len(mixture.inputs))]).logits
     return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))

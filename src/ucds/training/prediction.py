@@ -13,24 +13,12 @@ import torch
 from torch import Tensor
 
 from ucds.backbones.spec import IDENTITY
-from ucds.data.samples import Samples
-from ucds.data.views import View
+from ucds.data.dataset import Dataset
 from ucds.errors import InputError
 from ucds.math.arrays import Watch, counted
 from ucds.models import ClusteringModel, ModelOutput
+from ucds.training.encoding import evaluation_mode
 from ucds.training.runtime import Runtime
-
-
-@contextmanager
-def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation without gradients, and afterwards back to its former mode."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 @dataclass
@@ -68,71 +56,52 @@ def threads_for(model: ClusteringModel) -> Iterator[None]:
             torch.set_num_threads(_ONE_THREAD.before)  # the others keep theirs: it is of each thread
 
 
-def predict(
-    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int
-) -> Tensor:
+def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
     """Compute the cluster probabilities of every sample, with the work shared between processes.
 
     Args:
         model: model, on the runtime's device.
-        samples: samples to predict.
-        view: view whose test side the model takes.
+        data: samples to predict, and the view whose test side the model takes.
         runtime: device and processes.
         batch_size: number of samples computed at a time.
 
     Returns:
-        ``(n, K)`` fp32 on the runtime's device, in the order of ``samples``, the same in every process.
+        ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.
     """
-    return _gather(
-        lambda inputs: model(inputs).logits.float().softmax(-1), model, samples, view, runtime, batch_size
-    )
+
+    def compute(inputs: Tensor) -> Tensor:
+        probabilities: Tensor = model(inputs).logits.float().softmax(-1)
+        return probabilities
+
+    return _gather(compute, model, data, runtime, batch_size)
 
 
-def encode(
-    model: ClusteringModel, samples: Samples, view: View, runtime: Runtime, batch_size: int = 64
-) -> Tensor:
+def encode(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
     """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`.
 
     Raises:
         InputError: a feature is NaN or infinite.
     """
-    return finite(
-        _gather(lambda inputs: model(inputs).features.float(), model, samples, view, runtime, batch_size)
-    )
 
+    def compute(inputs: Tensor) -> Tensor:
+        features: Tensor = model(inputs).features.float()
+        return features
 
-def finite(outputs: Tensor) -> Tensor:
-    """Return the outputs of a finished model as they are, once they are known to be finite.
-
-    Raises:
-        InputError: an output is NaN or infinite.
-    """
-    if not outputs.isfinite().all():
-        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
-    return outputs
+    return _finite(_gather(compute, model, data, runtime, batch_size))
 
 
 def outputs(
-    model: ClusteringModel,
-    samples: Samples,
-    view: View,
-    runtime: Runtime,
-    batch_size: int,
-    *,
-    watch: Watch | None = None,
+    model: ClusteringModel, data: Dataset, runtime: Runtime, watch: Watch | None = None
 ) -> ModelOutput:
-    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`predict`.
+    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`encode`.
 
     The argument ``watch`` is told after each batch.
-
-    Raises:
-        InputError: a feature or a logit is NaN or infinite.
     """
 
     def compute(inputs: Tensor) -> Tensor:
         return torch.cat(model(inputs), dim=1).float()
 
-    both = finite(_gather(compute, model, samples, view, runtime, batch_size, watch))
+    both = _finite(_gather(compute, model, data, runtime, 64, watch))
     return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
 
 
@@ -148,55 +117,46 @@ class Decisions(NamedTuple):
     confidence: Tensor
 
 
-def decide(
-    model: ClusteringModel,
-    samples: Samples,
-    view: View,
-    runtime: Runtime,
-    batch_size: int,
-    *,
-    watch: Watch | None = None,
-) -> Decisions:
+def decide(model: ClusteringModel, data: Dataset, runtime: Runtime, watch: Watch | None = None) -> Decisions:
     """Find the most probable cluster of every sample; otherwise like :func:`outputs`.
 
     Features and probabilities are forgotten batch by batch, so that memory hardly depends on the samples.
     """
 
     def compute(inputs: Tensor) -> Tensor:
-        return torch.stack(judge(model(inputs)), dim=1)
+        features, logits = model(inputs)
+        _finite(features)
+        confidence, clusters = _finite(logits.float()).softmax(-1).max(-1)
+        return torch.stack((clusters, confidence), dim=1)
 
-    both = _gather(compute, model, samples, view, runtime, batch_size, watch)
+    both = _gather(compute, model, data, runtime, 64, watch)
     return Decisions(both[:, 0].long(), both[:, 1])
 
 
-def judge(output: ModelOutput) -> Decisions:
-    """Find the most probable cluster of each sample of a batch, and its probability.
-
-    Raises:
-        InputError: a feature or a logit is NaN or infinite.
-    """
-    finite(output.features)
-    confidence, clusters = finite(output.logits.float()).softmax(-1).max(-1)
-    return Decisions(clusters, confidence)
+def _finite(outputs: Tensor) -> Tensor:
+    """Return the outputs of a finished model as they are, once they are known to be finite."""
+    if not outputs.isfinite().all():
+        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
+    return outputs
 
 
 def _gather(
     compute: Callable[[Tensor], Tensor],
     model: ClusteringModel,
-    samples: Samples,
-    view: View,
+    data: Dataset,
     runtime: Runtime,
     batch_size: int,
     watch: Watch | None = None,
 ) -> Tensor:
-    n = len(samples)
+    """Compute something of every sample, a share of them in each process."""
+    n = len(data.samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more
     with evaluation_mode(model), threads_for(model), runtime.autocast():
         for start in counted(watch, "predict", range(0, size, batch_size)):
             # All processes predict equally many samples; the surplus repeats samples and is cut off again.
             mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
-            rows = compute(view.test(samples.read(mine).to(runtime.device)))
+            rows = compute(data.view.test(data.samples.read(mine).to(runtime.device)))
             whole = rows.new_empty(size, *rows.shape[1:]) if whole is None else whole
             whole[start : start + len(rows)] = rows
         assert whole is not None  # there is at least one sample

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ucds.backbones import Backbone
-from ucds.config import MethodSettings, ModelSettings, Settings
+from ucds.choices import Tune
+from ucds.config import ModelSettings, Settings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples, draw_samples, subset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
-from ucds.math.arrays import IntArray
 from ucds.math.privacy import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
 
 
@@ -29,11 +28,13 @@ class Training:
         model: whole model, to be saved and used.
         trained: part that the stages train: the model itself, or its head, which shares its parameters.
         data: samples and views that ``trained`` takes.
+        tune: name of that part.
     """
 
     model: ClusteringModel
     trained: ClusteringModel
     data: Dataset
+    tune: Tune
 
 
 @dataclass(frozen=True)
@@ -57,38 +58,8 @@ class TrainedModel(Training):
         return self.stages[-1].proportions
 
 
-CLUSTERED = "are clustered; the model gives the others their clusters"
-"""Use of the samples that :func:`draw_dataset` draws for a clustering."""
-
-
-def draw_dataset(
-    session: Session[MethodSettings], data: Dataset, first: Sequence[IntArray] = (), use: str = CLUSTERED
-) -> tuple[Dataset, IntArray]:
-    """Draw samples where a domain has more than ``most_samples``.
-
-    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
-
-    Args:
-        session: the run.
-        data: samples and views.
-        first: groups of positions that are drawn before all others, the first group before the second.
-        use: words that tell the user what becomes of the drawn samples, and of the others.
-
-    Returns:
-        The data drawn, and its positions ``(m,)`` in ``data``, ascending.
-    """
-    runtime, most = session.runtime, session.settings.most_samples
-    positions = draw_samples(data.samples, most, numpy_generator(runtime.seed, "draw-samples"), first)
-    if len(positions) == len(data.samples):
-        return data, positions
-    if runtime.rank == 0:
-        drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
-        runtime.reporter.say(f"{drawn}, {use}")
-    return Dataset(subset(data.samples, positions), data.view), positions
-
-
 def refuse_copies(samples: Samples, n_clusters: int) -> None:
-    """Make sure that there are as many different samples as clusters.
+    """Make sure that there are as many different samples as clusters, unless there are fewer samples.
 
     Raises:
         InputError: there are fewer.
@@ -106,12 +77,7 @@ def refuse_copies(samples: Samples, n_clusters: int) -> None:
 
 
 def prepare(
-    session: Session[ModelSettings],
-    backbone: Backbone,
-    data: Dataset,
-    n_clusters: int,
-    *,
-    side: str,
+    session: Session[ModelSettings], backbone: Backbone, data: Dataset, n_clusters: int, *, side: str
 ) -> Training:
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
@@ -130,17 +96,12 @@ def prepare(
     """
     settings, runtime = session.settings, session.runtime
     refuse_copies(data.samples, n_clusters)
-    model = ClusteringModel(
-        backbone,
-        n_clusters,
-        bottleneck_width=settings.bottleneck_width,
-        generator=torch_generator(runtime.seed, side),
-    )
+    if settings.tune == "head":
+        data = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
+    width, generator = settings.bottleneck_width, torch_generator(runtime.seed, side)
+    model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, generator=generator)
     model.to(runtime.device)
-    if settings.tune == "full":
-        return Training(model, model, data)
-    features = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
-    return Training(model, model.head(), features)
+    return Training(model, model if settings.tune == "full" else model.head(), data, settings.tune)
 
 
 def conclude(session: Session[Settings], training: Training, data: Dataset) -> TrainedModel:
@@ -152,5 +113,5 @@ def conclude(session: Session[Settings], training: Training, data: Dataset) -> T
         data: samples that the stages evaluated, without their frozen features.
     """
     session.save_evaluations(data.samples)
-    training.model.eval()
-    return TrainedModel(training.model, training.trained, training.data, tuple(session.results))
+    model, stages = training.model.eval(), tuple(session.results)
+    return TrainedModel(model, training.trained, training.data, training.tune, stages)

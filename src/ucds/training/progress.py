@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 
 from ucds.training.processes import is_first_process
@@ -18,7 +26,7 @@ STARTING, WORKING = "starting", "working"
 """Titles of the time in which the length of the work is not known."""
 
 _SHORT = 5.0  # seconds of work that a log file needs one line for, at its end
-_LONG = 60.0  # seconds of work from which on an estimate is given before it
+_LONG = 60.0  # seconds of work that are told of before a tenth is done
 _MEASURED = 3.0  # seconds after which a speed is worth telling
 
 
@@ -46,60 +54,26 @@ class Quiet(Reporter):
     """Shows nothing; for use as a library."""
 
 
-class Pace:
-    """Speed of a piece of work, and the time that is left.
-
-    Args:
-        title: name of the work.
-        total: number of its steps.
-        done: number of steps that were done before.
-    """
-
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self.title, self.total, self._first = title, total, done
-        self._start, self._told = time.monotonic(), False
-        self.elapsed = 0.0
-        """Seconds from the beginning to the last step that was done."""
-        self.left: float | None = None
-        """Estimate of the seconds that are left; ``None`` before the first step."""
-
-    def advance(self, done: int) -> str | None:
-        """Measure the speed when ``done`` steps are done.
-
-        Returns:
-            A sentence on the time that long work takes, once, as soon as the speed is known; else ``None``.
-        """
-        if done <= self._first:
-            return None
-        self.elapsed = time.monotonic() - self._start
-        self.left = self.elapsed / (done - self._first) * (self.total - done)
-        if self._told or self.elapsed < _MEASURED:
-            return None
-        self._told = True
-        return f"{self.title}: about {_in_words(self.left)} left" if self.left > _LONG else None
-
-
 class Lines(Quiet):
-    """Prints a plain line about every tenth of a piece of work; for log files and pipes."""
-
-    def __init__(self) -> None:
-        self._pace, self._next = Pace("", 0), 0.0
+    """Prints a line about every tenth of some work, and sooner if it is long; for log files and pipes."""
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """See :class:`Reporter`."""
-        self._pace, self._next = Pace(title, total, done), done + total / 10
+        self._title, self._total, self._first = title, total, done
+        self._start, self._next, self._said = time.monotonic(), done + total / 10, False
 
     def advance(self, done: int, figures: Mapping[str, float]) -> None:
         """See :class:`Reporter`."""
-        pace, estimate = self._pace, self._pace.advance(done)
-        if estimate is not None:
-            self.say(estimate)
-        due = pace.elapsed >= _SHORT and done + 0.5 >= self._next
-        if pace.left is None or not (due or done >= pace.total):
+        if done <= self._first:
             return
-        self._next = done + pace.total / 10
-        words = [pace.title, f"{done}/{pace.total}", _figures(figures), f"({pace.left:.0f} s left)"]
-        self.say(" ".join(filter(None, words)))
+        elapsed = time.monotonic() - self._start
+        left = elapsed / (done - self._first) * (self._total - done)
+        long = not self._said and elapsed >= _MEASURED and left > _LONG
+        due = elapsed >= _SHORT and done + 0.5 >= self._next
+        if long or due or done >= self._total:
+            self._next, self._said = done + self._total / 10, True
+            words = [self._title, f"{done}/{self._total}", _figures(figures), f"({left:.0f} s left)"]
+            self.say(" ".join(filter(None, words)))
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
@@ -120,38 +94,32 @@ class Bar:
     def __init__(self, *, command: bool = False) -> None:
         self._console = Console(stderr=True)
         self._progress: Progress | None = None
-        self._task, self._pace, self._command = TaskID(0), Pace("", 0), command
+        self._task, self._command = TaskID(0), command
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """See :class:`Reporter`; a ``total`` of 0 stands for work of unknown length."""
         end_bar()
-        self._pace = Pace(title, total, done)
-        named = TextColumn("{task.description}", table_column=Column(no_wrap=True))
-        # Standard output is for results: what is printed there must not be sent to the terminal.
+        columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=20))
         if total:
-            columns = (named, BarColumn(bar_width=20), _text("count"), _text("left"), _text("figures", 1))
-            self._progress = Progress(*columns, console=self._console, redirect_stdout=False, expand=True)
+            count = TextColumn("{task.completed:,.0f}/{task.total:,.0f}")
+            # The figures take the room that is left, and are cut to fit.
+            room = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            figures = TextColumn("{task.fields[figures]}", table_column=room)
+            columns += (count, TimeRemainingColumn(compact=True), TextColumn("left"), figures)
         else:
-            pulse = (named, BarColumn(bar_width=20), TimeElapsedColumn())
-            self._progress = Progress(*pulse, console=self._console, redirect_stdout=False, transient=True)
+            columns += (TimeElapsedColumn(),)
+        # Standard output is for results: what is printed there must not be sent to the terminal.
+        self._progress = Progress(
+            *columns, console=self._console, redirect_stdout=False, expand=total > 0, transient=not total
+        )
         Bar._shown = self
         self._progress.start()
-        self._task = self._progress.add_task(title, total=total or None, count="", left="", figures="")
-        self.advance(done, {})
+        self._task = self._progress.add_task(title, total=total or None, completed=done, figures="")
 
     def advance(self, done: int, figures: Mapping[str, float]) -> None:
         """See :class:`Reporter`."""
-        pace, estimate = self._pace, self._pace.advance(done)
-        if estimate is not None:
-            self.say(estimate)
-        if self._progress is not None and pace.total:
-            self._progress.update(
-                self._task,
-                completed=done,
-                count=f"{done:,}/{pace.total:,}",
-                left="" if pace.left is None else f"{_clock(pace.left)} left",
-                figures=_figures(figures),
-            )
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, figures=_figures(figures))
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
@@ -168,13 +136,6 @@ class Bar:
         if self._progress is not None:
             self._progress.stop()
             self._progress, Bar._shown = None, None
-
-
-def _text(field: str, ratio: int | None = None) -> TextColumn:
-    """Make a column of a bar; one with a ratio takes the room that the others leave, and is cut to fit."""
-    return TextColumn(
-        f"{{task.fields[{field}]}}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=ratio)
-    )
 
 
 def end_bar() -> None:
@@ -209,19 +170,6 @@ def terminal_reporter(*, command: bool = False) -> Reporter:
         return Quiet()
     able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return Bar(command=command) if able else Lines()
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes}:{seconds:02}"
-
-
-def _in_words(seconds: float) -> str:
-    """Write a time in minutes, or in hours from an hour and a half on."""
-    if seconds < 5400:
-        minutes = max(round(seconds / 60), 1)
-        return f"{minutes} minute{'s' if minutes > 1 else ''}"
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _figures(figures: Mapping[str, float]) -> str:

@@ -100,8 +100,8 @@ def train_run(
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
-            card = describe_trained(found, inputs.backbone, role, out.resolve().name)
-            save_model(out, StoredModel(card, found.model, found.proportions))
+            stored = describe_trained(found, inputs.backbone, role, out.resolve().name)
+            save_model(out, stored)
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
     return TrainedRun(out, role, found.model.n_clusters, seconds)
@@ -110,7 +110,7 @@ def train_run(
 def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:
     """Estimate what a run writes: its model, and three checkpoints with three copies of what is trained."""
     weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.module.parameters())
-    return weights * (10 if getattr(settings, "tune", "full") == "full" else 1)
+    return weights * (10 if settings.tune == "full" else 1)
 
 
 @contextmanager
@@ -124,16 +124,7 @@ def open_run(
     """Open a run folder and a session in it, for the time of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
-
-    Args:
-        out: run folder.
-        described: description of the run; a resumed run must have the same.
-        settings: settings of the method.
-        options: seed, processes and the like.
-        compute: device, precision, cache and reporter.
-
-    Raises:
-        UserError: the folder cannot be used, or the machine lacks the devices; see :func:`train_run`.
+    Arguments and errors are those of :func:`train_run`.
     """
     folder = RunFolder(out)
     chosen = {name: value for name, value in asdict(options).items() if name != "resume"}
@@ -185,16 +176,9 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> ModelCard:
-    """Describe the result of a training for the model file.
-
-    Args:
-        found: result of the training.
-        backbone: encoder that the training started from.
-        role: side that trained.
-        name: name of the run; a provider signs labels with it.
-    """
-    return ModelCard(
+def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> StoredModel:
+    """Put a trained model together with its description; a provider signs labels with the ``name``."""
+    card = ModelCard(
         role=role,
         name=name,
         n_clusters=found.model.n_clusters,
@@ -203,8 +187,9 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         weights=backbone.weights,
         domains=found.data.samples.domain_names,
         stages=tuple(stage.name for stage in found.stages),
-        tune="full" if found.trained is found.model else "head",
+        tune=found.tune,
         unit_features=found.model.encoder.unit_features,
         recentres=found.recentres,
         privacy=found.privacy,
     )
+    return StoredModel(card, found.model, found.proportions.cpu())

@@ -22,29 +22,23 @@ import fcntl
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import (
-    make_private,
-    parse_json,
-    refuse_inside,
-    sweep,
-    write_text_atomically,
-    writing,
-)
+from ucds.files import make_private, parse_json, refuse_inside, sweep, write_text_atomically, writing
 
-if TYPE_CHECKING:
-    from ucds.training.checkpoint import Checkpoint
-
+RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
 CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
+LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
-CHECKPOINT_FILE = "checkpoint.pt"
-EARLIER_FILE = "checkpoint-before.pt"
+CHECKPOINT_FILE, EARLIER_FILE = "checkpoint.pt", "checkpoint-before.pt"
+
+_EARLY = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
+"""Files that a run may write before its first checkpoint, besides its log."""
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -61,11 +55,6 @@ class RunFolder:
         self.path = path
         self._lock: IO[str] | None = None
         self._fresh = False
-
-    @property
-    def log_path(self) -> Path:
-        """Path of the log, one JSON object a line."""
-        return self.path / "log.jsonl"
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
         """Take possession of the folder for a run.
@@ -84,48 +73,55 @@ class RunFolder:
             make_private(self.path)
         except OSError as error:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
-        occupied = self.refuse_other_use(resume=resume)
-        self._take_lock()
+        occupied = self._is_occupied(resume)
+        with writing(self.path / ".lock"):
+            self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another process is training in {self.path}") from None
         sweep(self.path)
         if occupied:
             self.refuse_other_run(identity)
         else:
-            write_text_atomically(self.path / "run.json", json.dumps(identity, indent=2) + "\n")
+            write_text_atomically(self.path / RUN_FILE, json.dumps(identity, indent=2) + "\n")
             self._fresh = True
 
-    def refuse_other_use(self, *, resume: bool) -> bool:
+    def require_usable(self, inputs: Path | None, *, resume: bool) -> None:
         """Make sure, before any work, that the folder is free or holds a run that may be resumed.
 
         Args:
+            inputs: folder or file of the samples; ``None`` if they are in memory.
             resume: whether the folder may hold a run.
 
-        Returns:
-            Whether it holds a run.
-
         Raises:
-            InputError: the folder holds anything else, or a run and ``resume`` is not set.
+            InputError: it holds something else, or a run and ``resume`` is not set; or it lies inside the
+                folder of the samples.
         """
+        if inputs is not None:
+            refuse_inside(self.path, inputs)
+        self._is_occupied(resume)
+
+    def _is_occupied(self, resume: bool) -> bool:
+        """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose another --out")
         # Hidden files are the lock, and what a crash left of a description never finished.
         occupied = self.path.exists() and any(not e.name.startswith(".") for e in self.path.iterdir())
         if occupied and not resume:
             raise InputError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
-        if occupied and not (self.path / "run.json").exists():
+        if occupied and not (self.path / RUN_FILE).exists():
             raise InputError(f"{self.path} holds no run to resume: choose another --out")
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
-        """Make sure that the run in the folder is the one described.
-
-        Args:
-            identity: description of the run, as for :meth:`open`.
+        """Make sure that the run in the folder is the one described, as for :meth:`open`.
 
         Raises:
             InputError: the run differs; the message names the first difference.
             DamagedFileError: the description in the folder cannot be read.
         """
-        path = self.path / "run.json"
+        path = self.path / RUN_FILE
         before: Any = None
         with suppress(OSError, ValueError):
             before = parse_json(path.read_bytes())
@@ -146,38 +142,16 @@ class RunFolder:
         """Remove everything of a run that failed before its first checkpoint."""
         if not self._fresh or self.has_checkpoint():
             return
-        results = (LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
-        for name in ("run.json", *results, "log.jsonl", ".lock"):
+        for name in (*_EARLY, LOG_FILE, ".lock"):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()
-
-    def _take_lock(self) -> None:
-        path = self.path / ".lock"
-        with writing(path):
-            self._lock = path.open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is training in {self.path}") from None
 
     def close(self) -> None:
         """Let other processes use the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint; see :func:`ucds.training.checkpoint.write_checkpoint`."""
-        from ucds.training.checkpoint import write_checkpoint  # it brings torch, which no check needs
-
-        write_checkpoint(self.path, checkpoint)
-
-    def load_checkpoint(self) -> Checkpoint | None:
-        """Read the latest checkpoint that is not damaged; see :mod:`ucds.training.checkpoint`."""
-        from ucds.training.checkpoint import read_checkpoint
-
-        return read_checkpoint(self.path)
 
     def has_checkpoint(self) -> bool:
         """Return whether the folder holds a checkpoint, damaged or not."""
@@ -189,23 +163,6 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
 
-def check_run(out: Path, inputs: Path | None, *, resume: bool) -> None:
-    """Make sure, before any work, that a run's folder can be used.
-
-    Args:
-        out: run folder.
-        inputs: folder or file of the samples; ``None`` if they are in memory.
-        resume: whether the folder may hold a run.
-
-    Raises:
-        InputError: the folder holds something else, or a run that is not to be resumed; or it lies inside the
-            folder of the samples.
-    """
-    if inputs is not None:
-        refuse_inside(out, inputs)
-    RunFolder(out).refuse_other_use(resume=resume)
-
-
 def require_model(run: Path) -> Path:
     """Return the path of a run's model, once it is known to be there; it is not read.
 
@@ -214,7 +171,7 @@ def require_model(run: Path) -> Path:
     """
     path = run / MODEL_FILE
     if not path.exists():
-        if (run / "run.json").exists():
+        if (run / RUN_FILE).exists():
             raise InputError(f"the run in {run} is not finished: take it up again with --resume")
         raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
     return path

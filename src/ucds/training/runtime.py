@@ -20,9 +20,8 @@ from torch.optim import Optimizer
 from ucds.choices import Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.batch_norm import synchronise_batch_norm
-from ucds.training.devices import check_devices, choose_device
 from ucds.training.options import Compute
-from ucds.training.processes import Processes, started_by_torchrun
+from ucds.training.processes import Processes, check_devices, choose_device, started_by_torchrun
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 
@@ -123,11 +122,7 @@ class Runtime:
         return 0 if self._alone else self._fabric.global_rank
 
     def place(self, model: nn.Module, optimiser: Optimizer) -> tuple[Any, Optimizer]:
-        """Move a model to the device, and make its training steps span all processes.
-
-        Returns:
-            The model for training steps, and its optimiser.
-        """
+        """Move a model and its optimiser to the device, and make training steps span all processes."""
         if self.processes > 1:
             synchronise_batch_norm(model)
         module, placed = self._fabric.setup(model, optimiser)
@@ -154,11 +149,6 @@ class Runtime:
     def watch(self, work: str, done: int, total: int) -> None:
         """Show how far some work is, and end it if the run was asked to stop; a ``Watch`` of the mathematics.
 
-        Args:
-            work: name of the work.
-            done: number of its parts that are done.
-            total: number of all its parts.
-
         Raises:
             Interrupted: the run was asked to stop.
         """
@@ -170,11 +160,6 @@ class Runtime:
         self._watched = work if done < total else None
         if done >= total:
             self.reporter.end()
-
-    def broadcast(self, value: T) -> T:
-        """Send the value of the first process to all others, and return it."""
-        given: T = value if self._alone else self._fabric.broadcast(value)
-        return given
 
     def once(self, work: Callable[[], T]) -> T:
         """Do something in the first process alone, and return what it returned in all of them.
@@ -189,7 +174,8 @@ class Runtime:
                 result = work()
             except (UserError, Interrupted) as error:
                 result = error
-        result = self.broadcast(result)
+        if not self._alone:
+            result = self._fabric.broadcast(result)
         if isinstance(result, UserError | Interrupted):
             raise result
         return cast("T", result)

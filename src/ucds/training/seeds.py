@@ -51,13 +51,7 @@ class StepSeeds(NamedTuple):
 
 
 def step_seeds(seed: int, stage: str, step: int) -> StepSeeds:
-    """Derive the random numbers of a step.
-
-    Args:
-        seed: seed of the run.
-        stage: name of the stage.
-        step: number of the step in the stage, from 0.
-    """
+    """Derive the random numbers of a step of a stage; steps are counted from 0."""
     augmentation, other, layers = derive(seed, stage, step).spawn(3)
     return StepSeeds(
         _torch_generator(augmentation), np.random.default_rng(other), int(layers.generate_state(1)[0])

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from ucds.config import Settings
 from ucds.data.samples import Samples
-from ucds.files import write_atomically
-from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult
-from ucds.training.log import RunLog
+from ucds.files import write_atomically, writing
+from ucds.models import ClusteringModel
+from ucds.training.checkpoint import (
+    Checkpoint,
+    StageProgress,
+    StageResult,
+    read_checkpoint,
+    write_checkpoint,
+)
+from ucds.training.run_folder import LOG_FILE
 from ucds.training.runtime import Runtime
 
 SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
@@ -23,6 +32,8 @@ class Session(Generic[SettingsT]):
 
     A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
+    The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
+    resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
 
     Args:
         runtime: device and folder of the run; the folder, if any, holds the checkpoint and the log.
@@ -35,15 +46,18 @@ class Session(Generic[SettingsT]):
     def __init__(self, runtime: Runtime, settings: SettingsT) -> None:
         self.runtime = runtime
         self.settings = settings
-        self._log: RunLog | None = None
+        self._log: IO[bytes] | None = None
         folder = runtime.folder
-        self._checkpoint = checkpoint = None if folder is None else folder.load_checkpoint()
-        results = [] if checkpoint is None else checkpoint.results
+        self._checkpoint = None if folder is None else read_checkpoint(folder.path)
+        results = [] if self._checkpoint is None else self._checkpoint.results
         self._results: dict[str, StageResult] = {result.name: result for result in results}
         if folder is None or runtime.rank != 0:
             return
-        self._log = RunLog(folder.log_path)
-        self._log.cut(0 if checkpoint is None else checkpoint.log)
+        kept = 0 if self._checkpoint is None else self._checkpoint.log
+        with writing(folder.path / LOG_FILE):
+            self._log = (folder.path / LOG_FILE).open("ab")
+            self._log.truncate(kept)
+            self._log.seek(kept)
 
     @property
     def results(self) -> list[StageResult]:
@@ -59,6 +73,11 @@ class Session(Generic[SettingsT]):
         """Return the result of a stage; ``None`` when it is not finished."""
         return self._results.get(stage)
 
+    def restore(self, model: ClusteringModel) -> None:
+        """Give a model the weights of the checkpoint that the run was resumed from, if there is one."""
+        if self._checkpoint is not None:
+            model.load_state_dict(self._checkpoint.model)
+
     def save(self, stage: str, model: dict[str, Tensor], progress: StageProgress | None) -> None:
         """Write a checkpoint, if the run has a folder.
 
@@ -70,7 +89,9 @@ class Session(Generic[SettingsT]):
         folder = self.runtime.folder
         if folder is None or self._log is None:
             return
-        folder.save_checkpoint(Checkpoint(stage, model, progress, self.results, self._log.position()))
+        with writing(folder.path / LOG_FILE):
+            self._log.flush()
+        write_checkpoint(folder.path, Checkpoint(stage, model, progress, self.results, self._log.tell()))
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
         """Record the result of a stage, and write a checkpoint with the model at its end."""
@@ -79,14 +100,19 @@ class Session(Generic[SettingsT]):
         self.save(result.name, model, None)
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:
-        """Add figures to the log, see :meth:`RunLog.write`."""
-        if self._log is not None:
-            self._log.write(stage, step, kind, figures)
+        """Add a line to the log: figures of the kind "losses" or "evaluation", after so many steps."""
+        if self._log is None:
+            return
+        rounded = {name: round(value, 6) for name, value in figures.items()}
+        line = json.dumps({"stage": stage, "step": step, "kind": kind, **rounded})
+        with writing(Path(self._log.name)):
+            self._log.write(line.encode() + b"\n")
 
     def close(self) -> None:
         """Write the log to disk and close it."""
         if self._log is not None:
-            self._log.close()
+            with writing(Path(self._log.name)):
+                self._log.close()
 
     def save_evaluations(self, samples: Samples) -> None:
         """Write the predictions of every evaluation into the run folder, for :func:`ucds.evaluate`.

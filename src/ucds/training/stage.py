@@ -108,8 +108,7 @@ class Stage:
         self.runtime = session.runtime
         self.settings = session.settings
         self._session = session
-        self._data = data
-        self._evaluation = data.samples if evaluation is None else evaluation
+        self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
         self._state = state
         self._sampler = make_sampler(data.samples, session)
         self.counts = self._sampler.counts
@@ -163,25 +162,13 @@ class Stage:
         output = self._steps.module(inputs)
         return ModelOutput(self.runtime.pool(output.features), self.runtime.pool(output.logits))
 
-    def pool(self, inputs: Tensor) -> Tensor:
-        """Gather the pooled batch from this process's rows of it."""
-        return self.runtime.pool(inputs)
-
-    def share(self, inputs: Tensor) -> Tensor:
-        """Select this process's rows of a pooled batch."""
-        return inputs[self.runtime.share(len(inputs))]
-
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch."""
         set_learning_rate(self._steps.optimiser, self._progress.step / self._total, self.settings)
         self._steps.update(**terms)
 
     def result(self) -> StageResult:
-        """Return the result of the finished stage.
-
-        Raises:
-            RuntimeError: the stage is not finished.
-        """
+        """Return the result of the finished stage."""
         result = self._session.result_of(self.name)
         if result is None:
             raise RuntimeError(f"stage {self.name} is not finished")
@@ -189,7 +176,7 @@ class Stage:
 
     def _predict(self) -> Tensor:
         batch_size = self.settings.prediction_batch_size
-        return predict(self.model, self._evaluation, self._data.view, self.runtime, batch_size)
+        return predict(self.model, self._evaluated, self.runtime, batch_size)
 
     def _report_losses(self) -> None:
         losses = self._steps.read_losses(self._progress.step)
@@ -209,12 +196,8 @@ class Stage:
         if select(progress.evaluations) == len(progress.evaluations) - 1:
             progress.kept_model = {name: _copy(t) for name, t in self.model.state_dict().items()}
             progress.kept_proportions = _copy(self._state.proportions)
-        figures = {
-            "information": evaluation.information,
-            "marginal_entropy": evaluation.marginal_entropy,
-            "conditional_entropy": evaluation.conditional_entropy,
-            "active_clusters": evaluation.active_clusters,
-        }
+        names = ("information", "marginal_entropy", "conditional_entropy", "active_clusters")
+        figures = {name: getattr(evaluation, name) for name in names}
         self._session.write(self.name, progress.step, "evaluation", figures)
         return predictions
 
@@ -242,7 +225,7 @@ class Stage:
         checkpoint = self._session.checkpoint
         if checkpoint is None:
             return
-        self.model.load_state_dict(checkpoint.model)
+        self._session.restore(self.model)
         if checkpoint.stage != self.name or checkpoint.progress is None:
             return
         self._progress = checkpoint.progress
@@ -257,11 +240,7 @@ def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) 
 
 
 def make_sampler(samples: Samples, session: Session[TrainingSettings]) -> DomainBalancedSampler:
-    """Make the sampler of a stage's batches.
-
-    Raises:
-        InputError: there are too few samples, or batches cannot be formed or shared.
-    """
+    """Make the sampler of a stage's batches, once it is known that they can be formed and shared."""
     if len(samples) < 2:
         raise InputError("training needs at least 2 samples, for batch normalisation")
     sampler = DomainBalancedSampler(samples.domain, session.settings.batch_size, session.runtime.seed)

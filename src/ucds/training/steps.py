@@ -73,12 +73,7 @@ class Steps:
 
     @contextmanager
     def open(self, sampler: DomainBalancedSampler, end: int) -> Iterator[Callable[[int], Batch]]:
-        """Yield a function that returns the batch of a step, which is read ahead in a thread.
-
-        Args:
-            sampler: positions that a step sees.
-            end: number of the step before which reading ahead stops.
-        """
+        """Yield a function that returns the batch of a step; batches before ``end`` are read ahead."""
         runtime = self._runtime
         share, on_cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
         with (
@@ -95,10 +90,7 @@ class Steps:
         self._terms = {name: term.detach() for name, term in terms.items()}
 
     def read_losses(self, step: int) -> dict[str, float] | None:
-        """Log the losses of the latest update, after every twentieth step and after the last one.
-
-        Args:
-            step: number of steps done.
+        """Log the losses of the latest update, after every twentieth one and after the last one.
 
         Returns:
             Losses by name; ``None`` after other steps.
@@ -150,14 +142,9 @@ def set_learning_rate(optimiser: Optimizer, progress: float, settings: TrainingS
 
 
 class Reader:
-    """Reads batches, one step ahead in a thread; use it as a context manager.
+    """Reads one process's share of the batches, one step ahead in a thread, up to the step before ``total``.
 
-    Args:
-        samples: samples to read from.
-        sampler: positions that a step sees; a pure function of the step.
-        share: this process's rows of a pooled batch.
-        total: number of the step before which reading ahead stops.
-        pin: whether to copy batches to page-locked memory, from which a CUDA device reads asynchronously.
+    With ``pin`` batches are copied to page-locked memory, from which a CUDA device reads asynchronously.
     """
 
     def __init__(

@@ -172,6 +172,7 @@ def test_answers_are_chosen_and_saved_as_the_review_takes_them(
     kept = tmp_path / "answers.jsonl"
     waiting.value.save_as(kept)
     done = review(page_file.parent, tmp_path / "reviewed", answers=kept)
+    assert done is not None
     assert done.answered == 1
     (page_file.parent / "answers.jsonl").unlink()
     page.locator("input[data-question='0']").last.check()

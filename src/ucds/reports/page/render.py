@@ -19,6 +19,7 @@ from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import Curves, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
 from ucds.reports.page.words import SURE, finish, share
+from ucds.training.model_file import StoredModel
 
 _TEMPLATE = files("ucds.reports.page") / "template"
 
@@ -26,18 +27,17 @@ _TEMPLATE = files("ucds.reports.page") / "template"
 def render(
     findings: Findings,
     record: RunRecord,
-    title: str,
+    stored: StoredModel,
     subtitle: str,
     summary: Sequence[str],
     warnings: Sequence[str],
-    proportions: Sequence[float],
-    model: str,
     names: Mapping[int, str],
 ) -> str:
     """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
     sheets = None if findings.pictures is None else lay_out(findings.pictures)
     script = "\n".join(_read(name) for name in sorted(_scripts()))
     style = _read("page.css")
+    title, proportions = stored.card.name, stored.proportions.mean(0).tolist()
     shares = (findings.sizes / max(findings.sizes.sum(), 1)).tolist()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_read("page.html")).render(
@@ -58,7 +58,7 @@ def render(
         confusion=_confusion(findings),
         curves=_lines(record.curves),
         zip=zip,
-        data=_as_json(_data(findings, title, sheets, model, names)),
+        data=_as_json(_data(findings, title, sheets, stored.fingerprint, names)),
         sheets=[base64.b64encode(file).decode() for file in (sheets.files if sheets else ())],
         style=style,
         script=script,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ucds.data.dataset import Dataset
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of
@@ -109,17 +109,8 @@ def report(
         skipped = len(data.samples.skipped)
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
-    page = render(
-        findings,
-        record,
-        title=model.stored.card.name,
-        subtitle=_subtitle(record.described, model.stored.card.backbone.name),
-        summary=summary,
-        warnings=warnings,
-        proportions=model.stored.proportions.mean(0).tolist(),
-        model=model.stored.fingerprint,
-        names=known,
-    )
+    subtitle = _subtitle(record.described, model.stored.card.backbone.name)
+    page = render(findings, record, model.stored, subtitle, summary, warnings, known)
     path = run / REPORT_FILE if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
