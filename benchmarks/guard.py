@@ -33,7 +33,7 @@ from records import Records, kept_results
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.demo.digits import write_digits
-from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
+from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
 from ucds.math.domain_transport import join_domains

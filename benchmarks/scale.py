@@ -5,7 +5,6 @@ of its own on that file: the four commands of the two sides, and scikit-learn's 
 one line of JSON; what has a record is not measured again, and the page is written anew each time.
 
     python benchmarks/scale.py [--samples 1000,10000,50000] [--width 64] [--clusters 50] [--threads 2]
-                               [--folder DIR]
 
 `--samples=` measures nothing, and writes the page. A million samples take a quarter of an hour.
 """
@@ -15,13 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,18 +34,10 @@ from ucds.math.metrics import score
 RIVAL_NAME = "MiniBatchKMeans"
 PROGRAMS = ("train-source", "label", "train-target", "predict", RIVAL_NAME)
 NOISE = 1.2
+DATA = "embeddings.npy"
 CHUNK = 10_000  # samples that are drawn at a time
 SMALL, TENTH, LARGEST = 10_000, 100_000, 1_000_000
 _LOOK = 0.02  # seconds between two looks at the memory of a process
-
-
-@dataclass(frozen=True)
-class Task:
-    """A file of embeddings, and what is to be found in it."""
-
-    samples: int
-    width: int
-    clusters: int
 
 
 @dataclass(frozen=True)
@@ -77,47 +67,41 @@ class Record:
     versions: dict[str, str]
 
     @property
-    def place(self) -> tuple[str, int, int, int]:
-        """What is measured once."""
-        return self.program, self.samples, self.width, self.clusters
+    def task(self) -> tuple[int, int, int]:
+        """Number of samples, width and number of classes."""
+        return self.samples, self.width, self.clusters
 
 
-def make(task: Task, path: Path) -> NDArray[np.int64]:
-    """Draw the embeddings of a task into a file, chunk by chunk, and return the classes.
+def make(samples: int, width: int, clusters: int, path: Path) -> NDArray[np.int64]:
+    """Draw embeddings into a file, chunk by chunk, and return the classes.
 
-    The directions in which the classes differ take up a part of the variance. A file is made once.
+    The directions in which the classes differ take up a part of the variance.
     """
-    centres = np.random.default_rng(0).normal(size=(task.clusters, task.width)) / 4
-    scales = NOISE / np.sqrt(1 + np.arange(task.width) * 32 / task.width)
-    shape, truth = (task.samples, task.width), np.empty(task.samples, np.int64)
-    fresh = not path.exists()
-    rows = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", np.float32, shape) if fresh else None
-    for number, start in enumerate(range(0, task.samples, CHUNK)):
-        rng, end = np.random.default_rng([1, number]), min(start + CHUNK, task.samples)
-        truth[start:end] = rng.integers(task.clusters, size=end - start)
-        if rows is not None:
-            noise = scales * rng.normal(size=(end - start, task.width))
-            rows[start:end] = centres[truth[start:end]] + noise
-    if rows is not None:
-        rows.flush()
-        path.with_suffix(".part").rename(path)
+    centres = np.random.default_rng(0).normal(size=(clusters, width)) / 4
+    scales = NOISE / np.sqrt(1 + np.arange(width) * 32 / width)
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (samples, width))
+    truth = np.empty(samples, np.int64)
+    for number, start in enumerate(range(0, samples, CHUNK)):
+        rng, end = np.random.default_rng([1, number]), min(start + CHUNK, samples)
+        truth[start:end] = rng.integers(clusters, size=end - start)
+        rows[start:end] = centres[truth[start:end]] + scales * rng.normal(size=(end - start, width))
     return truth
 
 
-def commands_of(task: Task, file: Path, work: Path) -> Iterator[tuple[str, list[str], Path | None]]:
+def commands_of(clusters: int, work: Path) -> Iterator[tuple[str, list[str], Path | None]]:
     """Yield each program's name, command and file of clusters, in the order in which one needs another."""
-    source, target, labels, found = (work / name for name in ("source", "target", "labels.json", "found.csv"))
+    file, source, target = work / DATA, work / "source", work / "target"
+    labels, found, theirs = work / "labels.json", work / "found.csv", work / "clusters.npy"
     ours: dict[str, tuple[list[object], Path, Path | None]] = {
-        "train-source": ([file, "--clusters", task.clusters], source, None),
+        "train-source": ([file, "--clusters", clusters], source, None),
         "label": ([source, file], labels, labels),
         "train-target": ([file, "--labels", labels, "--no-report"], target, None),
         "predict": ([target, file], found, found),
     }
-    for name, (arguments, out, clusters) in ours.items():
+    for name, (arguments, out, made) in ours.items():
         words = [name, *map(str, arguments), "--out", str(out), "--quiet"]
-        yield name, [sys.executable, "-m", "ucds", *words], clusters
-    out = work / "clusters.npy"
-    yield RIVAL_NAME, [sys.executable, "-c", RIVAL, str(file), str(task.clusters), str(out)], out
+        yield name, [sys.executable, "-m", "ucds", *words], made
+    yield RIVAL_NAME, [sys.executable, "-c", RIVAL, str(file), str(clusters), str(theirs)], theirs
 
 
 RIVAL = """
@@ -170,26 +154,18 @@ def read_memory(process: int) -> dict[str, float]:
     return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.endswith(" kB")}
 
 
-def measure(task: Task, folder: Path, known: Container[tuple[Any, ...]], threads: int) -> Iterator[Record]:
-    """Run all programs on a task, unless each of them has a record."""
+def measure(samples: int, width: int, clusters: int, threads: int) -> Iterator[Record]:
+    """Run all programs on one file of embeddings."""
     versions = {name: version(name) for name in ("ucds", "torch", "numpy", "scikit-learn")}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
-    file = folder / f"{task.samples}x{task.width}-{task.clusters}.npy"
-    work = folder / file.stem
-    new = {name for name in PROGRAMS if (name, *asdict(task).values()) not in known}
-    if not new:
-        return
-    truth = make(task, file)
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    for name, command, clusters in commands_of(task, file, work):
-        figures = observe(command, threads)
-        accuracy = None
-        if clusters is not None:
-            accuracy = round(100 * score(read_clusters(clusters), truth).accuracy, 3)
-        own: Any = {"program": name, **asdict(task), "threads": threads, "versions": versions}
-        if name in new:
-            yield Record(**own, **figures, accuracy=accuracy)
+    with tempfile.TemporaryDirectory() as folder:
+        truth = make(samples, width, clusters, Path(folder) / DATA)
+        for name, command, made in commands_of(clusters, Path(folder)):
+            figures, accuracy = observe(command, threads), None
+            if made is not None:
+                accuracy = round(100 * score(read_clusters(made), truth).accuracy, 3)
+            own: Any = {"samples": samples, "width": width, "clusters": clusters, "threads": threads}
+            yield Record(name, **own, **figures, versions=versions, accuracy=accuracy)
 
 
 def read_clusters(file: Path) -> NDArray[np.int64]:
@@ -225,8 +201,10 @@ def page(records: Sequence[Record]) -> str:
     """Write the tables of all records."""
     machines = sorted({f"{one.versions['machine']}, {one.threads} thread(s)" for one in records})
     loads = [one.load for one in records]
-    ordered = sorted(records, key=lambda one: (one.width, one.clusters, one.samples, order_of(one)))
-    found = {one.place: one for one in ordered}
+    ordered = sorted(
+        records, key=lambda one: (one.width, one.clusters, one.samples, PROGRAMS.index(one.program))
+    )
+    found = {(one.program, *one.task): one for one in ordered}
     growth = [growth_row(one, found) for one in ordered if one.samples == LARGEST]
     head = HEAD.format(machines="; ".join(machines), low=min(loads), high=max(loads))
     growth_names = ["program", "numbers", "clusters", "exponent", "own memory, to 100,000", "to 10,000"]
@@ -234,10 +212,6 @@ def page(records: Sequence[Record]) -> str:
     return "\n".join(
         [head, table(growth_names, growth), "\n## Runs\n", table(names, list(map(run_row, ordered)))]
     )
-
-
-def order_of(record: Record) -> int:
-    return PROGRAMS.index(record.program)
 
 
 def growth_row(large: Record, found: dict[tuple[str, int, int, int], Record]) -> list[str]:
@@ -260,31 +234,26 @@ def run_row(one: Record) -> list[str]:
     return [*kind, f"{one.seconds:.1f}", f"{one.processor_seconds:.1f}", *memory, accuracy]
 
 
-def run(options: argparse.Namespace, folder: Path) -> None:
-    """Measure what has no record yet, and write the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    records = Records(__file__, Record)
-    for samples in options.samples:
-        task = Task(samples, options.width, options.clusters)
-        for record in measure(task, folder, {one.place for one in records.runs}, options.threads):
-            records.add(record)
-    records.write_page(page(records.runs))
-
-
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
 
 
 def main() -> None:
+    """Measure what has no record yet, and write the page."""
     parser = argparse.ArgumentParser(description="Measure time, memory and accuracy with many samples.")
     parser.add_argument("--samples", type=numbers, default=[1000, 10_000, 50_000], help="numbers of samples")
     parser.add_argument("--width", type=int, default=64, help="width of the embeddings")
     parser.add_argument("--clusters", type=int, default=50, help="number of clusters")
     parser.add_argument("--threads", type=int, default=2, help="threads of the mathematics")
-    parser.add_argument("--folder", type=Path, help="folder that keeps the embeddings; a temporary one")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        run(options, options.folder or Path(temporary))
+    records = Records(__file__, Record)
+    for samples in options.samples:
+        task = samples, options.width, options.clusters
+        known = {one.program for one in records.runs if one.task == task}
+        for record in measure(*task, options.threads) if known < set(PROGRAMS) else ():
+            if record.program not in known:
+                records.add(record)
+    records.write_page(page(records.runs))
 
 
 if __name__ == "__main__":

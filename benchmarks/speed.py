@@ -3,15 +3,14 @@
 - transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
 - step: a step of PCD's stage 1 against a bare training loop on as many images;
 - consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
-- encoder: `ucds train-target` on a folder of images against the encoder's bare pass over them;
 - start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
   process of its own, against the bare pass; and for the first line and a refusal.
 
 The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
 written from them: parts that are not measured again stay.
 
-    python benchmarks/speed.py [transport] [step] [consensus] [encoder] [start] [--rounds 3] [--threads 1]
-                               [--images FOLDER .. --weights FILE --count 512 --clusters 31]
+    python benchmarks/speed.py [transport] [step] [consensus] [start] [--rounds 3] [--threads 1]
+                               [--images FOLDER .. --weights FILE --clusters 31]
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +43,15 @@ from torch import Tensor
 import ucds
 from ucds.backbones import build_backbone
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
-from ucds.data.samples import Kind, subset
+from ucds.data.dataset import Dataset, ImageView
+from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
-from ucds.data.views import ImageView
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import score
 from ucds.math.transport import cosine_cost, solve_transport
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
-from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -82,11 +78,6 @@ PARTS = {
     "consensus": (
         "Embeddings of 512 numbers in 50 clusters. `KMeans(50, n_init=5)` is its rival.",
         ("samples", "ours (s)", "k-means (s)", "ratio", "our accuracy (%)", "its accuracy (%)"),
-    ),
-    "encoder": (
-        "`train-target` decodes the images, computes their features and clusters them into 10 clusters, "
-        "without a report. The bare pass is the encoder in PyTorch, fp32, on inputs that are ready.",
-        ("what", "seconds", "images a second", "times the bare pass"),
     ),
     "start": (
         "Commands on all processors, from an empty cache: the graph of the encoder is made on the way. The "
@@ -206,23 +197,16 @@ def measure_transport(options: argparse.Namespace) -> Rows:
         yield shape, geometry, next(taken), fastest, next(taken), f"{times[fastest]:.1f}"
 
 
-class RandomImages:
+class RandomImages(Samples):
     """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
 
-    kind: Kind = "images"
-    files: None = None
+    kind = "images"
 
     def __init__(self, n: int) -> None:
-        self.ids = tuple(str(i) for i in range(n))
-        self.keys = tuple(i.to_bytes(16, "little") for i in range(n))
-        self.domain = np.arange(n, dtype=np.int64) % 2
-        self.domain_names = ("one", "two")
-        self.fingerprint = "random"
+        super().__init__([str(i) for i in range(n)], np.arange(n, dtype=np.int64) % 2, ("one", "two"))
+        self.keys = [i.to_bytes(16, "little") for i in range(n)]
         self.asked: list[float] = []
         self._images = np.random.default_rng(0).integers(256, size=(n, 3, 256, 256), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def read(self, index: IntArray) -> Tensor:  # noqa: D102
         if len(index) == BATCH:
@@ -287,53 +271,6 @@ def measure_consensus(options: argparse.Namespace) -> Rows:
                 accuracies[place].append(100 * score(method.labels_, truth).accuracy)
         times, found = ([f"{statistics.median(each):.1f}" for each in both] for both in (seconds, accuracies))
         yield f"{n:,}", *times, f"{ratio(*seconds):.1f}", *found
-
-
-def measure_encoder(options: argparse.Namespace) -> Rows:
-    if options.images is None:
-        raise SystemExit("the part encoder needs --images and --weights")
-    files = sorted(path for path in options.images[0].rglob("*") if path.suffix.lower() in (".jpg", ".png"))
-    chosen = list(islice(files, 0, None, max(1, len(files) // options.count)))[: options.count]
-    encoder = ucds.EncoderOptions(options.backbone, str(options.weights))
-    seconds: dict[str, list[float]] = {}
-    for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory() as name:
-            for what, took in time_encoder(chosen, encoder, Path(name)):
-                seconds.setdefault(what, []).append(took)
-    bare = next(iter(seconds.values()))
-    for what, taken in seconds.items():
-        middle = statistics.median(taken)
-        yield what, f"{middle:.1f}", f"{len(chosen) / middle:.0f}", f"{ratio(taken, bare):.2f}"
-
-
-def time_encoder(
-    images: list[Path], encoder: ucds.EncoderOptions, folder: Path
-) -> Iterator[tuple[str, float]]:
-    """Time the bare pass, the package's pass over cached images, and the whole training, cold and warm."""
-    compute = ucds.Compute("cpu", cache=folder / "decoded")
-    inputs = open_for_training(find_samples(images, by_domain=False), encoder, compute)
-    data, module = inputs.data, inputs.backbone.module.eval()
-    batches = np.split(np.arange(len(images)), range(BATCH, len(images), BATCH))
-    ready = [data.view.test(data.samples.read(batch)) for batch in batches]
-    begun = time.perf_counter()
-    with torch.no_grad():
-        for batch in ready:
-            module(batch)
-    yield "bare pass of the encoder, eager, fp32", time.perf_counter() - begun
-    runtime = Runtime(compute)
-    begun = time.perf_counter()
-    frozen_features(inputs.backbone, data, runtime, batch_size=BATCH)
-    yield "features of decoded images, first time", time.perf_counter() - begun
-    for what in ("train-target, nothing in the cache", "train-target again, with the cache"):
-        begun = time.perf_counter()
-        ucds.train_target(
-            images,
-            folder / what,
-            n_clusters=10,
-            encoder=encoder,
-            compute=ucds.Compute(cache=folder / "cache"),
-        )
-        yield what, time.perf_counter() - begun
 
 
 def measure_start(options: argparse.Namespace) -> Rows:
@@ -435,17 +372,15 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for encoder and start")
+    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start")
     parser.add_argument("--clusters", type=int, default=31, help="clusters of the part start")
     parser.add_argument("--backbone", default="mobilenetv2_100")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
-    parser.add_argument("--count", type=int, default=512, help="images to take")
     options = parser.parse_args()
     measures = {
         "transport": measure_transport,
         "step": measure_step,
         "consensus": measure_consensus,
-        "encoder": measure_encoder,
         "start": measure_start,
     }
     runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}

@@ -200,26 +200,6 @@ def test_a_given_head_is_that_of_the_models_head_and_draws_no_random_numbers() -
     torch.testing.assert_close(model.head().eval()(inputs).logits, logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("axes", "variances", "prototypes"),
-    [
-        ((8, 3), 3, (3, 5)),  # another backbone
-        ((7, 7), 7, (7, 5)),  # wider than the bottleneck
-        ((7, 3), 3, (4, 5)),
-        ((7, 3), 3, (3, 4)),  # another K
-        ((7, 3), 2, (3, 5)),
-    ],
-)
-def test_a_head_that_does_not_fit_is_refused(
-    axes: tuple[int, int], variances: int, prototypes: tuple[int, int]
-) -> None:
-    head = ProjectionHead(
-        torch.ones(axes), torch.ones(axes[0]), torch.ones(variances), torch.ones(prototypes)
-    )
-    with pytest.raises(ValueError, match="do not fit"):
-        unit_model(head)
-
-
 def test_recentring_is_subtracting_another_mean_by_hand() -> None:
     torch.manual_seed(0)
     axes, _ = torch.linalg.qr(torch.randn(5, 3))

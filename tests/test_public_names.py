@@ -17,7 +17,7 @@ import pytest
 
 import ucds
 import ucds.cli
-from ucds.cli.app import app
+from ucds.cli.options import app
 
 PROVIDER, CLIENT = ("ucds.source.", "ucds.serving."), ("ucds.target.",)
 

@@ -24,11 +24,11 @@ from safetensors.torch import save_file
 from ucds.backbones import identity_backbone
 from ucds.backbones.weight_files import read_state_dict
 from ucds.config import read_settings
-from ucds.data.array_files import read_arrays
 from ucds.data.decode import COMMON_FORMATS, decode_image
-from ucds.data.images import KnownFiles
+from ucds.data.folders import scan_folder
+from ucds.data.images import ImageSamples
 from ucds.data.part_store import PartStore
-from ucds.data.vectors import load_vectors
+from ucds.data.vectors import load_vectors, read_arrays
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
@@ -137,15 +137,17 @@ def _write_rows(folder: Path) -> None:
 def _read_rows(folder: Path) -> None:
     store = _open_rows(folder)
     rows = store.rows_of(KEYS)
-    found = rows[rows >= 0]
-    read, sound = store.read(found)
-    assert all(row in VALUES.tolist() for row in read[sound].tolist())
+    assert all(row in VALUES.tolist() for row in store.read(rows[rows >= 0]).tolist())
+
+
+def _open_images(folder: Path) -> None:
+    assert len(ImageSamples.open(scan_folder(folder / "pictures"), folder, size=8)) == 1
 
 
 def _write_known_files(folder: Path) -> None:
-    known = KnownFiles(folder, folder, "x")
-    known.add("a", (1, 2, 3), KEYS[0])
-    known.save()
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "pictures" / "a.png")
+    _open_images(folder)
 
 
 def _write_ledger(folder: Path) -> None:
@@ -213,7 +215,7 @@ READERS = {
     "benchmark": file("b.toml", TOML, read_benchmark),
     "rows": Reader("*/*.npy", _write_rows, _read_rows),
     "description of a part": Reader("*/*.part", _write_rows, _read_rows),
-    "known files": Reader("*.known", _write_known_files, lambda folder: KnownFiles(folder, folder, "x")),
+    "known files": Reader("images/*.known", _write_known_files, _open_images),
 } | {
     kind: Reader("picture", partial(_write_picture, kind), lambda folder: _decode(folder / "picture"))
     for kind in COMMON_FORMATS

@@ -11,7 +11,7 @@ from typing import Any
 import typer.main
 
 import ucds.cli  # noqa: F401  (it adds the commands)
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.config import SETTINGS, list_settings
 
 

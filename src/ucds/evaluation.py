@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.array_files import read_arrays
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.samples import Samples
 from ucds.data.sources import Source
+from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score

@@ -138,7 +138,6 @@ class ClusteringModel(nn.Module):
 
     Raises:
         InputError: there is no cluster, or the bottleneck has no width.
-        ValueError: the shapes of the head do not fit each other or the model.
     """
 
     def __init__(
@@ -156,8 +155,6 @@ class ClusteringModel(nn.Module):
             raise InputError(f"clustering needs at least 1 cluster, not {n_clusters}")
         if bottleneck_width < 1:
             raise InputError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
-        if head is not None:
-            _check_head(head, backbone.spec.width, bottleneck_width, n_clusters)
         self.spec: BackboneSpec = backbone.spec
         self.encoder = Encoder(backbone, bottleneck_width, unit_features, head, generator)
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
@@ -231,14 +228,6 @@ class ClusteringModel(nn.Module):
     def count_parameters(self) -> int:
         """Count the parameters, frozen ones included."""
         return sum(weight.numel() for weight in self.parameters())
-
-
-def _check_head(head: ProjectionHead, width: int, bottleneck_width: int, n_clusters: int) -> None:
-    kept = head.axes.shape[1]
-    fits = kept <= bottleneck_width and head.prototypes.shape == (kept, n_clusters)
-    if len(head.axes) != width or not fits or len(head.variances) != kept:
-        shapes = tuple(head.axes.shape), tuple(head.prototypes.shape)
-        raise ValueError(f"axes {shapes[0]} and prototypes {shapes[1]} do not fit")
 
 
 def state_digest(module: nn.Module) -> str:

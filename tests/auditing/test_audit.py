@@ -17,7 +17,7 @@ from ucds.auditing import opening
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.extraction import Price, price_curve, price_of
 from ucds.auditing.report import Findings
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller

@@ -12,9 +12,8 @@ import torch
 from ucds.baselines.iic import PairSettings
 from ucds.choices import Precision
 from ucds.config import ModelSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, ImageView, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import ImageView, VectorView
 from ucds.math.arrays import IntArray
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime

@@ -27,9 +27,8 @@ from ucds.baselines.acids import (
 from ucds.baselines.iic import mutual_information, view_joint
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.options import Compute

@@ -19,7 +19,7 @@ from ucds.baselines.views import (
     resized_view,
     sobel_backbone,
 )
-from ucds.data.views import ImageView, VectorView
+from ucds.data.dataset import ImageView, VectorView
 from ucds.errors import UserError
 
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

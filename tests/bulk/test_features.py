@@ -22,7 +22,7 @@ from PIL import Image
 import ucds
 from ucds.bulk.encode import PartTask
 from ucds.bulk.shards import find_shards
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
 from ucds.data.sources import find_samples
 from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*skipped:ucds.UcdsWarning")
 
 
 def opened(folder: Path) -> FeatureFolder:
-    return FeatureFolder.open(folder, by_domain=False)
+    return FeatureFolder(folder, by_domain=False)
 
 
 def rows(folder: Path) -> np.ndarray[Any, Any]:

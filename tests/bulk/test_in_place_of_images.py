@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 import ucds
 from ucds.config import MethodSettings
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
 from ucds.data.folders import scan_domains
 from ucds.labels.questions import VectorQuestions, open_questions
 
@@ -113,7 +112,6 @@ def test_some_domains_can_be_taken(
         ["a/x/1.png", "b/y/2.png", "a b/3.png"],
         ["kfold/a/x/1.png", "kfold/b/y/2.png"],
         ["a/1.png", "loose.png"],
-        ["a/shard.tar/1.png", "b/shard.tar/2.png"],
     ],
 )
 @pytest.mark.filterwarnings("ignore:.* images lie? :ucds.UcdsWarning", "ignore:.* left out:ucds.UcdsWarning")
@@ -122,22 +120,13 @@ def test_domains_are_those_of_the_folders(
 ) -> None:
     pictures = sorted(folder.glob("night/*.png"))
     for name, picture in zip(names, pictures, strict=False):
-        if ".tar/" not in name:
-            (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(picture, tmp_path / "images" / name)
-        else:
-            _write_tar(tmp_path / "images" / name.partition(".tar/")[0], name.partition(".tar/")[2], picture)
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, tmp_path / "images" / name)
     ucds.features(tmp_path / "images", tmp_path / "out", encoder=edges)
-    found = FeatureFolder.open(tmp_path / "out", by_domain=True)
+    found = FeatureFolder(tmp_path / "out", by_domain=True)
     expected = scan_domains(tmp_path / "images")
     assert (found.ids, found.domain_names) == (expected.ids, expected.domain_names)
     assert found.domain.tolist() == expected.domain.tolist()
-
-
-def _write_tar(path: Path, name: str, picture: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path.with_suffix(".tar"), "w") as tar:
-        tar.add(picture, name)
 
 
 def test_labels_clusters_and_scores_are_those_of_the_images(
@@ -163,7 +152,7 @@ def test_labels_clusters_and_scores_are_those_of_the_images(
 def test_a_service_is_asked_about_them_as_embeddings(features: Path) -> None:
     questions = open_questions(features)
     assert isinstance(questions, VectorQuestions)
-    samples = FeatureFolder.open(features, by_domain=False)
+    samples = FeatureFolder(features, by_domain=False)
     assert questions.ids == samples.ids
     sent = np.frombuffer(questions.read(5), "<f4")
     np.testing.assert_array_equal(sent, samples.read(np.array([5])).numpy()[0])

@@ -186,8 +186,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch, number: signal.Signals, times: in
     monkeypatch.setattr(Session, "write", write_and_signal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize(("number", "side"), [(signal.SIGINT, "source"), (signal.SIGTERM, "target")])
 def test_a_signal_stops_with_saved_work_and_resume_finishes(
     number: signal.Signals,
     side: str,
@@ -231,10 +230,13 @@ def test_a_second_signal_stops_at_once_without_a_traceback(
 @pytest.mark.slow
 def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000", "--checkpoint-seconds", "0")
+    data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000")
     command = ("train-source", data, "--clusters", "4", "--method", "pcd", "--out", str(out), *epochs)
     with subprocess.Popen(
-        [sys.executable, "-m", "ucds", *command], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ucds", *command],
+        env=os.environ | {"UCDS_CHECKPOINT_SECONDS": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         deadline = time.monotonic() + 120
         while not (out / "checkpoint.pt").exists():  # the training has begun

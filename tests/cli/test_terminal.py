@@ -20,17 +20,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ENDS_WITH_THE_FIRST_LIBRARY = """
-import os, sys
+UNTIL_THE_FIRST_LIBRARY = """
+import sys
 
 class Ends:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("numpy", "torch", "scipy", "sklearn", "timm", "fastapi", "sqlalchemy"):
-            os._exit(99)
+            raise SystemExit(99)
 
 sys.meta_path.insert(0, Ends())
 from ucds.cli import main
-main()
+
+for command in sys.argv[1:]:
+    sys.argv = ["ucds", *command.split()]
+    try:
+        main()
+    except SystemExit as end:
+        print("ENDED", end.code, flush=True)
 """
 
 
@@ -88,46 +94,44 @@ def on_a_terminal(*command: str | Path) -> Iterator[Terminal]:
         os.close(ours)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train-source", "data", "--clusters", "3", "--out", "run"),
-        ("label", "run", "images", "--out", "labels.json"),
-        ("serve", "run"),
-        ("keys", "list", "--ledger", "run"),
-        ("ledger", "verify", "--ledger", "run"),
-        ("audit", "run", "--members", "a", "--others", "b", "--out", "audit.html"),
-        ("features", "images", "--out", "features"),
-        ("query", "images", "--url", "https://nowhere", "--key", "k", "--out", "labels.json"),
-        ("train-target", "images", "--clusters", "3", "--out", "run"),
-        ("predict", "run", "images", "--out", "clusters.csv"),
-        ("review", "run"),
-        ("report", "run"),
-        ("export", "run"),
-        ("evaluate", "run", "data"),
-        ("demo",),
-        ("benchmark", "config.toml", "--data", "data"),
-        ("table", "config.toml"),
-    ],
-    ids=lambda arguments: arguments[0],
+COMMANDS = (
+    "train-source data --clusters 3 --out run",
+    "label run images --out labels.json",
+    "serve run",
+    "keys list --ledger run",
+    "ledger verify --ledger run",
+    "audit run --members a --others b --out audit.html",
+    "features images --out features",
+    "query images --url https://nowhere --key k --out labels.json",
+    "train-target images --clusters 3 --out run",
+    "predict run images --out clusters.csv",
+    "review run",
+    "report FINISHED",
+    "export FINISHED",
+    "evaluate FINISHED data",
+    "demo",
+    "benchmark config.toml --data data",
+    "table config.toml",
 )
-def test_a_command_shows_something_before_it_loads_libraries(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
-    if arguments[0] in ("report", "export", "evaluate"):  # they look for the model's file before all else
-        (tmp_path / "model.safetensors").touch()
-        arguments = (arguments[0], str(tmp_path), *arguments[2:])
-    with on_a_terminal("-c", ENDS_WITH_THE_FIRST_LIBRARY, *arguments) as terminal:
+
+
+def test_a_command_shows_something_before_it_loads_libraries(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()  # some look for the model's file before all else
+    commands = [command.replace("FINISHED", str(tmp_path)) for command in COMMANDS]
+    with on_a_terminal("-c", UNTIL_THE_FIRST_LIBRARY, *commands) as terminal:
         terminal.read()
-        assert terminal.process.wait() == 99
-    assert re.search(rb"starting|loading the model of ", terminal.drawn)
+        assert terminal.process.wait() == 0
+    *shown, _ = terminal.drawn.split(b"ENDED 99")
+    assert len(shown) == len(COMMANDS)
+    for command, drawn in zip(COMMANDS, shown, strict=True):
+        assert re.search(rb"starting|loading the model of ", drawn), command
 
 
 def test_an_interrupt_before_any_work_is_told() -> None:
-    interrupted = ENDS_WITH_THE_FIRST_LIBRARY.replace("os._exit(99)", "raise KeyboardInterrupt")
-    with on_a_terminal("-c", interrupted, "keys", "list", "--ledger", "run") as terminal:
-        assert terminal.read(b"stopped\r\n", 60), terminal.drawn
-        assert terminal.process.wait() == 130
+    interrupted = UNTIL_THE_FIRST_LIBRARY.replace("raise SystemExit(99)", "raise KeyboardInterrupt")
+    with on_a_terminal("-c", interrupted, "keys list --ledger run") as terminal:
+        assert terminal.read(b"ENDED 130", 60), terminal.drawn
+    assert b"stopped\r\n" in terminal.drawn
 
 
 @pytest.mark.slow

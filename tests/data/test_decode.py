@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import struct
 import warnings
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 from PIL.JpegImagePlugin import JpegImageFile
 
-from ucds.data import image_files
-from ucds.data.decode import UnusableImageError, decode_image
-from ucds.data.image_files import read_image_bytes
+from ucds.data.decode import COMMON_FORMATS, UnusableImageError, decode_image, describe_unreadable
+from ucds.data.folders import scan_folder
 from ucds.errors import UserError
 
 SIZE = 32
@@ -53,10 +52,6 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
     assert result.dtype == np.uint8
     assert result.flags.c_contiguous
     return result.astype(int)
-
-
-def decode_file(path: Path) -> np.ndarray:
-    return decode_image(read_image_bytes(path), SIZE, path)
 
 
 def test_lossless_images_of_the_right_size_come_through_exactly():
@@ -240,52 +235,115 @@ def test_random_damage_never_raises_anything_else():
 @pytest.mark.parametrize(
     "content", [b"words, words", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xff\xd8\xff", b"\0" * 9]
 )
-def test_files_that_are_no_images_are_refused(tmp_path, content):
-    path = tmp_path / "x.jpg"
-    path.write_bytes(content)
+def test_files_that_are_no_images_are_refused(content):
     with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
-        decode_file(path)
-
-
-def test_special_files_are_refused(tmp_path):
-    (tmp_path / "empty.jpg").touch()
-    (tmp_path / "folder.jpg").mkdir()
-    os.mkfifo(tmp_path / "pipe.jpg")
-    (tmp_path / "dangling.jpg").symlink_to("nowhere")
-    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
-    for name, reason in {
-        "empty": "empty file",
-        "folder": "not a regular file",
-        "pipe": "not a regular file",
-        "dangling": "cannot be read",
-        "circle": "cannot be read",
-        "missing": r"cannot be read \(No such file",
-    }.items():
-        with pytest.raises(UnusableImageError, match=rf"{name}\.jpg: {reason}"):
-            decode_file(tmp_path / f"{name}.jpg")
-
-
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
-    path = tmp_path / "x.jpg"
-    path.write_bytes(encoded(gradient()))
-
-    def refuse(*_):  # file modes would not stop a test run by root
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(image_files.os, "open", refuse)
-    with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
-        decode_file(path)
-
-
-def test_too_large_a_file(tmp_path, monkeypatch):
-    path = tmp_path / "x.png"
-    path.write_bytes(encoded(gradient()))
-    monkeypatch.setattr(image_files, "MAX_FILE_BYTES", 10)
-    with pytest.raises(UnusableImageError, match="too large a file"):
-        decode_file(path)
+        decode_image(content, SIZE, "x.jpg")
 
 
 def test_the_error_is_a_users_and_travels_between_processes():
     error = pickle.loads(pickle.dumps(UnusableImageError("a.jpg", "empty file")))
     assert isinstance(error, UserError)
     assert (error.path, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
+
+
+def colours() -> Image.Image:
+    """A picture whose left half is red and whose right half is blue."""
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    pixels[:, :16, 0], pixels[:, 16:, 2] = 220, 220
+    return Image.fromarray(pixels)
+
+
+def dicom(values: np.ndarray, interpretation: str = "MONOCHROME2") -> bytes:
+    """An uncompressed DICOM file of these values, (h, w) or (h, w, 3)."""
+    pydicom = pytest.importorskip("pydicom")
+    colour = values.ndim == 3
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = "1.2.840.10008.5.1.4.1.1.7", "1.2.3"
+    file = pydicom.dataset.FileDataset("x.dcm", {}, file_meta=meta, preamble=bytes(128))
+    file.Rows, file.Columns = values.shape[:2]
+    file.SamplesPerPixel = 3 if colour else 1
+    file.PhotometricInterpretation = "RGB" if colour else interpretation
+    file.BitsAllocated = file.BitsStored = 8 * values.itemsize
+    file.HighBit, file.PixelRepresentation = file.BitsStored - 1, int(values.dtype.kind == "i")
+    if colour:
+        file.PlanarConfiguration = 0
+    file.PixelData = values.tobytes()
+    buffer = io.BytesIO()
+    file.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def with_palette(values: np.ndarray, palette: np.ndarray) -> bytes:
+    """A DICOM file of these values, (h, w) of 8 bits, each of which names a colour (k, 3) of 16 bits."""
+    import pydicom
+
+    file = pydicom.dcmread(io.BytesIO(dicom(values, "PALETTE COLOR")))
+    for place, name in enumerate(("Red", "Green", "Blue")):
+        file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
+        file.add_new(f"{name}PaletteColorLookupTableData", "OW", palette[:, place].astype("<u2").tobytes())
+    buffer = io.BytesIO()
+    file.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def halves(data: bytes) -> tuple[list[int], list[int]]:
+    """Mean colour of the left and of the right of a decoded file."""
+    pixels = decode_image(data, 32).astype(int)
+    left, right = pixels[:, :, 2:12].mean((1, 2)), pixels[:, :, 20:30].mean((1, 2))
+    return left.round().astype(int).tolist(), right.round().astype(int).tolist()
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_avif_and_heic_are_read(kind: str) -> None:
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    left, right = halves(encoded(colours(), kind, quality=95))
+    assert np.abs(np.array([*left, *right]) - [220, 0, 0, 0, 0, 220]).max() < 12
+
+
+def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
+    values = np.repeat(np.array([[-1000, 500]], np.int16), 16, axis=1).repeat(32, axis=0)
+    assert halves(dicom(values)) == ([0, 0, 0], [255, 255, 255])
+    assert halves(dicom(values, "MONOCHROME1")) == ([255, 255, 255], [0, 0, 0])
+
+
+def test_coloured_dicom_is_read() -> None:
+    assert halves(dicom(np.asarray(colours()))) == ([220, 0, 0], [0, 0, 220])
+
+
+def test_colours_of_16_bits_and_of_a_palette_are_brought_to_8() -> None:
+    deep = np.asarray(colours()).astype(np.uint16) * 257
+    assert halves(dicom(deep)) == ([220, 0, 0], [0, 0, 220])
+    values = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
+    palette = np.array([[220, 0, 0], [0, 0, 220]]) * 257
+    assert halves(with_palette(values, palette)) == ([220, 0, 0], [0, 0, 220])
+
+
+def test_damaged_files_and_formats_that_are_not_asked_for_are_refused() -> None:
+    whole = dicom(np.zeros((32, 32), np.int16))
+    for data in (whole[:140], whole[:-9], whole[:128] + b"DICM" + b"\xff" * 99):
+        with pytest.raises(UnusableImageError):
+            decode_image(data, 32)
+    with pytest.raises(UnusableImageError, match="not an image of a known format"):
+        decode_image(whole, 32, formats=COMMON_FORMATS)
+    with pytest.raises(UnusableImageError, match="too many pixels"):
+        decode_image(whole, 32, max_pixels=1000)
+
+
+def test_their_files_are_found_where_they_can_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("pillow_heif")
+    pytest.importorskip("pydicom")
+    for name in ("a.heic", "b.DCM", "c.avif"):
+        (tmp_path / name).touch()
+    assert scan_folder(tmp_path).ids == ("a.heic", "b.DCM", "c.avif")
+
+
+def test_what_to_install_is_said() -> None:
+    found = describe_unreadable(Counter({".heic": 3, ".dcm": 1, ".txt": 9}))
+    assert found is not None
+    assert "3 .heic (pip install 'ucds[heif]')" in found
+    assert "1 .dcm (pip install 'ucds[dicom]')" in found
+    assert describe_unreadable(Counter({".txt": 9})) is None

@@ -3,12 +3,10 @@
 import os
 import sys
 import warnings
-from collections import Counter
 
 import numpy as np
 import pytest
 
-from ucds.data.extra_formats import describe_unreadable
 from ucds.data.folders import scan_domains, scan_files, scan_folder
 from ucds.errors import InputError, UcdsWarning, UserError
 
@@ -192,11 +190,3 @@ def test_images_of_types_that_cannot_be_read_are_counted_and_named(tmp_path, mon
         assert len(scan_domains(tmp_path)) == 2
     with pytest.warns(UcdsWarning, match="1 files of types that are not read here"):
         scan_folder(tmp_path / "b")
-
-
-def test_what_to_install_is_said():
-    found = describe_unreadable(Counter({".heic": 3, ".dcm": 1, ".txt": 9}))
-    assert found is not None
-    assert "3 .heic (pip install 'ucds[heif]')" in found
-    assert "1 .dcm (pip install 'ucds[dicom]')" in found
-    assert describe_unreadable(Counter({".txt": 9})) is None

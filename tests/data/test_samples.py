@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.columns import first_of_each
+from ucds.data.content import first_of_each
 from ucds.data.samples import Samples, draw_samples, split_validation, subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from ucds.data.folders import Scan
-from ucds.data.memory import MemoryImages
+from ucds.data.images import MemoryImages
 from ucds.data.sources import find_samples
 from ucds.data.tables import Pictures
 from ucds.data.vectors import VectorSamples

@@ -302,7 +302,7 @@ def test_the_options_of_the_service_are_those_it_has() -> None:
     import typer
 
     import ucds.cli  # noqa: F401  (it adds the commands)
-    from ucds.cli.app import app
+    from ucds.cli.options import app
 
     serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     known = {option for parameter in serve.params for option in parameter.opts}

@@ -14,9 +14,8 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
 from ucds.training.options import Compute

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import module_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime

@@ -12,8 +12,7 @@ from torch import nn
 from ucds.backbones import Backbone, module_backbone
 from ucds.config import PCDSettings
 from ucds.data.content import content_key
-from ucds.data.dataset import Dataset
-from ucds.data.views import ImageView
+from ucds.data.dataset import Dataset, ImageView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.source.pcd import learn_source

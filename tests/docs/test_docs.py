@@ -15,7 +15,7 @@ import yaml
 from pages import PAGES, ROOT, commands
 
 import ucds.cli  # noqa: F401  (it adds the commands)
-from ucds.cli.app import app
+from ucds.cli.options import app
 
 COMMANDS: Any = typer.main.get_command(app)
 UsageError: Any = typer.BadParameter.__mro__[1]

@@ -8,7 +8,7 @@ import pytest
 from grid_kit import make_machine, record, run_inline, write_small
 from typer.testing import CliRunner
 
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import UserError
 from ucds.experiments import runner as module
 from ucds.experiments.records import FILE, append_record, read_records

@@ -19,12 +19,11 @@ from ucds.backbones import build_backbone, identity_backbone
 from ucds.baselines.deepcluster import DeepClusterSettings
 from ucds.baselines.loop import Clustering
 from ucds.config import ConsensusSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.experiments import runner
 from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, on_target, run_methods

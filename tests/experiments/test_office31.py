@@ -13,8 +13,7 @@ from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.images import ImageSamples
-from ucds.experiments.datasets import check_counts
-from ucds.experiments.subsets import imbalanced_subset
+from ucds.experiments.datasets import check_counts, imbalanced_subset
 
 
 @pytest.fixture

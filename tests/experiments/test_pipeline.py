@@ -16,9 +16,8 @@ from torch import nn
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import module_backbone
 from ucds.config import ConsensusSettings, PCDSettings, for_source, side_of
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Outcome, Sources, Task, TaskOptions
 from ucds.source.fit import fit_source

@@ -15,9 +15,8 @@ from torch.nn.functional import kl_div, one_hot
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.pcd import temporal_ensemble
 from ucds.models import ClusteringModel

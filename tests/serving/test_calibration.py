@@ -16,9 +16,8 @@ import torch
 from serving_kit import NPY, FakeLabeller, FakeMeanLabeller, Service, npy, running, vector, wait_until
 
 from ucds.backbones import identity_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, RefusedError
 from ucds.labels.calibration import digest_of_contents
 from ucds.labels.client import LabelClient

@@ -9,7 +9,7 @@ import pytest
 from ledger_kit import behind, charge, keep, make_key, set_back
 from typer.testing import CliRunner, Result
 
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError, UserError
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger

@@ -9,9 +9,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.prediction import decide

@@ -14,9 +14,8 @@ from torch import nn
 from ucds import InputError, SourceClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.math.consensus import match
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from ucds.backbones import identity_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError
 from ucds.labels.questions import questions_about
 from ucds.target.ask import choose_spread, select_spread

@@ -14,9 +14,8 @@ from torch import nn
 from ucds import InputError, TargetClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score

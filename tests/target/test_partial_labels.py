@@ -11,9 +11,8 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.pcd import (

@@ -10,9 +10,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute

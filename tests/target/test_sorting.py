@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ucds.choices import Sorting
-from ucds.data.folders import Scan, scan_folder
-from ucds.errors import InputError
+from ucds.data.folders import scan_folder
 from ucds.target.predictions import Predictions
 from ucds.target.sorting import sort_into_folders
 
@@ -117,15 +116,3 @@ def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, 
     assert places[found.ids[3]] == "cluster_3"
     sort_into_folders(tmp_path / "shared", replace(doubtful, names=dict.fromkeys((0, 1, 3), "cat")))
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["cat", "cluster_2"]
-
-
-def test_images_inside_a_tar_file_are_copied_only(tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_bytes(b"..first.second")
-    names, places = ("x.tar/a/1.png", "x.tar/../2.png"), np.array([(5, 2, 5), (5, 8, 6)])
-    files = Scan(tmp_path, names, np.zeros(2, np.int64), ("x",), places)
-    found = Predictions(files.ids, np.array([0, 0]), np.ones(2), {}, 1, files)
-    with pytest.raises(InputError, match="can be copied only: leave out --sort-how link"):
-        sort_into_folders(tmp_path / "sorted", found, "link")
-    sort_into_folders(tmp_path / "sorted", found)
-    expected = {"cluster_0/x.tar__a__1.png": "first", "cluster_0/x.tar__2.png": "second"}
-    assert contents(tmp_path / "sorted") == expected

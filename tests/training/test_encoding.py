@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 import ucds
 from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
-from ucds.data.dataset import Dataset
-from ucds.data.memory import MemoryImages
-from ucds.data.views import ImageView
+from ucds.data.dataset import Dataset, ImageView
+from ucds.data.images import MemoryImages
 from ucds.errors import NoSpaceError
 from ucds.models import ClusteringModel
 from ucds.training import encoding

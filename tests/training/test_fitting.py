@@ -16,9 +16,8 @@ from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import UserError
 from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.training.fitting import (

@@ -12,11 +12,10 @@ from PIL import Image
 from ucds.backbones import build_backbone
 from ucds.choices import Precision
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, ImageView
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
-from ucds.data.views import ImageView
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target

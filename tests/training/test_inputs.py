@@ -12,9 +12,8 @@ from PIL import Image
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.choices import Role
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, ImageView, VectorView
 from ucds.data.sources import find_samples
-from ucds.data.views import ImageView, VectorView
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
 from ucds.training.options import Compute, EncoderOptions

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.models import ClusteringModel
 from ucds.training.encoding import evaluation_mode
 from ucds.training.options import Compute

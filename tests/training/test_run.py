@@ -16,9 +16,8 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model

@@ -13,9 +13,8 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.math.pcd import mutual_information_loss
 from ucds.models import ClusteringModel

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ModelSettings, PCDSettings
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.dataset import Dataset
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel

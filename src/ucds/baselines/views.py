@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
-from ucds.data.views import ImageView, VectorView, View
+from ucds.data.dataset import ImageView, VectorView, View
 from ucds.errors import InputError
 
 _JITTER, _HUE = 0.4, 0.125

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ucds.bulk.shards import Images, Shard
-from ucds.data.ahead import map_ahead, processors
 from ucds.data.content import content_key
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
-from ucds.data.feature_folder import FeaturePart, part_path
+from ucds.data.features import FeaturePart, part_path
+from ucds.data.image_files import map_ahead, processors
 from ucds.data.parts import describe_rows, write_part
 from ucds.math.arrays import FloatArray
 from ucds.training.encoding import FrozenEncoder

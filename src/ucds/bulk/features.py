@@ -20,14 +20,14 @@ from ucds.bulk.options import BulkOptions
 from ucds.bulk.shards import Found, Shard, find_shards
 from ucds.choices import Engine
 from ucds.data.decode import DECODER_VERSION
-from ucds.data.feature_folder import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
+from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
 from ucds.data.parts import DESCRIPTION, read_description, rows_file
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_text_atomically
 from ucds.training.encoder_file import save_encoder
-from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
+from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.inputs import stored_size
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.processes import choose_device
@@ -108,16 +108,12 @@ def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: C
     """Choose what computes the features, as training does."""
     remote = engine == "ray" and compute.accelerator == "cuda"  # this machine may have none
     device = torch.device("cuda") if remote else choose_device(compute.accelerator)
-    encoder = FrozenEncoder(backbone, device)
-    if compute.cache is not None and suits_graph(backbone.spec, sum(map(len, found.shards)), device):
-        inputs = PartTask(Path(), encoder, None).first_inputs
+    inputs = PartTask(Path(), FrozenEncoder(backbone, device), None).first_inputs
 
-        def example(count: int) -> Tensor:
-            return inputs(found.shards[0].images(), count)
+    def example(count: int) -> Tensor:
+        return inputs(found.shards[0].images(), count)
 
-        graph = find_graph(backbone, example, compute.cache, compute.reporter.say)
-        encoder = FrozenEncoder(backbone, device, graph)
-    return encoder
+    return choose_encoder(backbone, device, sum(map(len, found.shards)), example, compute)
 
 
 def _describe(found: Found, encoder: FrozenEncoder) -> Manifest:

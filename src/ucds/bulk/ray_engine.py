@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ucds.data.ahead import processors
+from ucds.data.image_files import processors
 from ucds.errors import InputError, UserError, one_line
 
 Answer = TypeVar("Answer")

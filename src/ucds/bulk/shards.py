@@ -16,9 +16,9 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 
-from ucds.data.decode import UnusableImageError
-from ucds.data.folders import IMAGE_SUFFIXES, Scan, scan_folder
-from ucds.data.image_files import MAX_FILE_BYTES, Span, read_image_bytes, stamp
+from ucds.data.decode import IMAGE_SUFFIXES, UnusableImageError
+from ucds.data.folders import Scan, scan_folder
+from ucds.data.image_files import MAX_FILE_BYTES, read_image_bytes, stamp
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
 from ucds.data.tables import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
 from ucds.errors import InputError, UserError, one_line
@@ -41,22 +41,21 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True)
 class _FileShard:
-    """Images in files, or at places inside tar files; each file has a mark that changes with it."""
+    """Images in files; each file has a mark that changes with it."""
 
     ids: tuple[str, ...]
     domains: tuple[str, ...] | None
     files: tuple[str, ...]
-    spans: tuple[Span | None, ...]
     marks: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def mark(self) -> str:
-        return _digest(self.ids, self.domains, self.spans, self.marks)
+        return _digest(self.ids, self.domains, self.marks)
 
     def images(self) -> Images:
-        return Images(self.ids, self.domains, lambda i: _read(self.files[i], self.spans[i]))
+        return Images(self.ids, self.domains, lambda i: _read(self.files[i]))
 
 
 @dataclass(frozen=True)
@@ -135,13 +134,10 @@ def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
     root, named = scan.root.absolute(), len(scan.domain_names) > 1
     for first in range(0, len(scan), size):
         places = range(first, min(first + size, len(scan)))
-        spans = tuple(map(scan.span, places))
-        paths = [
-            scan.paths[i] if span is None else span.archive for i, span in zip(places, spans, strict=True)
-        ]
+        paths = [scan.paths[i] for i in places]
         files = tuple(path if is_address(path) else str(root / path) for path in paths)
         domains = tuple(scan.domain_names[scan.domain[i]] for i in places) if named else None
-        yield _FileShard(tuple(scan.ids[i] for i in places), domains, files, spans, tuple(map(_mark, files)))
+        yield _FileShard(tuple(scan.ids[i] for i in places), domains, files, tuple(map(_mark, files)))
 
 
 def _tables_at(path: Path) -> dict[str, str]:
@@ -183,9 +179,7 @@ def _in_store(address: str, size: int) -> Found:
     for first in range(0, len(images), size):
         files = tuple(images[first : first + size])
         ids = tuple(name.removeprefix(above).lstrip("/") for name in files)
-        shards.append(
-            _FileShard(ids, None, files, (None,) * len(files), tuple(marks[name] for name in files))
-        )
+        shards.append(_FileShard(ids, None, files, tuple(marks[name] for name in files)))
     return Found(shards, address, domain)
 
 
@@ -212,10 +206,10 @@ def _told(about: dict[str, Any]) -> str:
     return str(sorted((name, str(value)) for name, value in about.items()))
 
 
-def _read(path: str, span: Span | None) -> bytes:
+def _read(path: str) -> bytes:
     """Read the bytes of one image, at most 256 MiB."""
     if not is_address(path):
-        return read_image_bytes(path, span)
+        return read_image_bytes(path)
     try:
         with fsspec.open(path, "rb") as file:
             data: bytes = file.read(MAX_FILE_BYTES + 1)

@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 
 import typer
 
-from ucds.cli import audit, bulk, exports, ledger, research, review, serving, source, target  # noqa: F401  (they add commands)
-from ucds.cli.app import app
-from ucds.cli.options import say
+from ucds.cli import audit, ledger, research, review, serving, source, target  # noqa: F401  (they add commands)
+from ucds.cli.options import app, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
 from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.cli.target import ServiceGroup
 
 
@@ -20,7 +20,7 @@ def audit_command(
     out: Annotated[Path, typer.Option(help="HTML file to write; all figures go into a JSON file beside it.")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     service: ServiceGroup,
     run: Annotated[Path | None, typer.Argument(help="Run folder to audit.", show_default=False)] = None,
     url: Annotated[
@@ -32,7 +32,7 @@ def audit_command(
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.auditing.audit import QUICK, audit
 
     client = None if url is None else service.client(url)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError
 from ucds.training.progress import end_bar
 
@@ -104,10 +104,8 @@ def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
 
 
 @keys.command("list")
-def list_keys(
-    ledger: LedgerOption,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+@options.expand
+def list_keys(ledger: LedgerOption, output: options.Output) -> None:
     """List the keys, revoked ones too, with the budget, use and last use of each.
 
     Of a key's secrets the last four characters are shown.
@@ -118,7 +116,7 @@ def list_keys(
     tails = {
         key.number: [one.tail for one in key.secrets if one.until is None or one.until > now] for key in found
     }
-    if as_json:
+    if output.as_json:
         shown = {"name", "used", "created", "last_used", "revoked", "forgotten"}
         entries = [
             key.model_dump(include=shown)

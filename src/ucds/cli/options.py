@@ -1,6 +1,6 @@
-"""Options that several commands share, in groups, and the objects that the commands make from them.
+"""The application, the options that several commands share, and the objects that commands make from them.
 
-A command takes a whole group as one parameter; :func:`expand` shows each field of the group as an option.
+A command takes a group of options as one parameter; :func:`expand` shows each field as an option.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.errors import printable
@@ -29,15 +30,14 @@ if TYPE_CHECKING:
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 """Panels of ``ucds --help``."""
-ENCODER, METHOD, COMPUTING, OUTPUT = "Encoder", "Method", "Computing", "Output"
+ENCODER, METHOD, COMPUTING = "Encoder", "Method", "Computing"
 """Panels of the options of one command, the rare ones last."""
+_QUIET, _JSON = "--quiet", "--json"
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
     str,
-    typer.Argument(
-        help="Folder, list or table of images, tar file, features, or embeddings; see docs/inputs.md."
-    ),
+    typer.Argument(help="Folder, list or table of images, features, or embeddings; see docs/inputs.md."),
 ]
 RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]
@@ -46,6 +46,55 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Seed of every random choic
 PrecisionOption = Annotated[
     Precision, typer.Option(help="Precision of forward passes; the transport has double precision.")
 ]
+
+
+class _Commands(typer.core.TyperGroup):
+    """All commands; the options of every command stand before a command's name or behind it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Bring the options of every command to the front, where the library looks for them."""
+        end = args.index("--") if "--" in args else len(args)
+        mine = [word for word in args[:end] if word in (_QUIET, _JSON)]
+        others = [word for word in args[:end] if word not in mine]
+        return list(super().parse_args(ctx, mine + others + args[end:]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, whose help names the options of every command."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            found.epilog = f"{_QUIET} and {_JSON} may stand here too: see `ucds --help`."
+        return found
+
+
+app = typer.Typer(name="ucds", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from ucds import __version__
+
+        print(f"ucds {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _of_every_command(
+    context: typer.Context,
+    quiet: Annotated[
+        bool, typer.Option(_QUIET, help="Print nothing but results, warnings and errors.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option(_JSON, help="Print the result as JSON, if the command has one.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Unsupervised clustering under domain shift, with source privacy.
+
+    The options here may stand behind a command as well.
+    """
+    context.obj = Output(quiet, as_json)
 
 
 @dataclass(frozen=True)
@@ -148,15 +197,17 @@ class TrainingGroup(WorkGroup):
 
 
 @dataclass(frozen=True)
-class OutputGroup:
-    """Options of what a command prints."""
+class Output:
+    """What a command prints: the result, and on the way to it as much as the options of every command say."""
 
-    PANEL = OUTPUT
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    quiet: bool
+    as_json: bool
 
-    def reporter(self) -> Reporter:
-        """Make the receiver of progress messages, see :func:`start`; with ``--quiet`` it shows nothing."""
+    def start(self) -> Reporter:
+        """Show on a terminal that a command has started, and make the receiver of its progress messages.
+
+        A command calls this before it loads libraries, which may take seconds.
+        """
         return Quiet() if self.quiet else start()
 
     def present(self, sentence: str, values: Mapping[str, Any]) -> None:
@@ -184,27 +235,37 @@ class OutputGroup:
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has each field of a group, a dataclass, as an option of the group's panel."""
+    """Return a command that has each field of a group, a dataclass, as an option of the group's panel.
+
+    A parameter of class :class:`Output` gets what the options of every command say.
+    """
     given = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {
         name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)
     }
-    options = [entry.replace(kind=entry.KEYWORD_ONLY) for name, entry in given.items() if name not in groups]
+    output = next((name for name, group in groups.items() if group is Output), None)
+    if output is not None:
+        del groups[output]
+    others = [entry for name, entry in given.items() if name not in groups and name != output]
+    shown = [entry.replace(kind=entry.KEYWORD_ONLY) for entry in others]
     for group in groups.values():
         hints = get_type_hints(group, include_extras=True)
         for field in fields(group):
             hint = hints[field.name]
             hint.__metadata__[0].rich_help_panel = group.PANEL
             entry = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
-            options.append(entry.replace(annotation=hint))
+            shown.append(entry.replace(annotation=hint))
+    shown.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     @wraps(command)
-    def run(**values: Any) -> None:
+    def run(context: typer.Context, **values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        if output is not None:
+            values[output] = context.find_root().obj
         command(**values)
 
-    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return run
 
 

@@ -11,7 +11,7 @@ import typer
 
 from ucds.choices import Method
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")]
@@ -26,13 +26,13 @@ def evaluate_command(
         Path, typer.Argument(help="Samples in class folders: one folder a domain for a source run.")
     ],
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     out: Annotated[
         Path | None, typer.Option(help="JSON file to write.", show_default="RUN/evaluation.json")
     ] = None,
 ) -> None:
     """Score a model against class folders, which training never reads."""
-    reporter = output.reporter()
+    reporter = output.start()
     require_model(run)
     from ucds.evaluation import evaluate
 
@@ -48,12 +48,12 @@ def evaluate_command(
 @app.command("demo", rich_help_panel=options.RESEARCHER)
 @options.expand
 def demo_command(
-    output: options.OutputGroup,
+    output: options.Output,
     out: Annotated[Path, typer.Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
     """See the whole story in two minutes: three clinics sort digits, with the help of a provider."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.demo.story import run_demo
 
     table = run_demo(out, seed, reporter)
@@ -61,15 +61,16 @@ def demo_command(
 
 
 @app.command("settings", rich_help_panel=options.RESEARCHER)
+@options.expand
 def settings_command(
+    output: options.Output,
     method: Annotated[Method | None, typer.Argument(help="Method; both if left out.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the settings as JSON.")] = False,
 ) -> None:
     """List the settings of a method: name, default, side and meaning."""
     from ucds.config import SETTINGS, list_settings
 
     listed = {name: list_settings(name) for name in SETTINGS if method in (None, name)}
-    if as_json:
+    if output.as_json:
         print(json.dumps(listed, indent=2))
         return
     for name, entries in listed.items():
@@ -87,7 +88,7 @@ def benchmark_command(
         Path, typer.Option(help="Folder of a data set (class folders in domain folders), or of several.")
     ],
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     weights: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +107,7 @@ def benchmark_command(
     precision: options.PrecisionOption = "32-true",
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
     from ucds.experiments.runner import run_benchmark

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 
 
 @app.command("review", rich_help_panel=options.CLIENT)
 @options.expand
 def review_command(
     run: options.RunArgument,
-    output: options.OutputGroup,
+    output: options.Output,
     out: Annotated[
         Path | None,
         typer.Option(help="Run folder to make at the end.", show_default="RUN-reviewed"),
@@ -39,7 +39,7 @@ def review_command(
 
     Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
     """
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.reviewing.command import review
     from ucds.training.options import Compute
 

@@ -9,12 +9,14 @@ import typer
 
 from ucds.choices import Accelerator
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 
 
 @app.command("serve", rich_help_panel=options.PROVIDER)
+@options.expand
 def serve_command(
     run: options.RunArgument,
+    output: options.Output,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     ops_port: Annotated[
@@ -70,14 +72,12 @@ def serve_command(
         ),
     ] = None,
     accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Answer over HTTP with one integer a sample, to those who hold a key.
 
     The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
     """
-    if not quiet:
-        options.start()
+    output.start()
     from ucds.serving.limits import Limits
     from ucds.serving.sandbox import hide_memory
     from ucds.serving.serve import serve
@@ -95,6 +95,6 @@ def serve_command(
         model_batch=model_batch,
         limits=Limits.parse(limit or ()),
         accelerator=accelerator,
-        notice=options.say_warning if quiet else options.say,
+        notice=options.say_warning if output.quiet else options.say,
         ready=lambda url: options.show(f"listening on {url}"),
     )

@@ -1,4 +1,4 @@
-"""The provider's commands: train a model on several domains, and label samples with it."""
+"""The provider's commands: train a model on several domains, label samples, compute features in bulk."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from ucds.choices import Engine
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.errors import InputError
 
 
@@ -26,7 +27,7 @@ def train_source_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     domains: Annotated[
         str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
     ] = None,
@@ -41,7 +42,7 @@ def train_source_command(
     """Learn a clustering model from several unlabelled domains."""
     number = options.cluster_number(clusters)
     settings = method.method_settings("source", dp_epsilon=dp_epsilon)
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.source.train import train_source
 
     run = train_source(
@@ -72,16 +73,57 @@ def label_command(
     images: options.ImagesArgument,
     out: options.LabelFileOption,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
 ) -> None:
     """Label samples offline; the file holds one integer for each of them."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.source.label import label
 
-    labels = label(
-        run,
+    labels = label(run, images, out, compute=work.compute(reporter))
+    output.present_labels(labels, out)
+
+
+@app.command("features", rich_help_panel=options.PROVIDER)
+@options.expand
+def features_command(
+    images: Annotated[
+        str,
+        typer.Argument(
+            help="Folder, list or table of images, or the address of a folder in an object store; "
+            "see docs/large-data.md."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the features.")],
+    encoder: options.EncoderGroup,
+    work: options.WorkGroup,
+    output: options.Output,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="A loop in this process ('plain'), or Ray ('ray'): on the cluster that RAY_ADDRESS names, "
+            "or on this machine."
+        ),
+    ] = "plain",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of Ray.", show_default="one a processor")
+    ] = None,
+    shard_size: Annotated[int, typer.Option(min=1, help="Images of a part.")] = 4096,
+) -> None:
+    """Compute the features of images; every command takes their folder in place of the images."""
+    reporter = output.start()
+    from ucds.bulk.features import features
+    from ucds.bulk.options import BulkOptions
+
+    done = features(
         images,
         out,
+        encoder=encoder.encoder(),
+        options=BulkOptions(engine, workers, shard_size),
         compute=work.compute(reporter),
     )
-    output.present_labels(labels, out)
+    sentence = f"features of {done.samples:,} images written to {out} in {done.parts:,} parts"
+    if done.made < done.parts:
+        sentence += f", {done.parts - done.made:,} of them finished before"
+    if done.skipped:
+        sentence += f"; {done.skipped:,} images skipped, see skipped.csv"
+    output.present(sentence, done.to_dict())

@@ -1,4 +1,4 @@
-"""The client's commands: ask a label service, train a model, and predict with it."""
+"""The client's commands: ask a label service, train a model, predict, report and export."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ucds.choices import Sorting
+from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
-from ucds.cli.app import app
+from ucds.cli.options import app
 from ucds.training.processes import is_first_process
-from ucds.training.progress import Reporter
 from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
     from ucds.reports.page.report import WrittenReport
+    from ucds.training.options import Compute
 
 NamesOption = Annotated[
     Path | None,
@@ -68,7 +68,7 @@ def query_command(
     url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     service: ServiceGroup,
     max_queries: Annotated[
         int | None,
@@ -92,7 +92,7 @@ def query_command(
 
     The encoder is used with --max-queries only: it chooses the samples to ask about.
     """
-    reporter = output.reporter()
+    reporter = output.start()
     client = service.client(url, calibrate=calibrate)
     from ucds.target.ask import query
 
@@ -121,7 +121,7 @@ def train_target_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     clusters: Annotated[
         str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
@@ -137,7 +137,7 @@ def train_target_command(
     The run folder gets a report to open in a browser.
     """
     number = None if clusters is None else options.cluster_number(clusters)
-    settings, reporter = method.method_settings("target"), output.reporter()
+    settings, reporter = method.method_settings("target"), output.start()
     from ucds.target.train import train_target
 
     run = train_target(
@@ -152,7 +152,7 @@ def train_target_command(
     )
     page = None
     if not no_report:
-        written = _report(out, images, None, None, training, reporter)
+        written = _report(out, images, None, None, training.compute(reporter))
         page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
@@ -164,7 +164,7 @@ def predict_command(
     images: options.ImagesArgument,
     out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     sort_into: Annotated[
         Path | None,
         typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
@@ -177,7 +177,7 @@ def predict_command(
     ] = 0.0,
 ) -> None:
     """Find the cluster of each sample with your own model; `ucds report RUN IMAGES` shows them."""
-    reporter = output.reporter()
+    reporter = output.start()
     from ucds.target.predict import predict
 
     found = predict(
@@ -202,7 +202,7 @@ def predict_command(
 def report_command(
     run: options.RunArgument,
     work: options.WorkGroup,
-    output: options.OutputGroup,
+    output: options.Output,
     images: Annotated[
         str | None,
         typer.Argument(
@@ -222,7 +222,7 @@ def report_command(
     ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
-    done = _report(run, images, out, names, work, output.reporter(), pictures)
+    done = _report(run, images, out, names, work.compute(output.start()), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present("\n".join(lines), done.to_dict())
 
@@ -232,18 +232,40 @@ def _report(
     images: str | None,
     out: Path | None,
     names: Path | None,
-    work: options.WorkGroup,
-    reporter: Reporter,
+    compute: Compute,
     pictures: Path | None = None,
 ) -> WrittenReport:
     require_model(run)
     from ucds.reports.page.report import report
 
-    return report(
-        run,
-        images,
-        out,
-        names=names,
-        pictures=pictures,
-        compute=work.compute(reporter),
-    )
+    return report(run, images, out, names=names, pictures=pictures, compute=compute)
+
+
+@app.command("export", rich_help_panel=options.CLIENT)
+@options.expand
+def export_command(
+    run: options.RunArgument,
+    output: options.Output,
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Samples to compare a graph with the model on.", show_default="64 random ones"),
+    ] = None,
+) -> None:
+    """Write a model for other programs, compared with the model itself."""
+    output.start()
+    require_model(run)
+    from ucds.exports.export import export
+
+    done = export(run, out, form=form, images=images)
+    sentence = f"model written to {done.path}"
+    if done.differences:
+        found = ", ".join(f"{name} {value:.1e}" for name, value in done.differences.items())
+        sentence += f"; largest difference from the model itself on {done.compared} samples: {found}"
+    output.present(sentence, done.to_dict())

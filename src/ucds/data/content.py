@@ -1,16 +1,26 @@
-"""Identities of samples and of collections of samples, taken from what they hold."""
+"""Identities of samples: ids, content keys, and what defines a collection.
+
+Long columns of ids and keys are held in one NumPy array each, without a Python object for each entry.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
+from numpy.dtypes import StringDType
 
 from ucds.math.arrays import IntArray
 
+Entry = TypeVar("Entry", str, bytes)
 KEY_BYTES = 16
+KEY_TYPE = np.dtype(f"V{KEY_BYTES}")
+"""Type of a content key in an array; arrays of it are compared, sorted and searched exactly."""
 
 
 def content_key(data: bytes | memoryview) -> bytes:
@@ -30,3 +40,122 @@ def fingerprint(
     for key in keys:
         digest.update(key)
     return digest.hexdigest()
+
+
+def domains_by_name(of_each: Sequence[str] | None, n: int, name: str) -> tuple[IntArray, tuple[str, ...]]:
+    """Number the domains of ``n`` samples, or the one of a name; return the numbers and the sorted names."""
+    names, domain = np.unique(of_each or [name] * n, return_inverse=True)
+    return domain.astype(np.int64), tuple(map(str, names))
+
+
+def present_domains(domain: IntArray, names: Sequence[str]) -> tuple[IntArray, tuple[str, ...]]:
+    """Number the domains anew that chosen samples still have; return the numbers and the names."""
+    present, renumbered = np.unique(domain, return_inverse=True)
+    return renumbered.astype(np.int64), tuple(names[d] for d in present)
+
+
+class Column(Sequence[Entry]):
+    """Ids or content keys of samples; it equals any sequence of equal entries.
+
+    Args:
+        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
+
+    Attributes:
+        array: these entries.
+    """
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+
+    def take(self, places: IntArray) -> Column[Entry]:
+        """Return the entries at some positions, in the order given."""
+        return Column(self.array[places])
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Column[Entry]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Entry | Column[Entry]:
+        """Return the entry at a position, from the end if it is negative, or the entries of a slice."""
+        return Column(self.array[index]) if isinstance(index, slice) else self.array.item(index)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(self.array.item, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def texts_of(texts: Sequence[str]) -> Column[str]:
+    """Hold texts in one array; those that are in one already are not copied."""
+    if isinstance(texts, Column):
+        return texts
+    try:
+        return Column(np.array(texts, StringDType()))
+    except UnicodeEncodeError:  # names of files that are not UTF-8
+        return Column(np.array(texts, object))
+
+
+def keys_of(keys: Sequence[bytes]) -> Column[bytes]:
+    """Hold content keys of 16 bytes each in one array; those that are in one already are not copied."""
+    return keys if isinstance(keys, Column) else Column(np.frombuffer(b"".join(keys), KEY_TYPE))
+
+
+def number_rows(count: int) -> Column[str]:
+    """Return the ids of the rows of an array: "0", "1" and so on."""
+    return Column(np.arange(count).astype(StringDType()))
+
+
+def first_of_each(keys: Sequence[bytes]) -> IntArray:
+    """Find, for each sample, the position of the first sample that has the same content key.
+
+    Args:
+        keys: content keys of ``n`` samples.
+
+    Returns:
+        ``(n,)`` positions; that of the sample itself unless it is a copy.
+    """
+    _, first, number = np.unique(keys_of(keys).array, return_index=True, return_inverse=True)
+    return first[number]
+
+
+def first_positions(keys: Sequence[bytes]) -> IntArray:
+    """Return the positions ``(m,)`` of the ``m`` different keys where they occur first, ascending."""
+    return np.sort(np.unique(keys_of(keys).array, return_index=True)[1])
+
+
+def first_repeated(texts: Sequence[str]) -> str | None:
+    """Return the first text that occurs more than once; ``None`` if all are different."""
+    column = texts_of(texts)
+    _, first, count = np.unique(column.array, return_index=True, return_counts=True)
+    repeated = first[count > 1]
+    return column[int(repeated.min())] if len(repeated) else None
+
+
+def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
+    """Find texts in a sequence of different texts.
+
+    Args:
+        wanted: texts to look for.
+        known: different texts.
+
+    Returns:
+        Position of each wanted text in ``known``, -1 where it is not there.
+    """
+    if not len(known):
+        return np.full(len(wanted), -1)
+    asked, held = texts_of(wanted).array, texts_of(known).array
+    if asked.dtype != held.dtype:
+        asked, held = asked.astype(object), held.astype(object)
+    order = np.argsort(held)
+    places = order[np.minimum(np.searchsorted(held, asked, sorter=order), len(held) - 1)]
+    return np.where(held[places] == asked, places, -1)

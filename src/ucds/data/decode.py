@@ -1,19 +1,24 @@
 """Decode an image file of any usual kind to a square of 8-bit colour, or say why it cannot be used.
 
-The table in ``docs/inputs.md`` lists what is done with each kind of file.
+Pillow reads most formats, HEIC with pillow-heif; pydicom reads DICOM. The table in ``docs/inputs.md`` lists
+what is done with each kind of file.
 """
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ucds.data.extra_formats import EXTRA_FORMATS, open_image
 from ucds.errors import UserError
 
 ByteArray = npt.NDArray[np.uint8]
@@ -21,7 +26,29 @@ ByteArray = npt.NDArray[np.uint8]
 DECODER_VERSION = 2  # part of every cache key: raise it whenever the decoded pixels change
 MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
-FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", *EXTRA_FORMATS)
+FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", "AVIF", "HEIF", "DICOM")
+
+_JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif")
+_PLAIN_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".avif", ".jp2")
+_PPM_SUFFIXES = (".ppm", ".pgm", ".pbm", ".pnm")
+_HEIF_SUFFIXES = (".heic", ".heif", ".hif") if find_spec("pillow_heif") else ()
+_DICOM_SUFFIXES = (".dcm", ".dicom") if find_spec("pydicom") else ()
+IMAGE_SUFFIXES = frozenset(
+    (*_JPEG_SUFFIXES, *_PLAIN_SUFFIXES, *_PPM_SUFFIXES, *_HEIF_SUFFIXES, *_DICOM_SUFFIXES)
+)
+"""Suffixes of the files that can be read here, in lower case."""
+
+_REMEDIES = {
+    "convert them to PNG or TIFF": (
+        *(".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"),  # cameras
+        *(".eps", ".exr", ".hdr", ".ico", ".jxl", ".psd", ".svg", ".tga", ".xcf"),
+        *(".mrxs", ".ndpi", ".nii", ".nrrd", ".scn", ".svs"),  # medicine
+    ),
+    "unpack them": (".7z", ".gz", ".rar", ".tar", ".tgz", ".zip"),
+    "pip install 'ucds[heif]'": (".heic", ".heif", ".hif"),
+    "pip install 'ucds[dicom]'": (".dcm", ".dicom"),
+}
+_DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
@@ -37,6 +64,16 @@ class UnusableImageError(UserError):
     def __reduce__(self) -> tuple[type[UnusableImageError], tuple[str, str]]:
         """Return what rebuilds the error in another process."""
         return type(self), (self.path, self.reason)
+
+
+def describe_unreadable(suffixes: Counter[str]) -> str | None:
+    """Say how many files hold images that cannot be read here, and what to do; ``None`` if there are none."""
+    remedies = {suffix: remedy for remedy, names in _REMEDIES.items() for suffix in names}
+    unread = {suffix: count for suffix, count in sorted(suffixes.items()) if suffix in remedies}
+    if not unread:
+        return None
+    parts = ", ".join(f"{count:,} {suffix} ({remedies[suffix]})" for suffix, count in unread.items())
+    return f"{sum(unread.values()):,} files of types that are not read here are left out: {parts}"
 
 
 def decode_image(
@@ -66,7 +103,7 @@ def decode_image(
     Raises:
         UnusableImageError: the file is not an image, damaged or truncated, or has too many pixels.
     """
-    with _explained(path), open_image(data, formats, max_pixels) as image:
+    with _explained(path), _opened(data, formats, max_pixels) as image:
         _check_pixels(image, path, max_pixels)
         # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
         image.draft(None, (2 * size, 2 * size))
@@ -88,6 +125,50 @@ def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
             pixels.getexif()[_ORIENTATION] = orientation
             pixels = ImageOps.exif_transpose(pixels)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
+
+
+def _opened(data: bytes, formats: tuple[str, ...], max_pixels: int) -> Image.Image:
+    """Open an image file in memory; as far as its format allows, no pixel is decoded."""
+    if data[_DICOM_MARK] != b"DICM":
+        return Image.open(io.BytesIO(data), formats=[name for name in formats if name in _pillows()])
+    if "DICOM" not in formats or not find_spec("pydicom"):
+        raise UnidentifiedImageError
+    return _open_dicom(data, max_pixels)
+
+
+@cache
+def _pillows() -> frozenset[str]:
+    """Return the names of all formats that Pillow knows, with those of its plugins."""
+    if find_spec("pillow_heif"):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    Image.init()
+    return frozenset(Image.OPEN)
+
+
+def _open_dicom(data: bytes, max_pixels: int) -> Image.Image:
+    """Decode the first frame: grey values as they are (inverted where white is low), colours as 8-bit RGB."""
+    import pydicom
+    from pydicom.pixels.processing import apply_color_lut
+    from pydicom.pixels.utils import pixel_array
+
+    file = pydicom.dcmread(io.BytesIO(data))
+    if file.Rows * file.Columns > max_pixels:
+        raise Image.DecompressionBombError
+    pixels: Any = pixel_array(file, index=0)
+    if file.PhotometricInterpretation == "PALETTE COLOR":
+        pixels = apply_color_lut(pixels, file)
+        return _deep_colours(pixels, 8 * pixels.itemsize)
+    if pixels.ndim == 3:
+        return _deep_colours(pixels, int(file.BitsStored))
+    values = pixels.astype(np.float32)
+    return Image.fromarray(-values if file.PhotometricInterpretation == "MONOCHROME1" else values)
+
+
+def _deep_colours(pixels: Any, bits: int) -> Image.Image:
+    """Bring colours of so many bits to 8."""
+    return Image.fromarray((pixels >> max(0, bits - 8)).astype(np.uint8), "RGB")
 
 
 def _check_pixels(image: Image.Image, path: str | Path, most: int) -> None:

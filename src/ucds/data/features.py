@@ -1,18 +1,38 @@
-"""Samples seen through a frozen backbone: vectors that lie in a store on disk."""
+"""Features of images as samples: those in the cache, and a folder of features.
+
+The folder is what ``ucds features`` writes, and every command takes it in place of the images.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
 import numpy as np
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
+from ucds.data.content import Column, texts_of
+from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.folders import FEATURES_FILE, require_domains
+from ucds.data.image_files import read_image_bytes
 from ucds.data.part_store import PartStore
-from ucds.data.samples import Kind, Samples
-from ucds.errors import DamagedFileError, InputError
+from ucds.data.parts import DESCRIPTION, Described, Part, Rows, read_description
+from ucds.data.samples import Samples
+from ucds.errors import InputError, UcdsWarning
+from ucds.files import read_json
 from ucds.math.arrays import IntArray
 
+ENCODER_FILE = "encoder.safetensors"
+_GREY = 128
 
-class FeatureSamples:
+
+class FeatureSamples(Samples):
     """The features of other samples, with the same ids, domains and keys.
 
     Args:
@@ -23,27 +43,193 @@ class FeatureSamples:
         InputError: the store lacks some of the features.
     """
 
-    kind: Kind = "features"
+    kind = "features"
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
-        self.ids = samples.ids
-        self.domain = samples.domain
-        self.domain_names = samples.domain_names
-        self.keys = samples.keys
-        self.files = samples.files
+        super().__init__(samples.ids, samples.domain, samples.domain_names)
+        self.keys, self.files = samples.keys, samples.files
         self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
         self._store = store
         self._rows = store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def read(self, index: IntArray) -> Tensor:
         """Read the features ``(b, width)`` float32 of the samples at positions ``index``."""
-        features, good = self._store.read(self._rows[np.asarray(index, np.int64)])
-        if not good.all():
-            damaged = f"{(~good).sum():,} rows of the cache {self._store.path} are damaged"
-            raise DamagedFileError(f"{damaged}; run again to make them anew")
-        return torch.from_numpy(features)
+        return torch.from_numpy(self._store.read(self._rows[np.asarray(index, np.int64)]))
+
+
+class Manifest(BaseModel):
+    """Description of a folder of features.
+
+    Attributes:
+        format: name of this format.
+        backbone: description of the encoder, as a model file has it.
+        origin: origin of the encoder's weights, in words.
+        weights: digest of these weights, which lie beside the parts.
+        computed_by: library that computed the features.
+        size: side in pixels of the decoded images that the encoder saw a crop of.
+        decoder: version of the way of decoding.
+        root: folder of the images, or its address.
+        domain: name of the domain, if the images are taken as one.
+        parts: mark of the images that each part was made from.
+    """
+
+    format: Literal["ucds-features/1"] = "ucds-features/1"
+    backbone: dict[str, Any]
+    origin: str
+    weights: str
+    computed_by: str
+    size: int
+    decoder: int
+    root: str
+    domain: str
+    parts: list[str]
+
+    def same_encoder(self, other: Manifest) -> bool:
+        """Return whether two folders hold features of one encoder, computed in one way."""
+        names = {"backbone", "weights", "computed_by", "size", "decoder"}
+        return self.model_dump(mode="json", include=names) == other.model_dump(mode="json", include=names)
+
+
+class FeaturePart(Described):
+    """Description of a part of features."""
+
+    made_of: str
+    ids: list[str]
+    domains: list[str] | None
+    skipped: list[tuple[str, str]]
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """Return the path of a part, without suffix."""
+    return folder / f"part-{number:06d}"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the description of a folder of features."""
+    return read_json(folder / FEATURES_FILE, Manifest, "description of features")
+
+
+class FeatureFolder(Samples):
+    """Features of images in a folder, read from there at every use.
+
+    Args:
+        folder: folder that ``ucds features`` wrote.
+        by_domain: whether the images are of several domains, which a table named, or else the folders that
+            they lay in. If not, all are of one domain.
+        domains: names of the domains to take; all if ``None``.
+
+    Attributes:
+        folder: the folder.
+        manifest: its description.
+        rows: features of all images of the folder.
+
+    Raises:
+        InputError: the folder lacks some features, or has no such domains.
+        DamagedFileError: a file of the folder is damaged.
+
+    Warns:
+        UcdsWarning: images lay in no domain folder and are left out.
+    """
+
+    kind = "features"
+
+    def __init__(self, folder: Path, *, by_domain: bool, domains: Sequence[str] | None = None) -> None:
+        self.folder, self.manifest = folder, read_manifest(folder)
+        parts = [_read_part(folder, number, mark) for number, mark in enumerate(self.manifest.parts)]
+        self.rows = Rows([part for part, _ in parts if len(part)], np.float32)
+        ids = [name for _, described in parts for name in described.ids]
+        named = [name for _, described in parts for name in described.domains or ()] or None
+        if by_domain:
+            self._places, domain, names = _by_domain(folder, named or _folders_of(ids), domains)
+        elif named is not None and len(set(named)) > 1:
+            raise InputError(f"{folder} holds {len(set(named))} domains, but a target is one domain")
+        else:
+            self._places, domain = np.arange(len(ids)), np.zeros(len(ids), np.int64)
+            names = (named[0] if named else self.manifest.domain,)
+        form = f"images {self.manifest.size} {self.manifest.decoder}"  # the fingerprint is that of the images
+        super().__init__(texts_of(ids).take(self._places), domain, names, form)
+        self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
+
+    def read(self, index: IntArray) -> Tensor:
+        """Read the features ``(b, width)`` float32 of the images at positions ``index``."""
+        return torch.from_numpy(self.rows.take(self._places[np.asarray(index, np.int64)]))
+
+    def find_pictures(self, root: Path | None = None) -> Pictures | None:
+        """Find the images that the features were computed from, by their ids.
+
+        Args:
+            root: folder of the images; the one that they were read from if ``None``.
+
+        Returns:
+            The images; ``None`` if no file has one of the ids.
+        """
+        base = Path(self.manifest.root) if root is None else root
+        found = Pictures(base, self.ids, self.manifest.size)
+        return found if any((base / name).is_file() for name in self.ids) else None
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of a folder of features, which are decoded when they are read.
+
+    Attributes:
+        root: folder of the images.
+        ids: path of each image below the root.
+        size: side of the decoded images in pixels.
+    """
+
+    root: Path
+    ids: Sequence[str]
+    size: int
+
+    def read(self, index: IntArray) -> Tensor:
+        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
+        pixels = np.full((len(index), 3, self.size, self.size), _GREY, np.uint8)
+        with warnings.catch_warnings(action="ignore"):  # remarks of the image library
+            for place, position in enumerate(index):
+                path = self.root / self.ids[position]
+                with suppress(UnusableImageError):
+                    pixels[place] = decode_image(read_image_bytes(path), self.size, path)
+        return torch.from_numpy(pixels)
+
+
+def _read_part(folder: Path, number: int, mark: str) -> tuple[Part, FeaturePart]:
+    """Open a part, of which all rows are checked."""
+    path = part_path(folder, number)
+    described = read_description(path, FeaturePart) if path.with_suffix(DESCRIPTION).exists() else None
+    if described is None or described.made_of != mark:
+        raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
+    part = Part(path, described)
+    part.check()
+    return part, described
+
+
+def _folders_of(ids: Sequence[str]) -> list[str | None]:
+    """Return the domain folder of each id, ``None`` for an image that lies in none.
+
+    As in a folder of images, a wrapper around domains is stepped into (``PACS/kfold/<domain>/<class>/..``).
+    """
+    split = [name.split("/") for name in ids]
+    wrapped = all(len(parts) >= 4 for parts in split) and len({parts[0] for parts in split}) == 1
+    level = int(wrapped and len({parts[1] for parts in split}) > 1)
+    return [parts[level] if len(parts) > level + 1 else None for parts in split]
+
+
+def _by_domain(
+    folder: Path, of_each: Sequence[str | None], wanted: Sequence[str] | None
+) -> tuple[IntArray, IntArray, tuple[str, ...]]:
+    """Return places of the images of wanted domains, domain after domain; their domains; the names."""
+    known = sorted({name for name in of_each if name is not None})
+    if not known:
+        raise InputError(f"{folder} holds features of images that lay in no domain folders")
+    names = tuple(known if wanted is None else require_domains(folder, known, wanted))
+    if loose := sum(name is None for name in of_each):
+        message = f"{loose} images lay in no domain folder, and are left out."
+        warnings.warn(message, UcdsWarning, stacklevel=5)
+    number = {name: place for place, name in enumerate(names)}
+    domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
+    places = np.argsort(domain, kind="stable").astype(np.int64)
+    places = places[domain[places] >= 0]
+    return places, domain[places], names

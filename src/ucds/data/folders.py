@@ -9,22 +9,18 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ucds.data.columns import Column, first_repeated, texts_of
-from ucds.data.decode import UnusableImageError
-from ucds.data.extra_formats import describe_unreadable, readable_suffixes
-from ucds.data.image_files import TAR_SUFFIX, Span, Stamp, list_tar, read_image_bytes, stamp
+from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, texts_of
+from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
+from ucds.data.image_files import Stamp, read_image_bytes, stamp
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
-_JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
-_OTHER = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm")
-IMAGE_SUFFIXES = frozenset((*_JPEG, *_OTHER)) | readable_suffixes()
 FEATURES_FILE = "features.json"
 """Description of a folder of features, which makes it one."""
 
@@ -33,22 +29,19 @@ _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Image files below a root, not opened yet: files of their own, or places inside tar files.
+    """Image files below a root, not opened yet.
 
     Attributes:
         root: folder that was scanned.
-        paths: file paths relative to the root; those inside a tar file begin with its path.
+        paths: file paths relative to the root.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
-        spans: place of each image inside a tar file, ``(n, 3)``: letters of the tar file's path in the
-            image's, first byte and number of bytes; zeros for a file of its own. ``None`` if all are such.
     """
 
     root: Path
     paths: Sequence[str]
     domain: IntArray
     domain_names: tuple[str, ...]
-    spans: IntArray | None = None
 
     @cached_property
     def ids(self) -> Column[str]:
@@ -59,42 +52,27 @@ class Scan:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def span(self, position: int) -> Span | None:
-        """Return the place of an image inside a tar file; ``None`` for a file of its own."""
-        if self.spans is None or not self.spans[position, 0]:
-            return None
-        letters, offset, length = self.spans[position].tolist()
-        return Span(self.paths[position][:letters], offset, length)
-
-    def file(self, position: int) -> Path | None:
-        """Return the path of an image's own file; ``None`` for an image inside a tar file."""
-        return None if self.span(position) else self.root / self.paths[position]
+    def file(self, position: int) -> Path:
+        """Return the path of an image."""
+        return self.root / self.paths[position]
 
     def read(self, position: int) -> bytes:
         """Read the bytes of an image."""
-        path, span = self.root / self.paths[position], self.span(position)
-        if span is None:
-            return read_image_bytes(path)
-        try:
-            return read_image_bytes(self.root / span.archive, span)
-        except UnusableImageError as error:
-            raise UnusableImageError(path, error.reason) from None
+        return read_image_bytes(self.file(position))
 
     def stamp(self, position: int) -> Stamp | None:
-        """Return the length and the times of the file that an image lies in, ``None`` if it is gone."""
-        span = self.span(position)
-        return stamp(self.root / (self.paths[position] if span is None else span.archive))
+        """Return the length and the times of an image's file, ``None`` if it is gone."""
+        return stamp(self.file(position))
 
     def take(self, positions: Sequence[int] | IntArray) -> Scan:
-        """Choose images by position, in the order given; the domains keep their numbers."""
+        """Choose images by position, in the order given, and number the domains that remain anew."""
         chosen = np.asarray(positions, dtype=np.int64)
-        spans = None if self.spans is None else self.spans[chosen]
         paths = texts_of(self.paths).take(chosen)
-        return replace(self, paths=paths, domain=self.domain[chosen], spans=spans)
+        return Scan(self.root, paths, *present_domains(self.domain[chosen], self.domain_names))
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
-    """Find the images of ``root/<domain>/**``, or those inside the tar files of a domain without images.
+    """Find the images of ``root/<domain>/**``.
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
     folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
@@ -104,8 +82,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
         domains: names of the domains to take, in any order; all when omitted.
 
     Raises:
-        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images;
-            or a tar file of a domain cannot be read.
+        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -116,37 +93,27 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
         message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
         warnings.warn(message, UcdsWarning, stacklevel=2)
     chosen = folders if domains is None else require_domains(root, folders, domains)
-    found, spans = _images(root, {name: base / name for name in chosen})
+    found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
         raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
         message = f"{base / name} holds no images and is not used as a domain."
         warnings.warn(message, UcdsWarning, stacklevel=2)
-    return _scan(root, {name: paths for name, paths in found.items() if paths}, spans)
+    return _scan(root, {name: paths for name, paths in found.items() if paths})
 
 
 def scan_folder(root: str | Path) -> Scan:
     """Find the images of ``root/**`` as one domain, named after the folder.
 
     Raises:
-        InputError: there is no such folder, or no image in it; or one of its tar files cannot be read.
+        InputError: there is no such folder, or no image in it.
     """
     root = _folder(root)
-    name = root.resolve().name or "images"
-    found, spans = _images(root, {name: root})
-    if not found[name]:
+    found = _images(root, {root.resolve().name or "images": root})
+    if not any(found.values()):
         raise InputError(f"No images in {root} {_ACCEPTED}.")
-    return _scan(root, found, spans)
-
-
-def scan_tar(path: str | Path) -> Scan:
-    """Find the images inside a tar file as one domain, named after the file."""
-    path = Path(path)
-    spans = _images_in_tar(path.parent, path.name)
-    if not spans:
-        raise InputError(f"No images in {path} {_ACCEPTED}.")
-    return _scan(path.parent, {path.stem: sorted(spans)}, spans)
+    return _scan(root, found)
 
 
 def scan_files(
@@ -167,18 +134,22 @@ def scan_files(
         raise InputError("there are no image files")
     if (twice := first_repeated(listed)) is not None:
         raise InputError(f"the image file {twice} is given twice")
-    names, domain = np.unique(domains or ["images"] * len(listed), return_inverse=True)
-    return Scan(root, texts_of(listed), domain.astype(np.int64), tuple(map(str, names)))
+    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"))
 
 
-def _scan(root: Path, found: dict[str, list[str]], spans: Mapping[str, Span]) -> Scan:
-    names = tuple(sorted(found))
-    paths = [path for name in names for path in found[name]]
+def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the wanted domains, sorted."""
+    unknown = sorted(set(wanted) - set(known))
+    if unknown or not wanted:
+        raise InputError(f"{what} has no domain {_quoted(unknown)}; it has {_quoted(known)}.")
+    return sorted(set(wanted))
+
+
+def _scan(root: Path, found: Mapping[str, Sequence[str]]) -> Scan:
+    names = sorted(found)
+    paths = texts_of([path for name in names for path in found[name]])
     domain = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
-    inside = [spans.get(path) for path in paths] if spans else []
-    rows = [(0, 0, 0) if span is None else (len(span.archive), *span[1:]) for span in inside]
-    places = np.array(rows, np.int64) if spans else None
-    return Scan(root, texts_of(paths), domain, tuple(map(_readable, names)), places)
+    return Scan(root, paths, domain, tuple(map(_readable, names)))
 
 
 def _folder(root: str | Path) -> Path:
@@ -188,14 +159,6 @@ def _folder(root: str | Path) -> Path:
     if not root.is_dir():
         raise InputError(f"{root} is a file; give a folder of images.")
     return root
-
-
-def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Return the wanted domains, sorted."""
-    unknown = sorted(set(wanted) - set(known))
-    if unknown or not wanted:
-        raise InputError(f"{what} has no domain {_quoted(unknown)}; it has {_quoted(known)}.")
-    return sorted(set(wanted))
 
 
 def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
@@ -216,27 +179,13 @@ def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
     return wrapper if len(candidates) > 1 and holds_domains else root
 
 
-def _images(root: Path, folders: Mapping[str, Path]) -> tuple[dict[str, list[str]], dict[str, Span]]:
-    """Return the sorted paths of all images below each folder, and the places of those inside tar files.
-
-    A folder with tar files and without images holds pieces of a data set; other tar files are passed over.
-    """
-    unread: Counter[str] = Counter()
-    found, spans = {}, {}
-    for name, folder in folders.items():
-        files = _files(root, folder)
-        found[name] = [path for path in files if _is_image(path)]
-        unread.update(_suffix(path) for path in files if not _is_image(path))
-        if not found[name]:
-            inside = [_images_in_tar(root, path) for path in files if _suffix(path) == TAR_SUFFIX]
-            found[name] = sorted(path for one in inside for path in one)
-            spans.update({path: span for one in inside for path, span in one.items()})
-    _warn_of_unread(unread)
-    return found, spans
-
-
-def _images_in_tar(root: Path, archive: str) -> dict[str, Span]:
-    return {path: span for path, span in list_tar(root, archive).items() if _is_image(path)}
+def _images(root: Path, folders: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Return the sorted paths of all images below each folder."""
+    files = {name: _files(root, folder) for name, folder in folders.items()}
+    unread = Counter(_suffix(path) for paths in files.values() for path in paths if not _is_image(path))
+    if (message := describe_unreadable(unread)) is not None:
+        warnings.warn(message, UcdsWarning, stacklevel=3)
+    return {name: list(filter(_is_image, paths)) for name, paths in files.items()}
 
 
 def _files(root: Path, folder: Path) -> list[str]:
@@ -273,11 +222,6 @@ def _is_image(name: str) -> bool:
 
 def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()  # noqa: PTH122
-
-
-def _warn_of_unread(suffixes: Counter[str]) -> None:
-    if (message := describe_unreadable(suffixes)) is not None:
-        warnings.warn(message, UcdsWarning, stacklevel=4)
 
 
 def _warn_of_unreadable(error: OSError) -> None:

@@ -9,7 +9,6 @@ from itertools import takewhile
 
 import numpy as np
 
-from ucds.data.image_files import TAR_SUFFIX
 from ucds.data.samples import Listing
 from ucds.errors import UcdsWarning
 from ucds.math.arrays import IntArray
@@ -38,9 +37,8 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
 
     The class is the first folder that not all files of the domain share: in ``amazon/images/bike/x.jpg``
     the folders ``amazon`` and ``images`` are shared, so the class is ``bike``. If all files of a domain
-    lie in one folder, that folder is their class, unless it is the domain's own. Tar files do not count as
-    folders, only the folders inside them do. Ask with all samples of a data set: of a part with one class
-    only, the class folder looks like a wrapper.
+    lie in one folder, that folder is their class, unless it is the domain's own. Ask with all samples of a
+    data set: of a part with one class only, the class folder looks like a wrapper.
 
     Args:
         samples: samples, or the files of a scan.
@@ -72,7 +70,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
 
 
 def _classes_of_domain(ids: Sequence[str], domain_name: str) -> list[str | None]:
-    folders = [[part for part in sample.split("/")[:-1] if not part.endswith(TAR_SUFFIX)] for sample in ids]
+    folders = [sample.split("/")[:-1] for sample in ids]
     pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
     shared = [folder for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?

@@ -1,4 +1,4 @@
-"""Images as samples: decoded once into a store, once for each content, and read from there afterwards.
+"""Images as samples: files, decoded once into a store and read from there afterwards; pictures in memory.
 
 The content keys of files that were decoded before are remembered, so that the files need not be read again. A
 file is taken to be unchanged while its length, time of modification and time of status change are. What is
@@ -11,25 +11,25 @@ import hashlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from ucds.data.ahead import map_ahead, processors
-from ucds.data.columns import KEY_TYPE, Column, first_of_each, keys_of
-from ucds.data.content import content_key, fingerprint
-from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
+from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
+from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
-from ucds.data.image_files import Stamp
+from ucds.data.image_files import Stamp, map_ahead, processors
 from ucds.data.part_store import PartStore, default_cache_dir
-from ucds.data.samples import Kind
+from ucds.data.samples import Listing, Samples
+from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
 from ucds.files import read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
@@ -44,7 +44,7 @@ _WARNINGS_SHOWN = 20
 _COPIES_SHOWN = 3
 
 
-class ImageSamples:
+class ImageSamples(Samples):
     """Images of one or several domains, ``size`` x ``size`` 8-bit RGB; made by :meth:`ImageSamples.open`.
 
     Attributes:
@@ -53,16 +53,18 @@ class ImageSamples:
         skipped: files that cannot be used, each with its reason.
     """
 
-    kind: Kind = "images"
+    kind = "images"
+    files: Scan
 
     def __init__(self, filling: _Filling, workers: int) -> None:
-        scan, problems = filling.scan, filling.problems
+        scan, problems = filling.scan, dict(sorted(filling.problems.items()))
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
-        self.files, self.size, self._workers = scan.take(good), filling.size, workers
-        self.ids, self.domain, self.domain_names = self.files.ids, self.files.domain, scan.domain_names
-        self.keys: Column[bytes] = Column(filling.keys[good])
-        self.skipped = tuple(problems[i] for i in sorted(problems))
+        files, form = scan.take(good), f"images {filling.size} {DECODER_VERSION}"
+        super().__init__(files.ids, files.domain, files.domain_names, form)
+        self.files, self.size, self._workers = files, filling.size, workers
+        self.keys = Column(filling.keys[good])
+        self.skipped = tuple(problems.values())
         self._store, self._rows = filling.store, filling.store.rows_of(self.keys)
 
     @classmethod
@@ -102,23 +104,13 @@ class ImageSamples:
         folder = Path(cache_dir or default_cache_dir()) / "images"
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
         store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
-        known = KnownFiles(folder, scan.root, str(DECODER_VERSION))
+        known = _known_file(folder, scan.root)
         filling = _Filling(scan, store, limit // store.row_bytes, known, size)
-        workers = workers or processors()
-        filling.run(workers, progress or (lambda done, total: None))
-        _warn_of_skipped([filling.problems[i] for i in sorted(filling.problems)], len(scan))
-        samples = cls(filling, workers)
+        filling.run(workers or processors(), progress or (lambda done, total: None))
+        samples = cls(filling, workers or processors())
+        _warn_of_skipped(samples.skipped, len(scan))
         _warn_of_copies(samples)
         return samples
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of the images, their ids and domains, and of the way of decoding."""
-        kind = f"images {self.size} {DECODER_VERSION}"
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
-
-    def __len__(self) -> int:
-        return len(self.files)
 
     def read(self, index: IntArray) -> Tensor:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
@@ -127,16 +119,20 @@ class ImageSamples:
             InputError: a file that is not in the cache has vanished, changed or become unreadable.
         """
         index = np.asarray(index, dtype=np.int64)
-        pixels, cached = self._store.read(self._rows[index])
-        missing = index[~cached]
-        if len(missing):
-            self._rows[missing] = -1  # those that are damaged there are decoded at later readings too
+        cached = self._rows[index] >= 0
+        pixels = np.empty((len(index), 3, self.size, self.size), np.uint8)
+        try:
+            pixels[cached] = self._store.read(self._rows[index[cached]])
+        except DamagedFileError:  # another run may have removed them to make room
+            self._rows = self._store.rows_of(self.keys)
+            return self.read(index)
+        if not cached.all():
             with ThreadPoolExecutor(self._workers) as pool, warnings.catch_warnings(action="ignore"):
-                pixels[~cached] = list(pool.map(self._decode, missing.tolist()))
+                pixels[~cached] = list(pool.map(self._decode, index[~cached].tolist()))
         return torch.from_numpy(pixels)
 
     def _decode(self, position: int) -> ByteArray:
-        path = self.files.root / self.files.paths[position]
+        path = self.files.file(position)
         try:
             data = self.files.read(position)
             if content_key(data) != self.keys[position]:
@@ -146,8 +142,7 @@ class ImageSamples:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
 
 
-@dataclass(frozen=True)
-class _Loaded:
+class _Loaded(NamedTuple):
     """What one thread found out about one file; no pixels if the store has them already."""
 
     position: int
@@ -159,50 +154,42 @@ class _Loaded:
 class _Filling:
     """One pass over the files that brings the store and the known files up to date."""
 
-    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: KnownFiles, size: int) -> None:
+    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: Path, size: int) -> None:
         self.scan, self.store, self.size = scan, store, size
-        self._capacity, self._known_files = capacity, known
+        self._capacity, self._known_file, self._fresh = capacity, known, dict[str, tuple[Stamp, bytes]]()
         self.problems: dict[int, UnusableImageError] = {}
         self.keys = np.zeros(len(scan), KEY_TYPE)
         self._known = np.zeros(len(scan), dtype=bool)
+        remembered = _read_known(known)
         for position, path in enumerate(scan.paths):
-            if (key := known.key(path, scan.stamp(position))) is not None:
+            stamp, key = remembered.get(path, (None, b""))
+            if stamp is not None and stamp == scan.stamp(position):
                 self.keys[position], self._known[position] = key, True
 
     def run(self, workers: int, progress: Progress) -> None:
         """Decode the images that the store lacks."""
+        todo = self._todo()
+        needed = min(len(todo), self._free) * self.store.row_bytes
+        require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another UCDS_CACHE")
+        if not len(todo):
+            return
         # The image library's own remarks are silenced: what matters of them becomes one warning of ours.
         with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
-            todo = self._todo(pool)
-            needed = min(len(todo), self._free) * self.store.row_bytes
-            require_space(
-                self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another UCDS_CACHE"
-            )
-            if not len(todo):
-                return
             try:
                 self.store.gather(self._decoded(pool, todo, progress))
             finally:
-                self._known_files.save()
+                _save_known(self._known_file, self._fresh)
 
-    def _todo(self, pool: ThreadPoolExecutor) -> IntArray:
+    def _todo(self) -> IntArray:
         """List files never decoded so far, and files that have lost their row if there is room for it."""
         unknown = np.flatnonzero(~self._known)
         lost = np.flatnonzero(self._known & (self.store.rows_of(Column(self.keys)) < 0))
-        wanted, free = min(len(unknown) + len(lost), self._capacity), self._capacity - len(self.store)
-        if wanted > free and self.store.writable:  # rows of other data sets make room, but none of these
-            hashed = keys_of([key for key in pool.map(self._hash, unknown.tolist()) if key is not None])
-            wanted -= int((self.store.rows_of(hashed) >= 0).sum())
-            keep = np.concatenate([self.keys[self._known], hashed.array])
-            self.store.make_room(wanted, self._capacity, Column(keep))
-        self._free = max(0, self._capacity - len(self.store)) if self.store.writable else 0
+        self._free = 0
+        if self.store.writable:  # rows of other data sets make room
+            wanted = min(len(unknown) + len(lost), self._capacity)
+            self.store.make_room(wanted, self._capacity, Column(self.keys[self._known]))
+            self._free = max(0, self._capacity - len(self.store))
         return np.sort(np.concatenate([unknown, lost[: self._free]]))
-
-    def _hash(self, position: int) -> bytes | None:
-        try:
-            return content_key(self.scan.read(position))
-        except UnusableImageError:
-            return None
 
     def _decoded(
         self, pool: ThreadPoolExecutor, todo: IntArray, progress: Progress
@@ -216,64 +203,50 @@ class _Filling:
                     yield [item.key], item.pixels[None]
                 self.keys[item.position] = item.key
                 if item.stamp is not None:
-                    self._known_files.add(self.scan.paths[item.position], item.stamp, item.key)
+                    self._fresh[self.scan.paths[item.position]] = item.stamp, item.key
             if done % _STEP == 0 or done == len(todo):
                 progress(done, len(todo))
 
     def _load(self, position: int) -> _Loaded | None:
         """Read and decode one file; what cannot be used is noted as a problem."""
-        path = self.scan.root / self.scan.paths[position]
         # Taken first: a file that changes while it is read is read again next time.
         before = self.scan.stamp(position)
         try:
             data = self.scan.read(position)
             key = content_key(data)
-            known = self.store.rows_of([key])[0] >= 0
-            return _Loaded(position, before, key, None if known else decode_image(data, self.size, path))
+            stored = self.store.rows_of([key])[0] >= 0
+            pixels = None if stored else decode_image(data, self.size, self.scan.file(position))
+            return _Loaded(position, before, key, pixels)
         except UnusableImageError as error:
             self.problems[position] = error
             return None
 
 
-class KnownFiles:
-    """The content keys of the files below one root.
+def _known_file(folder: Path, root: Path) -> Path:
+    """Return the file in which the content keys of the files below a root are remembered."""
+    what = f"{DECODER_VERSION}|{root.resolve()}".encode("utf-8", "surrogatepass")
+    return folder / f"{hashlib.sha256(what).hexdigest()[:32]}.known"
 
-    Processes that share them save one after the other; what one of them overwrites is only read again.
-    """
 
-    def __init__(self, folder: Path, root: Path, kind: str) -> None:
-        name = hashlib.sha256(f"{kind}|{root.resolve()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.path = folder / f"{name}.known"
-        self._known, self._fresh = self._load(), dict[str, tuple[Stamp, bytes]]()
+def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
+    """Read stamp and content key of each file that was decoded without fault; nothing if that is lost."""
+    try:
+        entries = json.loads(read_sealed(path, _SEAL))
+    except (OSError, DamagedFileError):
+        return {}
+    return {name: (tuple(stamp), bytes.fromhex(key)) for name, (*stamp, key) in entries.items()}
 
-    def key(self, path: str, current: Stamp | None) -> bytes | None:
-        """Return the content key of a file that has not changed since it was remembered."""
-        known = self._known.get(path)
-        return known[1] if known is not None and known[0] == current else None
 
-    def add(self, path: str, current: Stamp, key: bytes) -> None:
-        """Remember a file that has been decoded without fault."""
-        self._fresh[path] = current, key
-
-    def save(self) -> None:
-        """Write what is new, if the file can be written."""
-        if not self._fresh:
-            return
-        self._known = self._load() | self._fresh
-        self._fresh = {}
-        entries = {path: [*current, key.hex()] for path, (current, key) in self._known.items()}
+def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
+    """Add to what is remembered, if it can be written; what two processes overwrite is only read again."""
+    if fresh:
+        known = _read_known(path) | dict(fresh)
+        entries = {name: [*stamp, key.hex()] for name, (stamp, key) in known.items()}
         with suppress(NoSpaceError, OSError):
-            write_sealed(self.path, _SEAL, json.dumps(entries).encode())
-
-    def _load(self) -> dict[str, tuple[Stamp, bytes]]:
-        try:
-            entries = json.loads(read_sealed(self.path, _SEAL))
-        except (OSError, DamagedFileError):
-            return {}
-        return {path: (tuple(current), bytes.fromhex(key)) for path, (*current, key) in entries.items()}
+            write_sealed(path, _SEAL, json.dumps(entries).encode())
 
 
-def _warn_of_skipped(problems: list[UnusableImageError], total: int) -> None:
+def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int) -> None:
     for problem in problems[:_WARNINGS_SHOWN]:
         warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
     if problems:
@@ -288,17 +261,53 @@ def _warn_of_copies(samples: ImageSamples) -> None:
     if len(copies):
         pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
-        message = (
-            f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
-            f"{', '.join(pairs)}{more}"
-        )
-        warnings.warn(message, UcdsWarning, stacklevel=3)
+        told = f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
+        warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
 
 
-def _check_domains(scan: Scan, good: IntArray, problems: dict[int, UnusableImageError]) -> None:
+def _check_domains(scan: Scan, good: IntArray, problems: Mapping[int, UnusableImageError]) -> None:
     present = set(scan.domain[good].tolist())
     for d, name in enumerate(scan.domain_names):
         if d not in present:
-            example = next(problem for i, problem in sorted(problems.items()) if scan.domain[i] == d)
+            example = next(problem for i, problem in problems.items() if scan.domain[i] == d)
             count = int((scan.domain == d).sum())
             raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+
+
+class MemoryImages(Samples):
+    """Images in memory, brought to squares of 8-bit RGB like decoded files; those given stay as they are."""
+
+    kind = "images"
+
+    def __init__(self, images: Iterable[object], size: int, listing: Listing | None = None) -> None:
+        with warnings.catch_warnings(action="ignore"):  # remarks of the image library
+            squares = [_square(image, size, position) for position, image in enumerate(images)]
+        if not squares:
+            raise InputError("there are no images")
+        self._array = np.stack(squares)
+        listing = listing or Pictures.of_one_domain(squares, len(squares))
+        super().__init__(listing.ids, listing.domain, listing.domain_names, f"memory {size}")
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """Content key of each image."""
+        return tuple(content_key(square.tobytes()) for square in self._array)
+
+    def read(self, index: IntArray) -> Tensor:
+        """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
+        return torch.from_numpy(self._array[np.asarray(index, np.int64)])
+
+
+def _square(image: object, size: int, position: int) -> ByteArray:
+    if isinstance(image, bytes):
+        return decode_image(image, size, f"image {position}")
+    if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim >= 2
+        and image.shape[2:] in ((), (3,), (4,))
+    ):
+        image = Image.fromarray(image)
+    if not isinstance(image, Image.Image):
+        raise InputError(f"image {position} is neither a PIL image nor an array (h, w, 3) of uint8")
+    return to_square(image, size, f"image {position}")

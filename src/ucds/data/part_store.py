@@ -13,7 +13,6 @@ import os
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import platformdirs
 
-from ucds.data.columns import KEY_TYPE, Column, first_positions, keys_of
+from ucds.data.content import KEY_TYPE, Column, first_positions, keys_of
 from ucds.data.parts import (
     DESCRIPTION,
     Described,
@@ -34,10 +33,8 @@ from ucds.data.parts import (
     remove_part,
     write_part,
 )
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, NoSpaceError
 from ucds.math.arrays import IntArray
-
-BoolArray = npt.NDArray[np.bool_]
 
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PART_BYTES = 2**25
@@ -54,7 +51,7 @@ class PartStore:
     """Rows of one shape and type, found by the key of the content they were made from.
 
     A part is checked as a whole when a process first reads from it; a damaged one is removed, and its rows
-    are made again.
+    are made again by the next run.
 
     Args:
         folder: folder that holds all stores.
@@ -85,8 +82,7 @@ class PartStore:
         self._lock = threading.RLock()
         self._parts, self._seen = list[Part](), set[str]()
         self._sound, self._lost = set[int](), set[int]()  # numbers of parts that were checked, and are gone
-        self._keys, self._rows = np.empty(0, KEY_TYPE), np.empty(0, np.int64)
-        self._told = self._stale = False
+        self._keys, self._rows, self._stale = np.empty(0, KEY_TYPE), np.empty(0, np.int64), False
         self._sweep()
         self.refresh()
 
@@ -111,7 +107,7 @@ class PartStore:
                 raise DamagedFileError(f"{path} holds other rows than the cache does")
             self._parts.append(part)
         except DamagedFileError:
-            self._give_up(path)
+            self._remove(path)
 
     def rows_of(self, keys: Sequence[bytes]) -> IntArray:
         """Return the row of each content key, -1 where none has been seen."""
@@ -163,74 +159,44 @@ class PartStore:
         if len(new):
             self.add([keys[i] for i in new], np.concatenate(values)[new])
 
-    def read(self, rows: IntArray) -> tuple[npt.NDArray[Any], BoolArray]:
-        """Read rows, in the order of ``rows``.
+    def read(self, rows: IntArray) -> npt.NDArray[Any]:
+        """Read rows ``(b, *row_shape)`` that are there, in the order of ``rows``.
 
-        Args:
-            rows: ``(b,)`` rows; -1 for one that is not there.
-
-        Returns:
-            ``(b, *row_shape)`` values, and which of them were read: parts that are damaged or gone have none.
-
-        Warns:
-            UcdsWarning: a part is damaged or gone, the first time in a process.
+        Raises:
+            DamagedFileError: a part is damaged or gone; its rows are not found any more.
         """
-        values, good = np.empty((len(rows), *self.row_shape), self.dtype), self.usable(rows)
-        for number, here, places in self._places(rows, good):
+        values = np.empty((len(rows), *self.row_shape), self.dtype)
+        for number, here, places in Rows(self._parts, self.dtype).places(rows) if len(rows) else ():
             try:
+                if number not in self._sound:
+                    self._parts[number].check()
+                    self._sound.add(number)
                 values[here] = self._parts[number][places]
             except DamagedFileError:
                 self._lose(number)
-                good[here] = False
-        return values, good
-
-    def usable(self, rows: IntArray) -> BoolArray:
-        """Return ``(b,)`` whether rows are there, as they were written; see :meth:`read`."""
-        good = rows >= 0
-        for number, here, _ in self._places(rows, good):
-            with self._lock:
-                if number not in self._sound and number not in self._lost:
-                    if self._parts[number].is_sound():
-                        self._sound.add(number)
-                    else:
-                        self._lose(number)
-                good[here] = number not in self._lost
-        return good
-
-    def _places(self, rows: IntArray, wanted: BoolArray) -> list[tuple[int, IntArray, IntArray]]:
-        """Return each part that wanted rows lie in, with their positions in ``rows`` and in the part."""
-        chosen = np.flatnonzero(wanted)
-        found = Rows(self._parts, self.dtype).places(rows[chosen]) if len(chosen) else []
-        return [(number, chosen[here], places) for number, here, places in found]
+                reason = f"rows of the cache {self.path} are damaged or gone"
+                raise DamagedFileError(f"{reason}: run again, which makes them anew") from None
+        return values
 
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
         """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
-        with self._lock:
-            for number, part in enumerate(self._parts):
-                if not self.writable or len(self) + rows <= capacity:
-                    break
-                if number not in self._lost and not np.isin(part.keys.array, keep.array).any():
-                    remove_part(part.path)
-                    self._lost.add(number)
-                    self._stale = True
+        for number, part in enumerate(self._parts):
+            if not self.writable or len(self) + rows <= capacity:
+                break
+            if number not in self._lost and not np.isin(part.keys.array, keep.array).any():
+                self._lose(number)
 
     def _lose(self, number: int) -> None:
-        """Forget a part that cannot be read."""
+        """Forget a part, and remove it."""
         with self._lock:
-            if number not in self._lost:
-                self._lost.add(number)
-                self._stale = True
-                self._give_up(self._parts[number].path)
+            self._lost.add(number)
+            self._stale = True
+            self._remove(self._parts[number].path)
 
-    def _give_up(self, path: Path) -> None:
-        """Remove a part that cannot be read, and tell of the first one."""
+    def _remove(self, path: Path) -> None:
         if self.writable:
             with suppress(OSError):
                 remove_part(path)
-        if not self._told:
-            self._told = True
-            message = f"rows of the cache {self.path} are damaged or gone, and are made again"
-            warnings.warn(message, UcdsWarning, stacklevel=5)
 
     def _index(self) -> None:
         """Sort the keys of all parts; of equal ones the first counts."""

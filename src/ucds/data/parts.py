@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from ucds.data.columns import KEY_TYPE, Column, keys_of
+from ucds.data.content import KEY_TYPE, Column, keys_of
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
@@ -62,14 +62,20 @@ class Part:
             raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error})") from None
         return np.array(mapped[index])
 
-    def is_sound(self) -> bool:
-        """Return whether the rows are as they were written; all of them are read."""
+    def check(self) -> None:
+        """Make sure that the rows are as they were written; all of them are read.
+
+        Raises:
+            DamagedFileError: they are not.
+        """
         try:
             with rows_file(self.path).open("rb") as file:
                 file.seek(self._offset)
-                return _digest(iter(lambda: file.read(_READ_AT_A_TIME), b"")) == self._digest
-        except OSError:
-            return False
+                found = _digest(iter(lambda: file.read(_READ_AT_A_TIME), b""))
+        except OSError as error:
+            raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error.strerror})") from None
+        if found != self._digest:
+            raise DamagedFileError(f"{rows_file(self.path)} is damaged: delete it, and make it again")
 
 
 def rows_file(path: Path) -> Path:
@@ -122,22 +128,10 @@ def _digest(pieces: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-class RowsOfOne(Protocol):
-    """Rows that are read by position: a part, or an array."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of all rows, ``(n, ...)``."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> npt.NDArray[Any]: ...
-
-
 class Rows:
     """Rows of several parts or arrays, one after the other; a type is brought about when they are read."""
 
-    def __init__(self, parts: Sequence[RowsOfOne], dtype: npt.DTypeLike) -> None:
+    def __init__(self, parts: Sequence[Part | npt.NDArray[Any]], dtype: npt.DTypeLike) -> None:
         self.parts, self._dtype = list(parts), np.dtype(dtype)
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
         self.shape = (int(self._ends[-1]), *self.parts[0].shape[1:])

@@ -6,20 +6,22 @@ ids by ``ucds.data.ground_truth``, after training.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.columns import Column, keys_of, texts_of
-from ucds.data.content import fingerprint
+from ucds.data.content import Column, fingerprint, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
+
+Kind = Literal["images", "embeddings", "features"]
+"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
 
 
 class Listing(Protocol):
@@ -38,32 +40,46 @@ class Listing(Protocol):
         """Names of the domains; each has at least one sample."""
 
 
-Kind = Literal["images", "embeddings", "features"]
-"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+class Samples(ABC):
+    """Unlabelled samples of one or several domains.
 
+    Args:
+        ids: stable id of each sample.
+        domain: ``(n,)`` int64 positions in ``domain_names``.
+        domain_names: names of the domains; each has at least one sample.
+        form: name of the form of the contents, for the fingerprint.
 
-@runtime_checkable
-class Samples(Listing, Protocol):
-    """Unlabelled samples of one or several domains."""
+    Attributes:
+        kind: pixels, embeddings or features.
+    """
 
-    @property
-    def kind(self) -> Kind:
-        """Pixels, embeddings or features."""
+    kind: Kind
 
-    @property
+    def __init__(
+        self, ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], form: str = ""
+    ) -> None:
+        self.ids, self.domain, self.domain_names = ids, domain, tuple(domain_names)
+        self._form = form
+
+    @cached_property
     def keys(self) -> Sequence[bytes]:
         """16-byte content key of each sample; what is computed from the sample can be stored under it."""
+        raise NotImplementedError
 
-    @property
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of keys, ids and domains."""
-
-    @property
+    @cached_property
     def files(self) -> Scan | None:
         """Image files that the samples were read from; ``None`` if there are none at hand."""
+        return None
 
-    def __len__(self) -> int: ...
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hexadecimal hash of the contents in their form, of their ids and domains."""
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, self._form)
 
+    def __len__(self) -> int:
+        return len(self.domain)
+
+    @abstractmethod
     def read(self, index: IntArray) -> Tensor:
         """Read the samples at positions ``index``, in that order.
 
@@ -72,29 +88,19 @@ class Samples(Listing, Protocol):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class SubsetSamples:
+class SubsetSamples(Samples):
     """Some samples of another collection, by position; :func:`subset` makes one."""
 
-    parent: Samples
-    index: IntArray
-    domain: IntArray
-    domain_names: tuple[str, ...]
-
-    @property
-    def kind(self) -> Kind:
-        """What the samples are."""
-        return self.parent.kind
+    def __init__(
+        self, parent: Samples, index: IntArray, domain: IntArray, domain_names: tuple[str, ...]
+    ) -> None:
+        super().__init__(texts_of(parent.ids).take(index), domain, domain_names)
+        self.parent, self.index, self.kind = parent, index, parent.kind
 
     @cached_property
     def files(self) -> Scan | None:
         """Image files of the chosen samples, if the parent has files."""
         return None if self.parent.files is None else self.parent.files.take(self.index)
-
-    @cached_property
-    def ids(self) -> Column[str]:
-        """Ids of the chosen samples, as the parent has them."""
-        return texts_of(self.parent.ids).take(self.index)
 
     @cached_property
     def keys(self) -> Column[bytes]:
@@ -103,13 +109,10 @@ class SubsetSamples:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the chosen samples."""
+        """Hexadecimal hash of the chosen samples."""
         row = self.parent.read(self.index[:1])[0]
-        kind = f"subset {tuple(row.shape)} {row.dtype}"
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
-
-    def __len__(self) -> int:
-        return len(self.index)
+        form = f"subset {tuple(row.shape)} {row.dtype}"
+        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, form)
 
     def read(self, index: IntArray) -> Tensor:
         """Read the samples at positions ``index`` of this subset."""
@@ -136,9 +139,7 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
     domain = samples.domain[chosen]
     if keep_domains:
         return SubsetSamples(samples, chosen, domain, samples.domain_names)
-    present, renumbered = np.unique(domain, return_inverse=True)
-    names = tuple(samples.domain_names[d] for d in present)
-    return SubsetSamples(samples, chosen, renumbered.astype(np.int64), names)
+    return SubsetSamples(samples, chosen, *present_domains(domain, samples.domain_names))
 
 
 def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[SubsetSamples, SubsetSamples]:

@@ -7,14 +7,12 @@ three things: image files, vectors, or pictures in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set, Sized
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from PIL import Image
 
-from ucds.data.columns import texts_of
 from ucds.data.folders import (
     FEATURES_FILE,
     Scan,
@@ -22,9 +20,7 @@ from ucds.data.folders import (
     scan_domains,
     scan_files,
     scan_folder,
-    scan_tar,
 )
-from ucds.data.image_files import TAR_SUFFIX
 from ucds.data.tables import (
     PICTURE_NAMES,
     READ_SUFFIXES,
@@ -41,9 +37,6 @@ if TYPE_CHECKING:
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
-
-_LIST_SUFFIX = ".txt"
-_VECTOR_SUFFIXES = (".npy", ".npz")
 
 
 def is_address(path: str) -> bool:
@@ -64,13 +57,12 @@ def find_samples(
     """Find samples; image files are listed and not opened yet.
 
     Args:
-        source: a path or samples in memory. Paths: folder of images, of tar files or of features
-            (:mod:`ucds.data.feature_folder`); tar file of images;
-            ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see :func:`samples_in_columns`); ``.npy``
-            or ``.npz`` of embeddings; folder that ``datasets`` saved. In memory: array ``(n, d)`` of
-            embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or data set of paths, PIL images,
-            arrays, contents of image files, or rows by name; of a tuple the first entry counts. What this
-            function has found is returned as it is.
+        source: a path or samples in memory. Paths: folder of images or of features
+            (:mod:`ucds.data.features`); ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see
+            :func:`samples_in_columns`); ``.npy`` or ``.npz`` of embeddings; folder that ``datasets`` saved.
+            In memory: array ``(n, d)`` of embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or
+            data set of paths, PIL images, arrays, contents of image files, or rows by name; of a tuple the
+            first entry counts. What this function has found is returned as it is.
         by_domain: whether a folder holds one folder a domain. If not, all samples must be of one domain.
         domains: names of the domains to take; all if ``None``.
 
@@ -79,15 +71,18 @@ def find_samples(
     """
     if hasattr(source, "domain_names"):
         return cast("Scan | Samples | Pictures", source)
-    what = str(source) if isinstance(source, str | Path) else "the input"
-    if isinstance(source, str | Path):
-        if is_address(str(source)):
-            raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
-        if is_feature_folder(Path(source)):
-            return _features(Path(source), by_domain, domains)
-        if is_plain_folder(Path(source)):
-            return scan_domains(source, domains) if by_domain else scan_folder(source)
-    found = _in_path(Path(source)) if isinstance(source, str | Path) else _in_memory(source)
+    if not isinstance(source, str | Path):
+        found, what = _in_memory(source), "the input"
+    elif is_address(str(source)):
+        raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
+    elif is_feature_folder(Path(source)):
+        from ucds.data.features import FeatureFolder  # it brings torch, which asking need not load
+
+        return FeatureFolder(Path(source), by_domain=by_domain, domains=domains)
+    elif is_plain_folder(Path(source)):
+        return scan_domains(source, domains) if by_domain else scan_folder(source)
+    else:
+        found, what = _in_path(Path(source)), str(source)
     if by_domain:
         return found if domains is None else _of_domains(found, domains, what)
     if (several := len(found.domain_names)) > 1:
@@ -116,12 +111,6 @@ def is_plain_folder(path: Path) -> bool:
     return path.suffix.lower() not in _READERS and not (_is_saved_dataset(path) or is_feature_folder(path))
 
 
-def _features(folder: Path, by_domain: bool, domains: Sequence[str] | None) -> Samples:
-    from ucds.data.feature_folder import FeatureFolder  # it brings torch, which asking need not load
-
-    return FeatureFolder.open(folder, by_domain=by_domain, domains=domains)
-
-
 def _is_saved_dataset(path: Path) -> bool:
     one = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
     return one or (path / "dataset_dict.json").is_file()
@@ -129,7 +118,11 @@ def _is_saved_dataset(path: Path) -> bool:
 
 def _in_path(path: Path) -> Scan | Samples | Pictures:
     if _is_saved_dataset(path):
-        return _in_memory(_saved_dataset(path))
+        try:
+            from datasets import load_from_disk
+        except ImportError:
+            raise InputError(f"{path} needs a further package: pip install 'ucds[datasets]'") from None
+        return _in_memory(load_from_disk(str(path)))
     if path.is_dir():
         raise InputError(f"{path} is a folder with the name of a file: rename it")
     return _READERS[path.suffix.lower()](path)
@@ -154,19 +147,10 @@ def _table(path: Path) -> Scan | Samples | Pictures:
 
 
 _READERS: dict[str, Callable[[Path], Scan | Samples | Pictures]] = {
-    _LIST_SUFFIX: _listed_files,
-    TAR_SUFFIX: scan_tar,
+    ".txt": _listed_files,
     **dict.fromkeys(READ_SUFFIXES, _table),
-    **dict.fromkeys(_VECTOR_SUFFIXES, _vectors),
+    **dict.fromkeys((".npy", ".npz"), _vectors),
 }
-
-
-def _saved_dataset(path: Path) -> Any:
-    try:
-        from datasets import load_from_disk
-    except ImportError:
-        raise InputError(f"{path} needs a further package: pip install 'ucds[datasets]'") from None
-    return load_from_disk(str(path))
 
 
 def _in_memory(source: Any) -> Scan | Samples | Pictures:
@@ -243,15 +227,9 @@ def _of_domains(
     found: Scan | Samples | Pictures, domains: Sequence[str], what: str
 ) -> Scan | Samples | Pictures:
     numbers = [found.domain_names.index(name) for name in require_domains(what, found.domain_names, domains)]
-    kept = np.isin(found.domain, numbers)
-    index = np.flatnonzero(kept)
-    if not isinstance(found, Scan | Pictures):
-        from ucds.data.samples import subset
+    index = np.flatnonzero(np.isin(found.domain, numbers))
+    if isinstance(found, Scan | Pictures):
+        return found.take(index)
+    from ucds.data.samples import subset
 
-        return subset(found, index)
-    present, domain = np.unique(found.domain[index], return_inverse=True)
-    names = tuple(found.domain_names[d] for d in present)
-    if isinstance(found, Scan):
-        return replace(found.take(index), domain=domain, domain_names=names)
-    pictures = (picture for picture, wanted in zip(found.pictures, kept, strict=True) if wanted)
-    return Pictures(pictures, texts_of(found.ids).take(index), domain, names)
+    return subset(found, index)

@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ucds.data.columns import number_rows
+from ucds.data.content import domains_by_name, number_rows, present_domains, texts_of
 from ucds.data.folders import Scan, scan_files
 from ucds.errors import InputError, UcdsWarning, UserError, one_line
 from ucds.math.arrays import IntArray
@@ -176,7 +176,14 @@ class Pictures:
     @classmethod
     def of_one_domain(cls, pictures: Iterable[object], n: int) -> Pictures:
         """Number ``n`` pictures as samples of one domain."""
-        return cls(pictures, number_rows(n), np.zeros(n, np.int64), ("images",))
+        return cls(pictures, number_rows(n), *domains_by_name(None, n, "images"))
+
+    def take(self, positions: IntArray) -> Pictures:
+        """Choose pictures by their ascending positions, and number the domains that remain anew."""
+        wanted = set(positions.tolist())
+        pictures = (picture for place, picture in enumerate(self.pictures) if place in wanted)
+        ids = texts_of(self.ids).take(positions)
+        return Pictures(pictures, ids, *present_domains(self.domain[positions], self.domain_names))
 
 
 def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
@@ -209,7 +216,7 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
             return scan_files(_texts(columns[name]), root, domains)
         if (name := first_present(PICTURE_NAMES, columns)) is not None:
             return _pictures(columns[name], columns, root, domains)
-        return _vectors(columns, what, domains)
+        return _vectors(columns, domains)
     except UserError as error:
         raise InputError(f"{what}: {error}") from None
 
@@ -234,8 +241,8 @@ def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] |
     values = [content_of(value) for value in column]
     if isinstance(values[0], str):
         return scan_files(_texts(values), root, domains)
-    names, domain = np.unique(domains or ["images"] * len(values), return_inverse=True)
-    return Pictures(values, _ids(columns, len(values)), domain.astype(np.int64), tuple(map(str, names)))
+    n = len(values)
+    return Pictures(values, _ids(columns, n), *domains_by_name(domains, n, "images"))
 
 
 def content_of(value: object) -> object:
@@ -245,16 +252,13 @@ def content_of(value: object) -> object:
     return value
 
 
-def _vectors(columns: Columns, what: str, domains: list[str] | None) -> VectorSamples:
+def _vectors(columns: Columns, domains: list[str] | None) -> VectorSamples:
     from ucds.data.vectors import VectorSamples  # it brings torch, which a list of paths does not need
 
     n = len(next(iter(columns.values())))
-    if (name := first_present(VECTOR_NAMES, columns)) is not None:
-        array = _stacked(name, columns[name])
-    else:
-        array = _joined(columns)
-    names, domain = np.unique(domains or ["data"] * n, return_inverse=True)
-    return VectorSamples(array, domain.astype(np.int64), tuple(map(str, names)), _ids(columns, n))
+    name = first_present(VECTOR_NAMES, columns)
+    array = _joined(columns) if name is None else _stacked(name, columns[name])
+    return VectorSamples(array, *domains_by_name(domains, n, "data"), _ids(columns, n))
 
 
 def _stacked(name: str, column: Column) -> np.ndarray[Any, Any]:

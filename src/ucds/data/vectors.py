@@ -16,12 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.data.array_files import read_arrays
-from ucds.data.columns import KEY_TYPE, Column, first_repeated, number_rows, texts_of
-from ucds.data.content import content_key, fingerprint
+from ucds.data.content import KEY_TYPE, Column, content_key, first_repeated, number_rows, texts_of
 from ucds.data.parts import Rows
-from ucds.data.samples import Kind
-from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.data.samples import Samples
+from ucds.errors import DamagedFileError, InputError, UserError, one_line
 from ucds.math.arrays import FloatArray, IntArray
 
 _BLOCK_BYTES = 4 * 2**20
@@ -29,23 +27,22 @@ _LARGEST = 1e15
 """The squares of larger numbers, summed over a row, do not fit single precision."""
 
 
-class VectorSamples:
+class VectorSamples(Samples):
     """Vectors (embeddings, tabular rows) as samples, kept without a copy.
 
     Args:
         array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
             finite.
         domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
-        domain_names: one name per domain.
+        domain_names: one name per domain, each of which has a sample.
         ids: one id per row; "0", "1", .. when omitted.
 
     Raises:
         InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
-            ids are not unique, or domains and names do not fit.
+            ids are not unique, or there is not one domain and one id a row.
     """
 
-    kind: Kind = "embeddings"
-    files: None = None
+    kind = "embeddings"
 
     def __init__(
         self,
@@ -56,20 +53,18 @@ class VectorSamples:
     ) -> None:
         self.rows = array if isinstance(array, Rows) else Rows([_checked(array)], np.float32)
         n = len(self.rows)
-        self.domain = np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64)
-        self.domain_names = tuple(domain_names)
-        self.ids = number_rows(n) if ids is None else texts_of(ids)
+        super().__init__(
+            number_rows(n) if ids is None else texts_of(ids),
+            np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64),
+            domain_names,
+            f"vectors {self.rows.shape[1]}",
+        )
         if self.domain.shape != (n,) or len(self.ids) != n:
             raise InputError(
                 f"{n} vectors need {n} domains and {n} ids, not {self.domain.shape} and {len(self.ids)}."
             )
         if ids is not None and first_repeated(self.ids) is not None:
             raise InputError("The ids of vectors must all be different.")
-        if isinstance(domain_names, str) or len(set(domain_names)) != len(self.domain_names):
-            raise InputError(f"Domain names must be a list of different names, not {domain_names!r}.")
-        if set(np.unique(self.domain).tolist()) != set(range(len(self.domain_names))):
-            names = f"{len(self.domain_names)} domains ({', '.join(self.domain_names)})"
-            raise InputError(f"Each of the {names} needs at least one sample.")
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
@@ -93,15 +88,6 @@ class VectorSamples:
             keys[start : start + len(block)] = [content_key(row.tobytes()) for row in block]
         return Column(keys)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of the vectors, ids and domains."""
-        kind = f"vectors {self.rows.shape[1]}"
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, kind)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def read(self, index: IntArray) -> Tensor:
         """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
         return torch.from_numpy(self.rows.take(index))
@@ -110,22 +96,46 @@ class VectorSamples:
 def load_vectors(path: str | Path) -> VectorSamples:
     """Load an ``(n, d)`` array from ``.npy``, or one array per domain from ``.npz``.
 
-    The arrays are memory-mapped, not loaded, unless the ``.npz`` file is compressed. The domain of a ``.npy``
-    file is the file's name.
+    An array of ``.npy`` is memory-mapped, not loaded; its domain is the file's name.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
-        arrays = read_arrays(path)
+        return VectorSamples.from_arrays(read_arrays(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except DamagedFileError as error:
         raise InputError(f"{error}; write it with numpy.save.") from None
-    try:
-        return VectorSamples.from_arrays(arrays)
     except UserError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of an archive by their names, or map a single array under the name of its file.
+
+    Args:
+        path: file in one of NumPy's formats, ``.npy`` or ``.npz``.
+
+    Raises:
+        OSError: the file cannot be opened.
+        DamagedFileError: it is of another format, damaged, or holds Python objects.
+    """
+    with path.open("rb"):  # an error of the system says more than the library's
+        pass
+    try:
+        opened = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            return {path.stem: opened}
+        with opened:
+            arrays = dict(opened)
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("a file in the archive is not an array")
+        return arrays
+    except Exception as error:  # damaged bytes raise nearly anything: TokenError, zlib.error ..
+        raise DamagedFileError(
+            f"{path} is not a readable .npy or .npz file of numbers ({one_line(error, 160)})"
+        ) from None
 
 
 def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]:

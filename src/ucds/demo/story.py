@@ -26,7 +26,7 @@ from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
 from ucds.errors import InputError, ServiceUnavailableError
 from ucds.evaluation import evaluate
-from ucds.experiments.subsets import small_subset
+from ucds.experiments.datasets import small_subset
 from ucds.files import write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels

@@ -25,14 +25,13 @@ from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples, SubsetSamples, subset
 from ucds.errors import UcdsWarning
-from ucds.experiments.datasets import Located
+from ucds.experiments.datasets import Located, imbalanced_subset, long_tail_subset, small_subset
 from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import describe
 from ucds.experiments.scoring import measure, provenance
-from ucds.experiments.subsets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import IntArray
 
 UNFINISHED = "unfinished"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.data.views import ImageView
+from ucds.data.dataset import ImageView
 from ucds.errors import InputError, one_line
 from ucds.models import ClusteringModel
 from ucds.training.encoding import open_onnx, write_onnx

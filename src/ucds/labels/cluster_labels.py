@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ucds.data.columns import Column, find_places, first_repeated, texts_of
+from ucds.data.content import Column, find_places, first_repeated, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json

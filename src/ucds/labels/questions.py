@@ -142,7 +142,7 @@ def questions_about(found: Scan | Listing) -> Questions:
     if isinstance(found, Scan):
         return ImageQuestions(found)
     # These bring torch, which asking about images does not need.
-    from ucds.data.feature_folder import FeatureFolder
+    from ucds.data.features import FeatureFolder
     from ucds.data.vectors import VectorSamples
 
     if isinstance(found, VectorSamples | FeatureFolder):

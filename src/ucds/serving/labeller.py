@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ucds.choices import Accelerator
-from ucds.data.views import View
+from ucds.data.dataset import View
 from ucds.errors import InputError, UcdsWarning
 from ucds.models import state_digest
 from ucds.training.inputs import stored_size, view_for

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucds.data.columns import first_of_each
+from ucds.data.content import first_of_each
 from ucds.data.sources import Source, find_samples
 from ucds.errors import UcdsWarning
 from ucds.files import require_writable

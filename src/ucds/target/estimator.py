@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ucds.choices import read_clusters
-from ucds.data.columns import texts_of
+from ucds.data.content import texts_of
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from ucds.data.array_files import read_arrays
+from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray, IntArray

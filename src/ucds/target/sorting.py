@@ -35,14 +35,11 @@ def check_sortable(files: Scan | None, how: Sorting) -> Scan:
     """Return the image files of samples, if these can be sorted.
 
     Raises:
-        InputError: there is no such way of sorting, the samples are not image files, or they lie in tar files
-            and are not to be copied.
+        InputError: there is no such way of sorting, or the samples are not image files.
     """
     require_choice("sort_how", how, Sorting)
     if files is None:
         raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
-    if files.spans is not None and how != "copy":
-        raise InputError(f"images inside tar files can be copied only: leave out --sort-how {how}")
     return files
 
 
@@ -86,13 +83,10 @@ def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
         path = files.paths[position]
         parts = [part for part in Path(path).parts if part not in (os.sep, os.pardir)]
         destination = _unused(partial / places[cluster] / _fitting("__".join(parts), path))
-        file = files.file(position)
-        if file is None:  # it lies inside a tar file
-            destination.write_bytes(files.read(position))
-        elif how == "link":
-            destination.symlink_to(file.absolute())
+        if how == "link":
+            destination.symlink_to(files.file(position).absolute())
         else:
-            shutil.copyfile(file, destination)
+            shutil.copyfile(files.file(position), destination)
 
 
 def _folder_names(found: Predictions) -> dict[int, str]:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
-from ucds.data.columns import first_positions, keys_of
+from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically

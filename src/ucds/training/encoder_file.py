@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from ucds.backbones import Backbone
 from ucds.backbones.build import rebuild_backbone
 from ucds.backbones.spec import MODULE, BackboneSpec
-from ucds.data.feature_folder import ENCODER_FILE, FeatureFolder, Manifest
+from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import write_atomically
 from ucds.models import state_digest

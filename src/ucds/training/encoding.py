@@ -29,6 +29,7 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
 from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.models import state_digest
+from ucds.training.options import Compute
 
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between features of a graph and of its encoder, relative to their norm."""
@@ -110,12 +111,32 @@ class FrozenEncoder:
 def suits_graph(spec: BackboneSpec, n_samples: int, device: torch.device) -> bool:
     """Return whether ONNX Runtime is to compute the features of so many samples on a device, if it can.
 
-    The answer depends neither on what the cache holds nor on how many features are missing: so the same
-    samples get the same features. An encoder of the caller's own stays in PyTorch.
+    The answer does not depend on what the cache holds: so the same samples get the same features. An encoder
+    of the caller's own stays in PyTorch.
     """
     if device.type != "cpu" or spec.input_size is None or spec.name in (IDENTITY, MODULE):
         return False
     return n_samples * spec.input_size**2 >= FEWEST_PIXELS
+
+
+def choose_encoder(
+    backbone: Backbone,
+    device: torch.device,
+    n_samples: int,
+    example: Callable[[int], Tensor],
+    compute: Compute,
+    once: Callable[[Callable[[], bytes | None]], bytes | None] = lambda work: work(),
+) -> FrozenEncoder:
+    """Choose what computes the features of so many images, in training and in bulk alike.
+
+    The function ``example`` is that of :func:`find_graph`; ``once`` does work in one process, and returns
+    the result in all.
+    """
+    cache, graph = compute.cache, None
+    if cache is not None and suits_graph(backbone.spec, n_samples, device):
+        graph = once(lambda: find_graph(backbone, example, cache, compute.reporter.say))
+    autocast = device.type == "cuda" and compute.precision == "bf16-mixed"
+    return FrozenEncoder(backbone, device, graph, autocast)
 
 
 def find_graph(

@@ -119,14 +119,12 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         train: Callable[[Session[MethodSettings], Backbone, Dataset], TrainedModel],
         sample_domain: ArrayLike | None = None,
     ) -> Self:
-        from ucds.training.model_file import StoredModel
         from ucds.training.run import describe_trained
 
         session = self._session()
         data, backbone = self._open(X, sample_domain)
         found = train(session, backbone, data)
-        card = describe_trained(found, backbone, self._role, type(self).__name__)
-        self._take(StoredModel(card, found.model, found.proportions.cpu()))
+        self._take(describe_trained(found, backbone, self._role, type(self).__name__))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.ids
         self.labels_ = self._fitted.decide(data)[0]

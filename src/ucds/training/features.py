@@ -17,16 +17,15 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
-from ucds.data.columns import first_positions
-from ucds.data.dataset import Dataset
+from ucds.data.content import first_positions
+from ucds.data.dataset import Dataset, VectorView
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
 from ucds.data.vectors import VectorSamples
-from ucds.data.views import VectorView
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.training.encoding import FrozenEncoder, describe_encoder, find_graph, suits_graph
+from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.runtime import Runtime
 
 
@@ -65,12 +64,15 @@ def frozen_features(
     if cache is not None:
         make_private(cache)
     backbone.module.to(runtime.device)
-    encoder = _choose_encoder(backbone, data, runtime)
+
+    def example(count: int) -> Tensor:
+        return data.view.test(samples.read(np.arange(min(count, len(samples)))))
+
+    encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
     if cache is not None and keep and backbone.spec.name != MODULE:
         store = _open_store(encoder, cache)
-        # Samples whose content has no features yet, or damaged ones; each content once.
-        there, first = store.usable(store.rows_of(samples.keys)), first_positions(samples.keys)
-        missing = first[~there[first]]
+        first = first_positions(samples.keys)  # each content once
+        missing = first[store.rows_of(samples.keys)[first] < 0]
         runtime.wait_for_all()  # every process has counted before any of them adds rows
         if not runtime.once(lambda: len(missing) > 0 and not store.writable):
             share = missing[runtime.rank :: runtime.processes]
@@ -80,19 +82,6 @@ def frozen_features(
             store.refresh()
             return Dataset(FeatureSamples(samples, store), VectorView())
     return _in_memory(encoder, data, runtime, batch_size)
-
-
-def _choose_encoder(backbone: Backbone, data: Dataset, runtime: Runtime) -> FrozenEncoder:
-    """Choose what computes the features; the first process finds the graph, and all others receive it."""
-
-    def example(count: int) -> Tensor:
-        return data.view.test(data.samples.read(np.arange(min(count, len(data.samples)))))
-
-    cache, graph = runtime.compute.cache, None
-    if cache is not None and suits_graph(backbone.spec, len(data.samples), runtime.device):
-        graph = runtime.once(lambda: find_graph(backbone, example, cache, runtime.reporter.say))
-    autocast = runtime.device.type == "cuda" and runtime.compute.precision == "bf16-mixed"
-    return FrozenEncoder(backbone, runtime.device, graph, autocast)
 
 
 def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_size: int) -> Dataset:

@@ -11,16 +11,14 @@ import numpy as np
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.backbones.spec import IDENTITY
 from ucds.choices import Role, Tune
-from ucds.data.dataset import Dataset
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.dataset import Dataset, ImageView, VectorView, View
+from ucds.data.features import FeatureFolder
 from ucds.data.folders import Scan
-from ucds.data.images import ImageSamples
-from ucds.data.memory import MemoryImages
+from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
-from ucds.data.views import ImageView, VectorView, View
 from ucds.errors import InputError
 from ucds.files import make_private
 from ucds.training.encoder_file import load_encoder, require_encoder

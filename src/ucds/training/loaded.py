@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from ucds.backbones import Backbone
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
-from ucds.data.memory import MemoryImages
+from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
 from ucds.math.arrays import Watch
 from ucds.models import ClusteringModel
@@ -49,7 +49,7 @@ class Outputs(NamedTuple):
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
-    A model of images takes folders, lists, tables and tar files of images, PIL images and arrays of pixels
+    A model of images takes folders, lists and tables of images, PIL images and arrays of pixels
     ``(n, h, w, 3)``; a model of embeddings takes arrays ``(n, d)``, and files and tables of them. Both take
     data frames, torch data sets and those of Hugging Face. :func:`ucds.data.sources.find_samples` lists all;
     other inputs raise :class:`ucds.InputError`.

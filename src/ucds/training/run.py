@@ -100,8 +100,7 @@ def train_run(
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
-            card = describe_trained(found, inputs.backbone, role, out.resolve().name)
-            save_model(out, StoredModel(card, found.model, found.proportions))
+            save_model(out, describe_trained(found, inputs.backbone, role, out.resolve().name))
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
     return TrainedRun(out, role, found.model.n_clusters, seconds)
@@ -176,9 +175,9 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> ModelCard:
-    """Describe the result of a training for the model file; a provider signs labels with the ``name``."""
-    return ModelCard(
+def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> StoredModel:
+    """Put a trained model together with its description; a provider signs labels with the ``name``."""
+    card = ModelCard(
         role=role,
         name=name,
         n_clusters=found.model.n_clusters,
@@ -192,3 +191,4 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         recentres=found.recentres,
         privacy=found.privacy,
     )
+    return StoredModel(card, found.model, found.proportions.cpu())

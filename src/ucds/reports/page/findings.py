@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.columns import find_places
+from ucds.data.content import find_places
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples
 from ucds.labels.cluster_labels import ClusterLabels

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ucds.data.dataset import Dataset
-from ucds.data.feature_folder import FeatureFolder
+from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of

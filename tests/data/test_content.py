@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ucds.data.columns import (
+from ucds.data.content import (
     Column,
     find_places,
     first_of_each,

@@ -13,7 +13,7 @@ import skops.io
 
 import ucds
 from ucds.backbones import build_backbone, identity_backbone
-from ucds.exports.scikit import as_scikit
+from ucds.exports.export import as_scikit
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.views import IMAGENET_MEAN, IMAGENET_STD, ImageView, VectorView, View
+from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, VectorView, View
 
 
 def images(n: int, size: int = 40) -> torch.Tensor:
