@@ -17,13 +17,13 @@ from cli_kit import draw_domain
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on pictures of three shapes, which it sorts into four clusters."""
+    """A run on pictures of three shapes, which it sorts into six clusters."""
     root = tmp_path_factory.mktemp("review")
-    draw_domain(root / "pictures", ("green", "white"), 3, count=12)
+    draw_domain(root / "pictures", ("green", "white"), 3, count=40)
     ucds.train_target(
         root / "pictures",
         root / "run",
-        n_clusters=4,
+        n_clusters=6,
         encoder=ucds.EncoderOptions("ucds/oriented_edges", "none"),
         settings=ucds.ConsensusSettings(starts=2, bottleneck_width=8),
     )

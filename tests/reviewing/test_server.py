@@ -131,7 +131,7 @@ def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
             assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (size, scheme)
 
 
-def test_a_person_answers_by_keys_goes_on_after_a_crash_and_finishes(
+def test_a_person_answers_25_questions_by_keys_goes_on_after_a_crash_and_finishes(
     run: Path, browser: Any, tmp_path: Path
 ) -> None:
     troubles: list[str] = []
@@ -148,12 +148,18 @@ def test_a_person_answers_by_keys_goes_on_after_a_crash_and_finishes(
         page.locator("#progress", has_text="1 answer ").wait_for()
         page.keyboard.press("u")
         page.locator("#progress", has_text="0 answers").wait_for()
-        page.keyboard.press("m")
-        page.locator("#progress", has_text="1 answer ").wait_for()
+        for answered in range(1, 26):
+            page.keyboard.press("m")
+            page.locator("#progress", has_text=re.compile(rf"^{answered} answer")).wait_for()
+        other = browser.new_page()
+        other.goto(address)
+        other.wait_for_selector("#answers button")
         page.locator("#cards select").first.select_option(index=1)
-        page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
+        page.locator("#progress", has_text="26 answers · 5 clusters").wait_for()
+        other.keyboard.press("m")  # it has not seen the last answer, and sees it now
+        other.locator("#progress", has_text="26 answers · 5 clusters").wait_for()
         page.reload()
-        page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
+        page.locator("#progress", has_text="26 answers · 5 clusters").wait_for()
         assert troubles == []
         process.kill()
         process.wait()
@@ -162,7 +168,7 @@ def test_a_person_answers_by_keys_goes_on_after_a_crash_and_finishes(
     page = browser.new_page(viewport=PHONE)
     with reviewing(run, "--out", str(tmp_path / "reviewed")) as (address, _):
         page.goto(address)
-        page.locator("#progress", has_text="2 answers · 3 clusters").wait_for()
+        page.locator("#progress", has_text="26 answers · 5 clusters").wait_for()
         page.locator("#cards input").first.fill("<i>discs</i>")
         page.keyboard.press("Tab")
         page.locator("#cards h3", has_text="<i>discs</i> (").wait_for()

@@ -1,16 +1,16 @@
-"""Snapshots are signed when they should be, and the file of checkpoints holds what the log held."""
+"""Snapshots are signed when they should be, checkpoints hold what the log held, and a loss is accepted."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from ledger_kit import MODELS, behind, charge, make_key, set_back
+from ledger_kit import MODELS, behind, charge, keep, make_key, set_back
 from serving_kit import wait_until
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.serving import log
-from ucds.serving.checkpoints import Snapshots, read_checkpoints
+from ucds.serving.checkpoints import Snapshots, accept_loss, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.state import Statement
@@ -147,3 +147,48 @@ def test_answers_that_were_added_or_removed_stop_a_start(
             connection.execute(log.answers.delete().filter_by(key=1))
     with pytest.raises(DamagedFileError, match="answers were added or removed"):
         Snapshots(ledger, signer)
+
+
+def test_a_restored_backup_is_refused_until_its_loss_is_accepted(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
+    key, marks, receipts = make_key(ledger), tmp_path / "marks", tmp_path / "receipts"
+    keep(receipts, ledger, signer, key, 1)
+    with pytest.raises(InputError, match="nothing is lost"):
+        accept_loss(ledger)
+    Snapshots(ledger, signer, marks).close()
+    keep(receipts, ledger, signer, key, 2)
+    Snapshots(ledger, signer, marks).close()
+    ledger.close()
+    with behind(tmp_path) as connection:
+        set_back(connection, 5)
+    restored = Ledger(tmp_path)
+    with pytest.raises(InputError, match="accept-loss"):
+        Snapshots(restored, signer, marks)
+    assert len(verify(tmp_path, checkpoints=[marks], receipts=[receipts]).faults) == 2
+    assert accept_loss(restored, marks) == 1
+    Snapshots(restored, signer, marks).close()
+    verdict = verify(tmp_path, checkpoints=[marks], receipts=[receipts])
+    assert (verdict.faults, verdict.agreed, verdict.lost) == ((), 3, 2)
+    with behind(tmp_path) as connection:  # what was lost may not be more than was accepted
+        set_back(connection, 3)
+    assert verify(tmp_path, checkpoints=[marks]).faults
+    restored.close()
+
+
+def test_a_lost_signing_key_is_replaced_by_a_decision(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    Snapshots(ledger, signer, marks).close()
+    other = Signer.open(tmp_path / "other.pem")
+    with pytest.raises(InputError, match="accept-loss --signing-key"):
+        ledger.set_signer(other.public)
+    assert accept_loss(ledger, signer=other.public) == 0
+    ledger.set_signer(other.public)
+    Snapshots(ledger, other, marks).close()
+    assert verify(tmp_path, checkpoints=[marks]).faults == ()
+    stranger = Signer.open(tmp_path / "stranger.pem")
+    book = Ledger(tmp_path / "new.sqlite", create=True)
+    book.set_signer(stranger.public)
+    with pytest.raises(InputError, match="not signed for this ledger"):
+        accept_loss(book, marks)
+    book.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from email.parser import BytesParser
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def damage(case: Any, body: bytes) -> Any:
     return case
 
 
+def holds_images(request: Any) -> bool:
+    """Whether a request is a form of nothing but images, read by Python's own parser.
+
+    Some requests that are meant to be wrong arrive as right ones.
+    """
+    head = f"Content-Type: {request.headers.get('Content-Type', '')}\r\n\r\n".encode()
+    form = BytesParser().parsebytes(head + request.body) if isinstance(request.body, bytes) else None
+    parts = form.get_payload() if form is not None and form.is_multipart() else []
+    names = [part.get_param("name", header="Content-Disposition") for part in parts]
+    return set(names) == {"images"} and all(part.get_filename() for part in parts)
+
+
 def fuzz(service: Service, count: int) -> Counter[int]:
     """Up to so many requests to each operation, every answer checked; statuses of the answers."""
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
@@ -71,6 +84,8 @@ def fuzz(service: Service, count: int) -> Counter[int]:
         def ask(case: Any) -> None:
             answer = case.call(headers=headers, timeout=120)
             statuses[answer.status_code] += 1
+            if answer.status_code == 200 and holds_images(answer.request):  # nothing wrong arrived
+                case.meta.generation.mode = schemathesis.GenerationMode.POSITIVE
             case.validate_response(answer, headers=headers)
 
         with warnings.catch_warnings():

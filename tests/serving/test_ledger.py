@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from ledger_kit import MODELS, behind, charge, content, make_key, used
+from ledger_kit import MODELS, behind, charge, content, keep, make_key, used
 from postgres import postgresql
 from serving_kit import NPY, FakeLabeller, K, npy, running, vector, wait_until
 from sqlalchemy import event
@@ -385,3 +385,23 @@ def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
     each_sample = (long - few) / (20 * 100)
     assert 120 < each_sample < 160
     assert 380 < (many - few) / 100 - each_sample < 520
+
+
+def test_the_answers_of_a_revoked_key_are_forgotten(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
+    key, other, receipts = make_key(ledger), make_key(ledger, name="bert"), tmp_path / "receipts"
+    told = Calibration(samples=40, digest="0" * 32)
+    ledger.calibrate(key, MODELS[1], told, np.ones(3, np.float32))
+    keep(receipts, ledger, signer, key, 1, 2)
+    charge(ledger, other, 1)
+    with pytest.raises(InputError, match="revoke it first"):
+        ledger.forget_key("anna")
+    ledger.revoke_key("anna")
+    assert ledger.forget_key("anna") == 2
+    with pytest.raises(InputError, match="no answers"):
+        ledger.forget_key("anna")
+    ledger.take_snapshot(signer)
+    assert verify(tmp_path, receipts=[receipts]).faults == ()
+    with behind(tmp_path) as connection:
+        assert len(list(log.answers_of(connection, range(20)))) == 1
+    assert ledger.list_keys()[0].use(MODELS[1]).vector is None
+    assert ledger.find_answers(other, MODELS[0], [content(1)]).labels == {content(1): 1}

@@ -24,7 +24,9 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
         ("max-batch", "write max-batch=256"),
         ("max-batch=many", "write max-batch=256"),
         ("max-batch=0", "max_batch must be positive"),
+        ("decode-workers=-1", "decode_workers must be positive"),
         ("body-seconds=nan", "body_seconds must be positive"),
+        ("shutdown-seconds=inf", "shutdown_seconds must be positive and below"),
         ("formats=SVG", "images can be of the formats .* not SVG"),
     ],
 )

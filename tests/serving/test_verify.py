@@ -30,13 +30,14 @@ from ledger_kit import (
 from sqlalchemy import Connection, Table
 from sqlalchemy.exc import IntegrityError
 
-from ucds.errors import DamagedFileError, UserError
+from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving import log
+from ucds.serving.checkpoints import Snapshots
 from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.state import State, Statement
-from ucds.serving.verify import verify
+from ucds.serving.verify import archive, verify
 
 TABLES = {"log": log.log, "answers": log.answers}
 COLUMNS = [(name, column.name) for name, table in TABLES.items() for column in table.columns]
@@ -392,3 +393,48 @@ def test_a_long_log_is_read_in_parts(ledger: Ledger, tmp_path: Path) -> None:
     for start in range(0, 4000, 800):
         charge(ledger, key, *range(start, start + 800))
     assert verify(tmp_path).faults == ()
+
+
+def test_archived_entries_are_read_from_their_files(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
+    key, receipts, idle = make_key(ledger), tmp_path / "receipts", Ledger(tmp_path)
+    marks, files = tmp_path / "marks", [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
+    with pytest.raises(InputError, match="nothing to archive"):
+        archive(ledger, files[0])
+    for number, file in enumerate(files):
+        keep(receipts, ledger, signer, key, number)
+        Snapshots(ledger, signer, marks).close()
+        charge(ledger, key, 7, number + 8)
+        assert archive(ledger, file) > 0
+        assert file.stat().st_mode & 0o077 == 0
+    with pytest.raises(InputError, match="there already"):
+        archive(ledger, files[0])
+    keep(receipts, ledger, signer, key, 1, 9)  # free: their entries are archived
+    assert idle.list_keys()[0].used == 5  # a replica that saw nothing of it
+    later = Ledger(tmp_path)
+    assert later.list_keys()[0].used == 5
+    without = verify(tmp_path)
+    assert (without.faults, without.first > 1) == ((), True)
+    whole = verify(tmp_path, receipts=[receipts], checkpoints=[marks], archives=files)
+    assert (whole.faults, whole.first, whole.agreed) == ((), 1, 5)
+    assert "give the archives" in verify(tmp_path, receipts=[receipts]).faults[0]
+    later_alone = verify(tmp_path, archives=files[1:])
+    assert (later_alone.faults, 1 < later_alone.first < without.first) == ((), True)
+    assert "is missing" in verify(tmp_path, archives=files[:1]).faults[0]
+    with behind(tmp_path) as connection:
+        connection.execute(log.answers.update().filter_by(entry=4).values(label=9))
+    assert "answers of entry 4 were changed" in verify(tmp_path, archives=files).faults[0]
+    files[0].write_text("[1, 2]\n")
+    with pytest.raises(DamagedFileError, match="not an archive"):
+        verify(tmp_path, archives=files)
+    for book in (idle, later):
+        book.close()
+
+
+def test_a_ledger_that_was_changed_is_not_archived(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
+    charge(ledger, make_key(ledger), 1)
+    ledger.take_snapshot(signer)
+    with behind(tmp_path) as connection:
+        connection.execute(log.answers.update().values(label=9))
+    with pytest.raises(DamagedFileError, match="stays as it is"):
+        archive(ledger, tmp_path / "1.jsonl")
+    assert not (tmp_path / "1.jsonl").exists()

@@ -58,7 +58,7 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
         if not isinstance(values, dict):
             raise InputError("a request is an object with an action and a number")
         if values.get("action") == "finish":
-            return JSONResponse({"finished": await asyncio.to_thread(finish)})
+            return JSONResponse({"finished": await asyncio.to_thread(session.hold, finish)})
         action, number = str(values["action"]), int(values["number"])
         return JSONResponse(await asyncio.to_thread(session.tell, number, action, values))
 

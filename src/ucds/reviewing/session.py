@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -101,6 +101,11 @@ class Session:
                 case _:
                     raise InputError(f"unknown action {action!r}")
             return self._state()
+
+    def hold(self, write: Callable[[], str]) -> str:
+        """Write the reviewed run, while no other window changes a thing."""
+        with self._lock:
+            return write()
 
     def picture(self, row: int) -> bytes:
         """Return the picture of a sample as JPEG."""

@@ -82,8 +82,9 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse limits under which no request could ever be answered."""
         for name, value in vars(self).items():
-            if name not in ("formats", "decode_workers") and not value > 0:
-                raise InputError(f"{name} must be positive, not {value}")
+            is_number = name != "formats" and (name, value) != ("decode_workers", 0)
+            if is_number and not 0 < value < 2**53:
+                raise InputError(f"{name} must be positive and below 2**53, not {value}")
         unknown = sorted(set(self.formats) - set(FORMATS))
         if unknown or not self.formats:
             raise InputError(

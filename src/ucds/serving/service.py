@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi.security import HTTPAuthorizationCredentials
@@ -31,7 +31,6 @@ from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
 from ucds.training.loaded import FEWEST_TO_CENTRE
 
-Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
@@ -123,7 +122,8 @@ class Service:
         """Label the samples of a request that can be used, and charge for those that are new."""
         labeller = self.labeller
         async with self._admit(request, shown) as upload:
-            found = await self._read(self.ledger.find_answers, upload.key, labeller.digest, upload.contents)
+            key, contents = upload.key, upload.contents
+            found = await self._read(lambda: self.ledger.find_answers(key, labeller.digest, contents))
             new = {content: one for content, one in upload.samples.items() if content not in found.labels}
             unusable: dict[bytes, str] = {}
             if new:
@@ -193,8 +193,7 @@ class Service:
             raise Refusal("not-calibrated", detail)
         model, digest = self.labeller.digest, digest_of_contents(rows)
         use = (await self._read(self.ledger.state)).keys[key.number].use(model)  # as it is now
-        found = await self._read(use.find_calibration, digest)
-        if found is not None:
+        if found := use.find_calibration(digest):
             return found, False
         mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
         told = wire.Calibration(samples=len(rows), digest=digest)
@@ -224,7 +223,8 @@ class Service:
         try:
             if shown is None:
                 raise Refusal("no-key", "Send your key in the header 'Authorization: Bearer KEY'.")
-            key = await self._read(self.ledger.authenticate, shown.credentials, address)
+            secret = shown.credentials
+            key = await self._read(lambda: self.ledger.authenticate(secret, address))
         except Refusal as refusal:
             if refusal.kind != "ledger-away":
                 self.metrics.failures.labels(refusal.kind).inc()
@@ -289,8 +289,8 @@ class Service:
         self.metrics.computed.inc(len(rows))
         return dict(zip(rows, labels.tolist(), strict=True))
 
-    async def _read(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        return await _ask(self._readers, lambda: function(*arguments))
+    async def _read(self, work: Callable[[], Result]) -> Result:
+        return await _ask(self._readers, work)
 
     async def _write(self, work: Callable[[], Result]) -> Result:
         return await _ask(self._writer, work)
