@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from ucds.backbones import Backbone
@@ -25,8 +26,7 @@ from ucds.data.folders import FEATURES_FILE
 from ucds.data.parts import DESCRIPTION, read_description, rows_file
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import refuse_inside, write_text_atomically
-from ucds.training.encoder_file import save_encoder
+from ucds.files import refuse_inside, write_atomically, write_text_atomically
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.inputs import stored_size
 from ucds.training.options import Compute, EncoderOptions
@@ -141,7 +141,9 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         raise InputError(f"{folder} is in use: choose a new folder for the features")
     write_text_atomically(folder / FEATURES_FILE, manifest.model_dump_json(indent=1) + "\n")
     if not (folder / ENCODER_FILE).is_file():
-        save_encoder(folder, backbone)
+        state = backbone.module.state_dict().items()
+        data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in state})
+        write_atomically(folder / ENCODER_FILE, lambda file: file.write(data))
 
 
 def _finished(folder: Path, manifest: Manifest) -> Iterator[MadePart]:

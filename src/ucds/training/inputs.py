@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
-from ucds.backbones import Backbone, BackboneSpec, identity_backbone
-from ucds.backbones.spec import IDENTITY
+from ucds.backbones import Backbone, BackboneSpec, identity_backbone, rebuild_backbone
+from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.choices import Role, Tune
 from ucds.data.dataset import Dataset, ImageView, VectorView, View
-from ucds.data.features import FeatureFolder
+from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
-from ucds.training.encoder_file import load_encoder, require_encoder
+from ucds.models import state_digest
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import told_to
+
+_SPEC = TypeAdapter(BackboneSpec)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def open_for_training(
         if tune == "full":
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
-        return Inputs(Dataset(found, VectorView()), load_encoder(found.folder, found.manifest))
+        return Inputs(Dataset(found, VectorView()), _load_encoder(found.folder, found.manifest))
     return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
 
 
@@ -99,7 +105,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
             raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
-        require_encoder(found, backbone)
+        _require_encoder(found, backbone)
         return Dataset(found, VectorView())
     if spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
@@ -137,3 +143,33 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
     progress = told_to(compute.reporter, "decode images")
     samples = ImageSamples.open(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
     return Dataset(samples, view)
+
+
+def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
+    """Build the encoder of a folder of features, with the weights that the features were computed with."""
+    path, spec = folder / ENCODER_FILE, _spec_of(manifest, folder)
+    try:
+        built = rebuild_backbone(spec)
+        built.module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
+    if state_digest(built.module) != manifest.weights:
+        raise DamagedFileError(f"{path} holds other weights than those that the features were computed with")
+    return Backbone(built.module, built.spec, manifest.origin)
+
+
+def _require_encoder(features: FeatureFolder, backbone: Backbone) -> None:
+    """Make sure that features are those of the encoder of a model."""
+    manifest = features.manifest
+    same = backbone.spec.name != MODULE and _spec_of(manifest, features.folder) == backbone.spec
+    if not same or manifest.weights != state_digest(backbone.module):
+        raise InputError(
+            f"{features.folder} holds features of another encoder than this model's: compute them anew"
+        )
+
+
+def _spec_of(manifest: Manifest, folder: Path) -> BackboneSpec:
+    try:
+        return _SPEC.validate_json(json.dumps(manifest.backbone))
+    except ValidationError as error:
+        raise DamagedFileError(f"{folder} does not describe its encoder: {first_problem(error)}") from None

@@ -100,7 +100,8 @@ def train_run(
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
-            save_model(out, describe_trained(found, inputs.backbone, role, out.resolve().name))
+            stored = describe_trained(found, inputs.backbone, role, out.resolve().name)
+            save_model(out, stored)
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
     return TrainedRun(out, role, found.model.n_clusters, seconds)
