@@ -14,8 +14,7 @@ from ucds.bulk.options import BulkOptions
 from ucds.choices import Sorting
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError
-from ucds.target.predictions import Predictions
-from ucds.target.sorting import sort_into_folders
+from ucds.target.predictions import Predictions, sort_into_folders
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 

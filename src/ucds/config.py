@@ -81,9 +81,10 @@ class ModelSettings(Settings):
     )
 
 
-class TrainingSettings(ModelSettings):
-    """Settings of gradient training: optimiser, mixing and evaluations."""
+class PCDSettings(ModelSettings):
+    """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
 
+    # Optimiser, mixing and evaluations
     most_samples: int = Field(50_000, ge=100, description=MOST_SAMPLES)
     batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
     learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
@@ -96,10 +97,6 @@ class TrainingSettings(ModelSettings):
     mixing_weight: float = Field(1.0, ge=0, description="weight of the CutMix (vectors: mix-up) loss")
     mixing_alpha: float = Field(0.3, gt=0, description="concentration of the mixing ratio, alpha")
     evaluations_per_stage: int = Field(10, ge=1, description="predictions of the whole set in a stage")
-
-
-class PCDSettings(TrainingSettings):
-    """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
 
     # Clustering loss (Eq. 1, 3, 4)
     transport_weight: float = Field(1.0, ge=0, description="weight of the transport loss, Eq. 1")

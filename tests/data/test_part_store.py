@@ -276,7 +276,7 @@ def test_a_damaged_part_is_said_and_removed_and_made_again(tmp_path):
 def test_any_changed_bit_and_any_end_that_is_lost_is_found_and_mended(tmp_path):
     put(open_store(tmp_path), range(6))
     folder, generator = open_store(tmp_path).path, random.Random(0)
-    for _ in range(100):
+    for _ in range(60):
         path = generator.choice(sorted(folder.iterdir()))
         content = bytearray(path.read_bytes())
         content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)

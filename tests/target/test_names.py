@@ -55,6 +55,8 @@ def test_names_are_a_column_of_the_predictions(
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
     called = {"0": "blue, dotted", "1": "", "2": "grün"}
     assert [row["name"] for row in rows] == [called[row["cluster"]] for row in rows]
+    shown = ("--out", tmp_path / "c.html", "--names", names, "--accelerator", "cpu")
+    assert run("report", client, images, *shown) == 0
     assert '"2":"gr\\u00fcn"' in (tmp_path / "c.html").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Tests of the table of predictions."""
+"""Tests of the table of predictions, and of sorting images into the folders of their clusters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ucds.choices import Sorting
+from ucds.data.folders import scan_folder
 from ucds.errors import InputError
-from ucds.target.predictions import Predictions
+from ucds.target.predictions import Predictions, sort_into_folders
 
 CLUSTERS, CONFIDENCE = np.array([1, 0, 11]), np.array([0.5, 0.25, 1.0], np.float32)
 NAMES = {0: "=HYPERLINK()", 1: 'cat & "dog"'}
@@ -42,3 +44,108 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.csv"):
         FOUND.save(tmp_path / "p.parquet")
     assert not list(tmp_path.iterdir())
+
+
+PATHS = ("a/1.png", "a__1.png", "b/deep/2.png", "3.png")
+SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/a__1 (2).png": "a__1.png"}
+SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_2/3.png": "3.png"}
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Predictions:
+    """Files that hold their own name, in three of four clusters."""
+    for name in PATHS:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    files = scan_folder(tmp_path / "images")
+    cluster = dict(zip(PATHS, (0, 0, 1, 2), strict=True))
+    clusters = np.array([cluster[name] for name in files.ids])
+    return Predictions(files.ids, clusters, np.ones(4), {}, 4, files)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_every_image_is_in_the_folder_of_its_cluster(
+    found: Predictions, tmp_path: Path, how: Sorting
+) -> None:
+    out = tmp_path / "sorted"
+    sort_into_folders(out, found, how)
+    # Of the two that want one name the first in the order of the files gets it.
+    assert contents(out) == SORTED
+    assert sorted(path.name for path in out.iterdir()) == [f"cluster_{k}" for k in range(4)]
+    assert [path.is_symlink() for path in out.rglob("*.png")] == [how == "link"] * 4
+    assert len(contents(tmp_path / "images")) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "sorted"]
+    if how == "copy":
+        (tmp_path / "images" / "3.png").write_text("changed")
+        assert contents(out) == SORTED
+
+
+def test_doubtful_images_are_sorted_apart(found: Predictions, tmp_path: Path) -> None:
+    doubtful = replace(found, clusters=np.array([1, -1, -1, 0]), names={1: "unsorted"})
+    sort_into_folders(tmp_path / "sorted", doubtful)
+    kept = {path: Path(path).parent.name for path in contents(tmp_path / "sorted")}
+    assert sorted(kept.values()) == ["cluster_0", "unsorted", "unsorted_", "unsorted_"]
+
+
+def test_what_cannot_be_copied_leaves_nothing(found: Predictions, tmp_path: Path) -> None:
+    (tmp_path / "images" / "b" / "deep" / "2.png").unlink()
+    with pytest.raises(FileNotFoundError):
+        sort_into_folders(tmp_path / "sorted", found)
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
+    tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, images = tmp_path / "archive", tmp_path / "images"
+    for name in ("1.png", "deep/2.png"):
+        (archive / name).parent.mkdir(parents=True, exist_ok=True)
+        (archive / name).write_text(name)
+    images.mkdir()
+    (images / "own.png").write_text("own")
+    (images / "one.png").symlink_to("../archive/1.png")
+    (images / "same.png").symlink_to("own.png")
+    (images / "deep").symlink_to("../archive/deep")
+    monkeypatch.chdir(tmp_path)
+    files = scan_folder(Path("images"))
+    assert len(files) == 4
+    found = Predictions(files.ids, np.zeros(4, np.int64), np.ones(4), {}, 1, files)
+    sort_into_folders(Path("sorted"), found, how)
+    expected = {"own.png": "own", "one.png": "1.png", "same.png": "own", "deep__2.png": "deep/2.png"}
+    assert contents(tmp_path / "sorted" / "cluster_0") == expected
+    assert contents(archive) == {"1.png": "1.png", "deep/2.png": "deep/2.png"}
+
+
+def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    folder = "/".join(letter * 64 for letter in "abcd")
+    names = (f"{folder}/{'ü' * 100}.png", f"{folder}e/{'ü' * 100}.png", f"{folder}/1.png")
+    for name in names:
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_text(name)
+    files = scan_folder(tmp_path / "images")
+    named = {0: "\U00020000" * 80}  # a letter of four bytes
+    found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, files)
+    for out in ("one", "two"):
+        sort_into_folders(tmp_path / out, found)
+        (place,) = (tmp_path / out).iterdir()
+        assert sorted(contents(place).values()) == sorted(names)
+        assert all(name.endswith((".png", "d__1.png")) for name in contents(place))
+        assert "(2)" not in str(contents(place))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, tmp_path: Path) -> None:
+    names = {0: "cluster_3", 1: "a/b", 2: "a:b"}
+    doubtful = replace(found, clusters=np.array([0, 1, 2, 3]), names=names)
+    sort_into_folders(tmp_path / "sorted", doubtful)
+    places = {content: path.split("/")[0] for path, content in contents(tmp_path / "sorted").items()}
+    assert sorted(places.values()) == ["a_b", "a_b_", "cluster_3", "cluster_3_"]
+    assert places[found.ids[3]] == "cluster_3"
+    sort_into_folders(tmp_path / "shared", replace(doubtful, names=dict.fromkeys((0, 1, 3), "cat")))
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["cat", "cluster_2"]

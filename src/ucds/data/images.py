@@ -28,7 +28,7 @@ from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, dec
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors
 from ucds.data.part_store import PartStore, default_cache_dir
-from ucds.data.samples import Listing, Samples
+from ucds.data.samples import Samples
 from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
 from ucds.files import read_sealed, require_space, write_sealed
@@ -279,7 +279,7 @@ class MemoryImages(Samples):
 
     kind = "images"
 
-    def __init__(self, images: Iterable[object], size: int, listing: Listing | None = None) -> None:
+    def __init__(self, images: Iterable[object], size: int, listing: Pictures | None = None) -> None:
         with warnings.catch_warnings(action="ignore"):  # remarks of the image library
             squares = [_square(image, size, position) for position, image in enumerate(images)]
         if not squares:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,27 +24,11 @@ Kind = Literal["images", "embeddings", "features"]
 """What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
 
 
-class Listing(Protocol):
-    """Ids and domains of samples without their contents; a scan of folders is one."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Stable id of each sample: the path below the root, or "0", "1", .. for arrays."""
-
-    @property
-    def domain(self) -> IntArray:
-        """Positions ``(n,)`` of the samples' domains in ``domain_names``."""
-
-    @property
-    def domain_names(self) -> tuple[str, ...]:
-        """Names of the domains; each has at least one sample."""
-
-
 class Samples(ABC):
     """Unlabelled samples of one or several domains.
 
     Args:
-        ids: stable id of each sample.
+        ids: stable id of each sample: the path below the root, or "0", "1", .. for arrays.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domains; each has at least one sample.
         form: name of the form of the contents, for the fingerprint.
@@ -86,6 +70,10 @@ class Samples(ABC):
         Returns:
             ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
         """
+
+
+Listing = Scan | Samples
+"""Samples, or the files of a scan: both have ids and domains."""
 
 
 class SubsetSamples(Samples):

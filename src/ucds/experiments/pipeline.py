@@ -18,7 +18,6 @@ from ucds.config import (
     ModelSettings,
     PCDSettings,
     Settings,
-    TrainingSettings,
     for_source,
 )
 from ucds.data.dataset import Dataset
@@ -38,9 +37,6 @@ from ucds.training.session import Session
 
 Start = Literal["pre-trained", "source weights"]
 """Start of the target's model: a pre-trained encoder, or (without model privacy) the source model."""
-
-FEATURE_BATCH = 64
-"""Number of samples whose features or predictions are computed at a time."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -193,7 +189,7 @@ class Pipeline:
     ) -> Outcome:
         """Append the stages of a session to those done before; without labels, the model predicts them."""
         settings, n = session.settings, 0  # the consensus takes no steps
-        if isinstance(settings, TrainingSettings):
+        if isinstance(settings, PCDSettings):
             n = min(settings.batch_size, len(training.data.samples))
         earlier, images = ((), 0) if before is None else (before.stages, before.images)
         images += sum(stage.evaluations[-1].step * n for stage in session.results)
@@ -227,13 +223,11 @@ class Pipeline:
     def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:
         if len(data.view.input_shape) == 1:
             return data
-        runtime, backbone = self.options.runtime(), make_backbone()
-        backbone.module.to(runtime.device)
-        return frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)
+        return frozen_features(make_backbone(), data, self.options.runtime())
 
     def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data
-        found = predict(training.trained, data, runtime, FEATURE_BATCH)
+        found = predict(training.trained, data, runtime)
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
 

@@ -20,7 +20,6 @@ from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
-from ucds.experiments.pipeline import FEATURE_BATCH
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -163,7 +162,4 @@ def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UcdsWarning)  # said when the images were decoded
             data = open_inputs(found.located[dataset], encoder, machine.compute.silent())
-        backbone = make_backbone(encoder, machine)
-        runtime = Runtime(machine.compute)
-        backbone.module.to(runtime.device)
-        frozen_features(backbone, data, runtime, batch_size=FEATURE_BATCH)
+        frozen_features(make_backbone(encoder, machine), data, Runtime(machine.compute))

@@ -23,7 +23,8 @@ from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
     from ucds.data.parts import Rows
-    from ucds.data.samples import Listing
+    from ucds.data.samples import Samples
+    from ucds.data.tables import Pictures
 
 MOST_OVERHEAD = 256
 """Bytes that a request, and each sample in it, may need beyond the samples' contents."""
@@ -137,7 +138,7 @@ def open_questions(source: Source) -> Questions:
     return questions_about(find_samples(source, by_domain=False))
 
 
-def questions_about(found: Scan | Listing) -> Questions:
+def questions_about(found: Scan | Samples | Pictures) -> Questions:
     """Return what a service is sent of samples."""
     if isinstance(found, Scan):
         return ImageQuestions(found)

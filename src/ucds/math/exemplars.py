@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,15 +76,21 @@ def choose_typical(directions: FloatArray, group: IntArray, most: int) -> IntArr
     return np.asarray(group[np.argsort(-nearness, kind="stable")][:most])
 
 
-def choose_beside(directions: FloatArray, group: IntArray, other: IntArray, most: int) -> IntArray:
-    """Choose samples that show a group beside another: typical ones, and those that are nearest to the other.
+def choose_beside(directions: FloatArray, groups: Sequence[IntArray], most: int) -> list[IntArray]:
+    """Choose samples that show groups beside each other: typical ones, and those nearest to another group.
+
+    The first group is shown beside the second one, and all others beside the first.
 
     Args:
         directions: ``(n, d)`` features of unit length.
-        group: ``(m,)`` positions of the samples of the group.
-        other: positions of the samples of the other group.
-        most: largest number of samples, half of them typical.
+        groups: positions of the samples of each of at least two groups.
+        most: largest number of samples of a group, half of them typical.
     """
+    return [_choose(directions, group, groups[0 if place else 1], most) for place, group in enumerate(groups)]
+
+
+def _choose(directions: FloatArray, group: IntArray, other: IntArray, most: int) -> IntArray:
+    """Choose typical samples of a group, and those that are nearest to another one."""
     typical = choose_typical(directions, group, most // 2)
     rest = np.setdiff1d(group, typical)
     nearness = directions[rest] @ directions[other].mean(0)

@@ -146,8 +146,6 @@ class Session:
         """Choose the pictures that show the groups of a question."""
         groups = [np.array([self._rows[name] for name in group]) for group in question.groups]
         seen = [self._seen(group) for group in groups]
-        beside = [seen[1], *(seen[0] for _ in seen[1:])]
-        pairs = zip(seen, beside, strict=True)
         return {
             "text": question.text,
             "source": question.source,
@@ -155,7 +153,7 @@ class Session:
             "titles": question.titles,
             "answers": question.answers,
             "sizes": [len(group) for group in groups],
-            "groups": [choose_beside(self._directions, *pair, SHOWN).tolist() for pair in pairs],
+            "groups": [rows.tolist() for rows in choose_beside(self._directions, seen, SHOWN)],
             "doubtful": groups[0].tolist(),
         }
 

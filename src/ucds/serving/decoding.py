@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,7 @@ class ImageDecoder:
     """Decodes the images of requests, a fair turn for each key; used on the event loop only.
 
     Processes are kept for the next images. One that an image keeps long gives way to all other work from then
-    on, for good. It serves keys that wasted work of late, and keys that ask for much at a time: who asks for
-    little goes first.
+    on, for good. It serves keys that wasted work of late: they do not compete with the others.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
@@ -51,7 +50,6 @@ class ImageDecoder:
         self._places = asyncio.Semaphore(self._workers)
         most = max(1, self._workers - 1)
         self._turns = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(most))
-        self._waiting = Counter[int]()
         self._idle: dict[bool, list[_Process]] = {False: [], True: []}
         self._unusable: OrderedDict[tuple[int, bytes], str] = OrderedDict()
 
@@ -65,12 +63,10 @@ class ImageDecoder:
             Refusal: an image was not decoded in time by the clock (503), or the key has used up what it may
                 waste (429).
         """
-        self._waiting[key] += len(files)
         tasks = [asyncio.ensure_future(self._decode(key, *item)) for item in files.items()]
         try:
             return await asyncio.gather(*tasks)
         finally:
-            self._waiting[key] -= len(files)
             for task in tasks:
                 task.cancel()
 
@@ -90,7 +86,7 @@ class ImageDecoder:
                     raise UnusableImageError("image", "empty file")
                 if len(data) > self._limits.max_image_bytes:
                     raise UnusableImageError("image", f"longer than {self._limits.max_image_bytes:,} bytes")
-                process = self._take(self._waste.debt(key) > 0 or self._waiting[key] > self._workers)
+                process = self._take(self._waste.debt(key) > 0)
                 try:
                     return await self._ask(process, data)
                 finally:

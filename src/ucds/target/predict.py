@@ -6,10 +6,17 @@ from pathlib import Path
 
 from ucds.choices import Sorting
 from ucds.data.sources import Source, place_of, require_there
+from ucds.errors import InputError
 from ucds.files import refuse_inside
 from ucds.target.names import ClusterNames
-from ucds.target.predictions import UNSORTED, Predictions, require_csv, require_probability
-from ucds.target.sorting import check_sortable, check_unused, sort_into_folders
+from ucds.target.predictions import (
+    UNSORTED,
+    Predictions,
+    check_sortable,
+    check_unused,
+    require_csv,
+    sort_into_folders,
+)
 from ucds.training.options import Compute
 from ucds.training.run_folder import require_model
 
@@ -36,7 +43,7 @@ def predict(
         names: file of names of the clusters, saved from the run's report; none if ``None``.
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
-            :data:`ucds.target.sorting.UNSORTED_FOLDER`.
+            :data:`ucds.target.predictions.UNSORTED_FOLDER`.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -44,7 +51,8 @@ def predict(
             ``images``, ``out`` cannot be written, or ``min_confidence`` is no probability.
         DamagedFileError: the model file or the file of names cannot be read.
     """
-    require_probability(min_confidence)
+    if not 0 <= min_confidence <= 1:
+        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
     out, folder = None if out is None else Path(out), None if sort_into is None else Path(sort_into)
     if folder is not None:
         check_unused(folder)

@@ -1,9 +1,13 @@
-"""Clusters found for samples, and the table that holds them."""
+"""Clusters found for samples: the table that holds them, and images sorted into a folder a cluster."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.files import require_writable, write_atomically
@@ -19,6 +24,10 @@ from ucds.files import require_writable, write_atomically
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
 
+UNSORTED_FOLDER = "unsorted"
+"""Folder of the images that are left without a cluster, beside those of the clusters."""
+
+_LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for the number of :func:`_unused`
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -88,16 +97,115 @@ def require_csv(path: Path) -> None:
         raise InputError(f"{path} must end in .csv: predictions are written as a table")
 
 
-def require_probability(min_confidence: float) -> None:
-    """Make sure that a least confidence is a probability.
-
-    Raises:
-        InputError: it is not.
-    """
-    if not 0 <= min_confidence <= 1:
-        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
-
-
 def _plain(text: str) -> str:
     """Put an apostrophe in front of what a spreadsheet would compute."""
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def check_unused(folder: Path) -> None:
+    """Make sure that images can be sorted into a folder: it is empty or new, and not the current one."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder: choose another --sort-into")
+    if folder.resolve() == Path.cwd():
+        raise InputError("the current folder cannot be sorted into: name a new one")
+
+
+def check_sortable(files: Scan | None, how: Sorting) -> Scan:
+    """Return the image files of samples, if these can be sorted.
+
+    Raises:
+        InputError: there is no such way of sorting, or the samples are not image files.
+    """
+    require_choice("sort_how", how, Sorting)
+    if files is None:
+        raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
+    return files
+
+
+def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -> None:
+    """Sort images into one folder a cluster, under names that differ.
+
+    The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
+    Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
+    ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. Everything is
+    sorted into a temporary folder first, which is removed if an image cannot be sorted.
+
+    Args:
+        folder: folder to make; it must not exist, or be empty.
+        found: clusters of images.
+        how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
+
+    Raises:
+        InputError: ``folder`` is in use, or the samples cannot be sorted in this way.
+        OSError: an image cannot be read or written.
+    """
+    check_unused(folder)
+    files = check_sortable(found.files, how)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _fill(partial, found, files, how)
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
+    """Put every image into the folder of its cluster."""
+    places = _folder_names(found)
+    for place in places.values():
+        (partial / place).mkdir(parents=True, exist_ok=True)
+    for position, cluster in enumerate(found.clusters.tolist()):
+        path = files.paths[position]
+        parts = [part for part in Path(path).parts if part not in (os.sep, os.pardir)]
+        destination = _unused(partial / places[cluster] / _fitting("__".join(parts), path))
+        if how == "link":
+            destination.symlink_to(files.file(position).absolute())
+        else:
+            shutil.copyfile(files.file(position), destination)
+
+
+def _folder_names(found: Predictions) -> dict[int, str]:
+    """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    digits = len(str(found.n_clusters - 1))
+    owners: dict[str, tuple[bool, str]] = {}
+    places = {}
+    # Those without a name come first, and keep their numbers.
+    for cluster in sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster))):
+        name = found.names.get(cluster, "")
+        numbered = f"cluster_{cluster:0{digits}d}"
+        # Without what a file system or a shell may take for something else.
+        usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or numbered
+        owner = (bool(name), name or numbered)
+        place = _fitting(usable, name)
+        while owners.setdefault(place, owner) != owner:
+            place += "_"
+        places[cluster] = place
+    if found.unsorted:
+        place = UNSORTED_FOLDER
+        while place in owners:
+            place += "_"
+        places[UNSORTED] = place
+    return places
+
+
+def _fitting(name: str, whole: str) -> str:
+    """Return a file name that file systems take: if it is too long its end, behind a digest of ``whole``."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(whole)).hexdigest()[:12]
+    end = encoded[len(digest) + 2 - _LONGEST_NAME :].decode("utf-8", "ignore")  # whole characters
+    return f"{digest}__{end}"
+
+
+def _unused(path: Path) -> Path:
+    """Add a number to a path that is taken (by `a__b.jpg`, when `a/b.jpg` is sorted)."""
+    free, number = path, 1
+    while free.exists() or free.is_symlink():
+        number += 1
+        free = path.with_stem(f"{path.stem} ({number})")
+    return free

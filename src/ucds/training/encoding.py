@@ -142,21 +142,11 @@ def choose_encoder(
 def find_graph(
     backbone: Backbone, example: Callable[[int], Tensor], folder: Path, say: Callable[[str], None]
 ) -> bytes | None:
-    """Take the graph of an encoder from the cache, or make it and keep it there.
+    """Take the graph of an encoder, an ONNX file, from the folder of a cache, or make it and keep it there.
 
-    Args:
-        backbone: encoder of images, on the CPU.
-        example: returns the first inputs, at most as many as it is asked for; the features of a new graph
-            are compared on them with those of the encoder.
-        folder: folder of the cache. A graph that cannot be written there is used all the same.
-        say: receives the reason why PyTorch has to compute.
-
-    Returns:
-        Contents of an ONNX file; ``None`` if the encoder cannot be written as a graph, or the graph gives
-        other features.
-
-    Raises:
-        InputError: the features of the encoder are not finite.
+    The function ``example`` returns the first inputs, at most as many as it is asked for; the features of a
+    new graph are compared on them with those of the encoder. Where it has other features or none, ``say`` is
+    told the reason, and the answer is ``None``. A graph that cannot be kept is used all the same.
     """
     facts = describe_encoder(backbone) | {name: version(name) for name in _PACKAGES}
     path = folder / f"graph-{digest_of(json.dumps(facts, sort_keys=True).encode())[:32]}.onnx"

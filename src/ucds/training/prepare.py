@@ -59,11 +59,7 @@ class TrainedModel(Training):
 
 
 def refuse_copies(samples: Samples, n_clusters: int) -> None:
-    """Make sure that there are as many different samples as clusters, unless there are fewer samples.
-
-    Raises:
-        InputError: there are fewer.
-    """
+    """Make sure that there are as many different samples as clusters, unless there are fewer samples."""
     needed = min(n_clusters, len(samples))
     different: set[bytes] = set()
     for key in samples.keys:  # nearly always the first ones are enough

@@ -45,11 +45,7 @@ def is_first_on_machine() -> bool:
 
 
 def check_devices(accelerator: Accelerator, devices: int) -> None:
-    """Make sure that the machine has so many devices of a kind.
-
-    Raises:
-        InputError: there is no such accelerator, or there are fewer devices.
-    """
+    """Make sure that the machine has so many devices of a kind."""
     import torch  # it takes seconds, which what only asks for its place among the processes need not wait for
 
     require_choice("accelerator", accelerator, Accelerator)

@@ -115,12 +115,7 @@ class RunFolder:
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
-        """Make sure that the run in the folder is the one described, as for :meth:`open`.
-
-        Raises:
-            InputError: the run differs; the message names the first difference.
-            DamagedFileError: the description in the folder cannot be read.
-        """
+        """Make sure that the run in the folder is the one described; the error names the first difference."""
         path = self.path / RUN_FILE
         before: Any = None
         with suppress(OSError, ValueError):

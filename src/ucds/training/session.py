@@ -79,13 +79,7 @@ class Session(Generic[SettingsT]):
             model.load_state_dict(self._checkpoint.model)
 
     def save(self, stage: str, model: dict[str, Tensor], progress: StageProgress | None) -> None:
-        """Write a checkpoint, if the run has a folder.
-
-        Args:
-            stage: name of the stage.
-            model: weights of the model.
-            progress: state of the stage; ``None`` when it has just finished.
-        """
+        """Write a checkpoint of a stage, if the run has a folder; at its end ``progress`` is ``None``."""
         folder = self.runtime.folder
         if folder is None or self._log is None:
             return
@@ -115,11 +109,7 @@ class Session(Generic[SettingsT]):
                 self._log.close()
 
     def save_evaluations(self, samples: Samples) -> None:
-        """Write the predictions of every evaluation into the run folder, for :func:`ucds.evaluate`.
-
-        Args:
-            samples: samples that were evaluated; later they are found by id and content.
-        """
+        """Write the predictions of every evaluation of some samples, for :func:`ucds.evaluate`."""
         folder = self.runtime.folder
         if folder is None or self.runtime.rank != 0:
             return

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from ucds.config import TrainingSettings
+from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -94,7 +94,7 @@ class Stage:
 
     def __init__(
         self,
-        session: Session[TrainingSettings],
+        session: Session[PCDSettings],
         name: str,
         model: ClusteringModel,
         data: Dataset,
@@ -239,7 +239,7 @@ def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) 
     return min(sampler.steps_per_epoch, -(-counted // sampler.batch_size))
 
 
-def make_sampler(samples: Samples, session: Session[TrainingSettings]) -> DomainBalancedSampler:
+def make_sampler(samples: Samples, session: Session[PCDSettings]) -> DomainBalancedSampler:
     """Make the sampler of a stage's batches, once it is known that they can be formed and shared."""
     if len(samples) < 2:
         raise InputError("training needs at least 2 samples, for batch normalisation")

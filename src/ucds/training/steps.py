@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucds.config import Settings, TrainingSettings
+from ucds.config import PCDSettings, Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -122,7 +122,7 @@ def diverged(name: str, step: int, what: str) -> InputError:
     return InputError(f"{name} is no longer finite at step {step} ({what}): lower the learning rate")
 
 
-def build_optimiser(model: ClusteringModel, settings: TrainingSettings) -> Optimizer:
+def build_optimiser(model: ClusteringModel, settings: PCDSettings) -> Optimizer:
     """Make SGD with one learning rate for pre-trained layers and a larger one for new layers."""
     groups = model.parameter_groups()
     rated = [(groups.backbone, settings.learning_rate), (groups.new, settings.new_layer_learning_rate)]
@@ -134,7 +134,7 @@ def build_optimiser(model: ClusteringModel, settings: TrainingSettings) -> Optim
     )
 
 
-def set_learning_rate(optimiser: Optimizer, progress: float, settings: TrainingSettings) -> None:
+def set_learning_rate(optimiser: Optimizer, progress: float, settings: PCDSettings) -> None:
     """Set ``eta = eta_0 (1 + a p)^-b`` in every group, where p is the share of the stage done, in [0, 1]."""
     factor = (1.0 + settings.decay_rate * progress) ** -settings.decay_power
     for group in optimiser.param_groups:

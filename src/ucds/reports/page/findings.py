@@ -189,8 +189,6 @@ def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) ->
             for group in question.groups
         ]
         if all(map(len, groups)):
-            beside = [groups[1], *(groups[0] for _ in groups[1:])]
-            pairs = zip(groups, beside, strict=True)
-            shown = [choose_beside(directions, *pair, EACH_GROUP).tolist() for pair in pairs]
+            shown = [rows.tolist() for rows in choose_beside(directions, groups, EACH_GROUP)]
             asked.append(Asked(question, shown, records))
     return Questions(review.outlook, asked, {"format": FORMAT, "clusters": review.start.digest})
