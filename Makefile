@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,postgres,figures,heif,dicom,privacy,tables,datasets,export,ray,umap,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap,dev]'
 	@touch $(STAMP)
 
 demo: setup  ## See the whole method on embedded data, in minutes on a laptop

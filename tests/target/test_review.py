@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from ucds.exports.card import write_card
+from ucds.exports.hub import write_card
 
 import ucds
 from ucds.labels.cluster_labels import ClusterLabels
