@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from ucds.exports.hub import write_card
 
 import ucds
+from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.target.names import NAMES_FILE, ClusterNames
