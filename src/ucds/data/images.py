@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -287,11 +286,6 @@ class MemoryImages(Samples):
         self._array = np.stack(squares)
         listing = listing or Pictures.of_one_domain(squares, len(squares))
         super().__init__(listing.ids, listing.domain, listing.domain_names, f"memory {size}")
-
-    @cached_property
-    def keys(self) -> tuple[bytes, ...]:
-        """Content key of each image."""
-        return tuple(content_key(square.tobytes()) for square in self._array)
 
     def read(self, index: IntArray) -> Tensor:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""

@@ -15,13 +15,23 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.content import Column, fingerprint, keys_of, present_domains, texts_of
+from ucds.data.content import (
+    KEY_TYPE,
+    Column,
+    content_key,
+    fingerprint,
+    keys_of,
+    present_domains,
+    texts_of,
+)
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
 Kind = Literal["images", "embeddings", "features"]
 """What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+
+_KEYS_AT_A_TIME = 256
 
 
 class Samples(ABC):
@@ -48,7 +58,11 @@ class Samples(ABC):
     @cached_property
     def keys(self) -> Sequence[bytes]:
         """16-byte content key of each sample; what is computed from the sample can be stored under it."""
-        raise NotImplementedError
+        keys = np.empty(len(self), KEY_TYPE)
+        for start in range(0, len(self), _KEYS_AT_A_TIME):
+            rows = self.read(np.arange(start, min(start + _KEYS_AT_A_TIME, len(self)))).numpy()
+            keys[start : start + len(rows)] = [content_key(row.tobytes()) for row in rows]
+        return Column(keys)
 
     @cached_property
     def files(self) -> Scan | None:

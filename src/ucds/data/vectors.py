@@ -7,7 +7,6 @@ together, when they are read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.data.content import KEY_TYPE, Column, content_key, first_repeated, number_rows, texts_of
+from ucds.data.content import first_repeated, number_rows, texts_of
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
@@ -79,14 +78,6 @@ class VectorSamples(Samples):
             raise InputError(f"The vectors of all domains must have the same length; found {found}.")
         domain = np.repeat(np.arange(len(names)), [len(part) for part in parts])
         return cls(Rows(parts, np.float32), domain, names)
-
-    @cached_property
-    def keys(self) -> Column[bytes]:
-        """Content key of each row."""
-        keys = np.empty(len(self), KEY_TYPE)
-        for start, block in _blocks(self.rows):
-            keys[start : start + len(block)] = [content_key(row.tobytes()) for row in block]
-        return Column(keys)
 
     def read(self, index: IntArray) -> Tensor:
         """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
