@@ -58,7 +58,7 @@ def make_run(folder: Path, backbone: str, *, recentres: bool = False) -> Path:
     card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, *names)
     card = replace(card, unit_features=recentres, recentres=recentres)
     folder.mkdir()
-    save_model(folder, StoredModel(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
+    save_model(folder, StoredModel.of(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
     return folder
 
 

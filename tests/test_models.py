@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
+from ucds.backbones.spec import state_digest
 from ucds.errors import UserError
-from ucds.models import ClusteringModel, ProjectionHead, state_digest
+from ucds.models import ClusteringModel, ProjectionHead
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -96,7 +96,7 @@ def saved(save: Callable[..., object], **arrays: Any) -> bytes:
 def _write_model(folder: Path) -> None:
     model = ClusteringModel(identity_backbone(4), 3, bottleneck_width=5)
     card = ModelCard("target", "x", 3, 5, model.spec, "none", ("a",), ("s",))
-    save_model(folder, StoredModel(card, model, torch.ones(1, 3)))
+    save_model(folder, StoredModel.of(card, model, torch.ones(1, 3)))
 
 
 def _write_checkpoint(folder: Path) -> None:

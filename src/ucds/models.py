@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 import torch
@@ -198,8 +196,12 @@ class ClusteringModel(nn.Module):
         It shares bottleneck and prototypes with this model: training one trains the other, running statistics
         included. Move the model to its device first, for moving replaces buffers.
         """
+        return self.on(identity_backbone(self.spec.width))
+
+    def on(self, backbone: Backbone) -> ClusteringModel:
+        """Return the layers above the backbone on another one of the same width, as :meth:`head` does."""
         model = ClusteringModel(
-            identity_backbone(self.spec.width),
+            backbone,
             self.n_clusters,
             bottleneck_width=self.bottleneck_width,
             unit_features=self.encoder.unit_features,
@@ -228,18 +230,3 @@ class ClusteringModel(nn.Module):
     def count_parameters(self) -> int:
         """Count the parameters, frozen ones included."""
         return sum(weight.numel() for weight in self.parameters())
-
-
-def state_digest(module: nn.Module) -> str:
-    """Compute a hexadecimal digest of a module's weights; equal weights give equal digests."""
-    return tensors_digest(module.state_dict())
-
-
-def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Compute a hexadecimal digest of tensors with their names, shapes and types."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        array = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {tuple(array.shape)} {array.dtype}".encode())
-        digest.update(array.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

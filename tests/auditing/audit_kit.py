@@ -43,4 +43,4 @@ def save_nearest(run: Path, prototypes: np.ndarray) -> None:
     )
     run.mkdir()
     proportions = torch.full((1, len(unit)), 1 / len(unit))
-    save_model(run, StoredModel(card, model.eval(), proportions))
+    save_model(run, StoredModel.of(card, model.eval(), proportions))

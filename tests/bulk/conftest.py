@@ -60,5 +60,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory, edges: ucds.EncoderOptions) -
             recentres=role == "source",
         )
         (root / role).mkdir()
-        save_model(root / role, StoredModel(card, model, torch.full((1, 5), 0.2)))
+        save_model(root / role, StoredModel.of(card, model, torch.full((1, 5), 0.2)))
     return root

@@ -43,6 +43,6 @@ def make_model() -> MakeModel:
             **({"role": "target", "tune": "head"} | card),
         )
         shares = torch.full((2, n_clusters), 1 / n_clusters)
-        return Model(StoredModel(described, model, shares), Compute("cpu"))
+        return Model(StoredModel.of(described, model, shares), Compute("cpu"))
 
     return make

@@ -195,7 +195,7 @@ def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source
     width = model.prototypes.shape[0]
     card = ModelCard(role, folder.name, k, width, backbone.spec, backbone.weights, ("a",), ("source",))
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, StoredModel(card, model, torch.full((1, k), 1 / k)))
+    save_model(folder, StoredModel.of(card, model, torch.full((1, k), 1 / k)))
     return folder
 
 

@@ -41,7 +41,7 @@ def recentring(recentres: bool = True) -> StoredModel:
     model = ClusteringModel(backbone, K, bottleneck_width=8, unit_features=True, generator=generator).eval()
     names = ("a",), ("source",)
     card = ModelCard("source", "small", K, 8, backbone.spec, "", *names, recentres=recentres)
-    return StoredModel(card, model, torch.full((1, K), 1 / K))
+    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
 
 
 def samples(count: int = 100, seed: int = 0) -> np.ndarray:

@@ -35,7 +35,7 @@ def stored(module: nn.Module, size: int = 28) -> StoredModel:
     backbone = module_backbone(module, 64, input_size=size, mean=(0.5,) * 3, std=(0.2,) * 3)
     model = ClusteringModel(backbone, K).eval()
     card = ModelCard("source", "small", K, 256, backbone.spec, "given", ("a",), ("source",))
-    return StoredModel(card, model, torch.full((1, K), 1 / K))
+    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
 
 
 def images(count: int) -> np.ndarray:

@@ -252,7 +252,7 @@ def test_a_model_predicts_by_its_graph(tmp_path: Path, monkeypatch: pytest.Monke
         tune="head",
         unit_features=True,
     )
-    stored = StoredModel(card, network, torch.full((1, 3), 1 / 3))
+    stored = StoredModel.of(card, network, torch.full((1, 3), 1 / 3))
     model = Model(stored, Compute("cpu", cache=tmp_path))
     images = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
     expected = [model.predict_proba(images), model.transform(images), model.confidence(images)]

@@ -44,7 +44,7 @@ def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
         stages=("learn",),
         **values,
     )
-    return Model(StoredModel(described, model, torch.full((1, K), 1 / K)), Compute("cpu", cache=cache))
+    return Model(StoredModel.of(described, model, torch.full((1, K), 1 / K)), Compute("cpu", cache=cache))
 
 
 @pytest.fixture

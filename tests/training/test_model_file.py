@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
+from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
-from ucds.models import ClusteringModel, tensors_digest
+from ucds.models import ClusteringModel
 from ucds.training.model_file import (
     FORMAT,
     ModelCard,
@@ -52,7 +55,7 @@ def trained(unit_features: bool = False) -> ClusteringModel:
 
 
 def save(run: Path, model: ClusteringModel, proportions: torch.Tensor, **changes: Any) -> None:
-    save_model(run, StoredModel(card_of(model, **changes), model, proportions))
+    save_model(run, StoredModel.of(card_of(model, **changes), model, proportions))
 
 
 @pytest.fixture
@@ -241,5 +244,19 @@ def test_a_model_is_checked_without_being_built(run: Path) -> None:
 def test_an_edited_card_is_refused_in_one_line(run: Path, changes: dict[str, Any]) -> None:
     rewrite(run, card=card_with(run, **changes))
     with pytest.raises(UserError) as error:
-        load_model(run)
+        load_model(run).model.count_parameters()  # a network is built when it is first asked for
     assert "\n" not in str(error.value)
+
+
+def test_the_libraries_of_networks_are_not_loaded_for_weights_that_are_known(tmp_path: Path) -> None:
+    backbone = build_backbone("resnet18", weights="none", input_size=32)
+    save(tmp_path, ClusteringModel(backbone, 4, bottleneck_width=8).eval(), torch.ones(1, 4))
+    code = (
+        "import sys; from pathlib import Path; from ucds.training.model_file import load_model, save_model\n"
+        "stored = load_model(Path(sys.argv[1])); stored.backbone.digest\n"
+        "save_model(Path(sys.argv[2]), stored)\n"
+        "assert not {'timm', 'torchvision'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path, tmp_path / "again"], check=True)
+    first, again = (load_file(folder / MODEL_FILE) for folder in (tmp_path, tmp_path / "again"))
+    assert tensors_digest(again) == tensors_digest(first)

@@ -53,7 +53,7 @@ def open_model(
     """Open a model in this process, and ``most`` of each side; its own encoder attacks if none is given."""
     stored = load_model(run, role="source")
     card = stored.card
-    attacker = Backbone(stored.model.encoder.backbone, card.backbone, card.weights)
+    attacker = stored.backbone
     if encoder is not None and card.backbone.input_size is not None:
         attacker = encoder.build()
     seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ucds.backbones.build import build_backbone, rebuild_backbone
+from ucds.backbones.build import StoredBackbone, build_backbone, rebuild_backbone
 from ucds.backbones.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
 
 __all__ = [
     "Backbone",
     "BackboneSpec",
+    "StoredBackbone",
     "build_backbone",
     "identity_backbone",
     "module_backbone",

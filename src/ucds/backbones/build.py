@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
 from ucds.backbones.spec import (
@@ -16,12 +17,13 @@ from ucds.backbones.spec import (
     Backbone,
     BackboneSpec,
     Network,
+    StateDict,
     channels_last,
     feature_width,
     identity_backbone,
 )
 from ucds.backbones.weight_files import load_file, require_file
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError, UserError, one_line
 
 DEFAULT_WEIGHTS = "default"
 NO_WEIGHTS = "none"
@@ -76,6 +78,51 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
             "checkpoint was made; install the version of its library that was used there"
         )
     return replace(backbone, spec=spec)
+
+
+class StoredBackbone(Backbone):
+    """A backbone of a file, which is built when its module is first asked for.
+
+    The libraries of networks take two seconds to load. What needs the weights alone, such as a prediction
+    from features that are in the cache, does not wait for them.
+
+    Args:
+        spec: description of the architecture.
+        weights: origin of the weights.
+        state: weights by name.
+        path: file that they were read from, for errors.
+
+    Raises:
+        InputError: the architecture is a module of the user's own. When the module is asked for: it is
+            unknown here, or comes out with another width than described.
+        DamagedFileError: the weights do not fit the architecture, when the module is asked for.
+    """
+
+    _state: StateDict
+    _path: Path
+
+    def __init__(self, spec: BackboneSpec, weights: str, state: StateDict, path: Path) -> None:
+        if spec.name == MODULE:
+            rebuild_backbone(spec)
+        vars(self).update(spec=spec, weights=weights, _state=state, _path=path)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """Network with its weights."""
+        try:
+            module = rebuild_backbone(self.spec).module
+            module.load_state_dict(self._state)
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # whatever building a network from an edited description may raise
+            raise DamagedFileError(
+                f"{self._path} does not fit its own description: {one_line(error)}"
+            ) from None
+        return module
+
+    def state(self) -> StateDict:
+        """Return the weights by name."""
+        return self._state
 
 
 def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Network:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ IDENTITY = "identity"
 MODULE = "module"
 
 ChannelTriple = tuple[float, float, float]
+StateDict = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,30 @@ class Backbone:
     module: nn.Module
     spec: BackboneSpec
     weights: str
+
+    def state(self) -> StateDict:
+        """Return the weights by name."""
+        return self.module.state_dict()
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digest of the weights; equal weights give equal digests."""
+        return tensors_digest(self.state())
+
+
+def state_digest(module: nn.Module) -> str:
+    """Compute a hexadecimal digest of a module's weights; equal weights give equal digests."""
+    return tensors_digest(module.state_dict())
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Compute a hexadecimal digest of tensors with their names, shapes and types."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(array.shape)} {array.dtype}".encode())
+        digest.update(array.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class Network(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.backbones.spec import Network
-from ucds.backbones.weight_files import REMEDY, StateDict, download_weights, require_reachable
+from ucds.backbones.spec import Network, StateDict
+from ucds.backbones.weight_files import REMEDY, download_weights, require_reachable
 from ucds.errors import InputError, one_line
 
 

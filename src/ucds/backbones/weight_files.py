@@ -12,9 +12,8 @@ import httpx
 import torch
 from torch import Tensor, nn
 
+from ucds.backbones.spec import StateDict
 from ucds.errors import InputError, one_line
-
-StateDict = dict[str, Tensor]
 
 REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
 _PROBE_SECONDS = 6.0

@@ -89,7 +89,6 @@ class PartTask:
                     place[one[0]] = len(place)
                     yield one[1]
 
-        self._encoder.backbone.module.to(self._encoder.device)
         # Remarks of the image library are silenced: what matters of them becomes a reason.
         with (
             ThreadPoolExecutor(self._readers or processors()) as pool,

@@ -141,7 +141,7 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         raise InputError(f"{folder} is in use: choose a new folder for the features")
     write_text_atomically(folder / FEATURES_FILE, manifest.model_dump_json(indent=1) + "\n")
     if not (folder / ENCODER_FILE).is_file():
-        state = backbone.module.state_dict().items()
+        state = backbone.state().items()
         data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in state})
         write_atomically(folder / ENCODER_FILE, lambda file: file.write(data))
 

@@ -62,7 +62,7 @@ class Session:
             if name in self._rows and (root is None or (root / name).is_file())
         }
         compute.reporter.say("drawing the map")
-        points, _ = place_all(review.features, model.stored.model.prototypes.detach().cpu().numpy(), 0)
+        points, _ = place_all(review.features, model.stored.head.prototypes.detach().cpu().numpy(), 0)
         low, high = points.min(0), points.max(0)
         self._points = (1000 * (points - low) / np.maximum(high - low, 1e-9)).round().astype(int)
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ucds.backbones.spec import state_digest
 from ucds.choices import Accelerator
 from ucds.data.dataset import View
 from ucds.errors import InputError, UcdsWarning
-from ucds.models import state_digest
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.processes import choose_device

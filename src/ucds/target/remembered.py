@@ -183,7 +183,7 @@ def write_reviewed_run(
     features = torch.from_numpy(read_features(run))
     shares = torch.from_numpy(_share(start, clusters, n_clusters))
     prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
-    stored.model.prototypes = torch.nn.Parameter(prototypes)
+    stored.head.prototypes = torch.nn.Parameter(prototypes)
     card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
     temporary = out.with_name(f".{out.name}.making")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -28,7 +28,6 @@ from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
 from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
 from ucds.math.arrays import FloatArray
-from ucds.models import state_digest
 from ucds.training.options import Compute
 
 LARGEST_DIFFERENCE = 1e-4
@@ -44,7 +43,7 @@ _PACKAGES = ("ucds", "torch", "onnx", "onnxruntime")
 
 def describe_encoder(backbone: Backbone) -> dict[str, Any]:
     """Describe an encoder for JSON; encoders of equal descriptions give equal features."""
-    return {"backbone": asdict(backbone.spec), "weights": state_digest(backbone.module)}
+    return {"backbone": asdict(backbone.spec), "weights": backbone.digest}
 
 
 @contextmanager
@@ -64,7 +63,7 @@ class FrozenEncoder:
     """Function from inputs of a frozen encoder to their features, which can be pickled.
 
     Attributes:
-        backbone: encoder, on ``device``.
+        backbone: encoder, which is moved to ``device`` if PyTorch computes.
         device: device of the inputs.
         graph: ONNX graph of the encoder that :func:`find_graph` has found; PyTorch computes if ``None``.
         autocast: whether PyTorch computes in bfloat16 where that is enough.
@@ -100,9 +99,10 @@ class FrozenEncoder:
         if self.graph is not None:
             features = self._run_graph(inputs)[0]
         else:
+            module = self.backbone.module.to(self.device)
             enabled = torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
-            with evaluation_mode(self.backbone.module), enabled:
-                features = self.backbone.module(inputs).float().cpu().numpy()
+            with evaluation_mode(module), enabled:
+                features = module(inputs).float().cpu().numpy()
         if not np.isfinite(features).all():
             raise InputError("the backbone's features are not finite: are its weights right?")
         return features

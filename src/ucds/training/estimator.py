@@ -137,7 +137,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = stored.model
         self.n_clusters_ = stored.card.n_clusters
         self.domain_names_ = stored.card.domains
-        self.prototypes_ = stored.model.prototypes.detach().cpu().numpy().T
+        self.prototypes_ = stored.head.prototypes.detach().cpu().numpy().T
         self.proportions_ = stored.proportions.numpy()
         if stored.card.backbone.name == IDENTITY:
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)

@@ -40,7 +40,7 @@ def frozen_features(
     """Replace samples by their features under a frozen backbone, computed on the test view.
 
     Args:
-        backbone: encoder without bottleneck, which is moved to the runtime's device.
+        backbone: encoder without bottleneck, which is moved to the runtime's device if it computes.
         data: samples and views that the backbone takes.
         runtime: device, processes and cache; each of several processes computes a share. The cache gets the
             features and the graph that computes them; without one PyTorch computes, and features stay in
@@ -63,7 +63,6 @@ def frozen_features(
         return data
     if cache is not None:
         make_private(cache)
-    backbone.module.to(runtime.device)
 
     def example(count: int) -> Tensor:
         return data.view.test(samples.read(np.arange(min(count, len(samples)))))

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from ucds.backbones import Backbone, BackboneSpec, identity_backbone, rebuild_backbone
-from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
+from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
 from ucds.choices import Role, Tune
 from ucds.data.dataset import Dataset, ImageView, VectorView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
@@ -25,7 +25,6 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
-from ucds.models import state_digest
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import told_to
 
@@ -146,23 +145,22 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
 
 
 def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
-    """Build the encoder of a folder of features, with the weights that the features were computed with."""
-    path, spec = folder / ENCODER_FILE, _spec_of(manifest, folder)
+    """Find the encoder of a folder of features, with the weights that the features were computed with."""
+    path = folder / ENCODER_FILE
     try:
-        built = rebuild_backbone(spec)
-        built.module.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
         raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
-    if state_digest(built.module) != manifest.weights:
+    if tensors_digest(state) != manifest.weights:
         raise DamagedFileError(f"{path} holds other weights than those that the features were computed with")
-    return Backbone(built.module, built.spec, manifest.origin)
+    return StoredBackbone(_spec_of(manifest, folder), manifest.origin, state, path)
 
 
 def _require_encoder(features: FeatureFolder, backbone: Backbone) -> None:
     """Make sure that features are those of the encoder of a model."""
     manifest = features.manifest
     same = backbone.spec.name != MODULE and _spec_of(manifest, features.folder) == backbone.spec
-    if not same or manifest.weights != state_digest(backbone.module):
+    if not same or manifest.weights != backbone.digest:
         raise InputError(
             f"{features.folder} holds features of another encoder than this model's: compute them anew"
         )

@@ -135,13 +135,14 @@ class Model:
         memory are not stored there, as the same images may never come again.
         """
         card = self.stored.card
-        model = self.stored.model.to(runtime.device)
         recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
         if card.tune == "head" and card.backbone.input_size is not None and apart:
             keep = not isinstance(data.samples, MemoryImages)
             data = frozen_features(self.stored.backbone, data, runtime, keep=keep)
-            model = model.head()
+            model = self.stored.head.to(runtime.device)
+        else:
+            model = self.stored.model.to(runtime.device)
         if recentred:
             model = recentre(model, data)
         return model, data

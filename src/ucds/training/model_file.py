@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ucds.backbones import Backbone, BackboneSpec, rebuild_backbone
+from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
+from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.privacy import PrivacyClaim
-from ucds.models import ClusteringModel, tensors_digest
+from ucds.models import ClusteringModel
 from ucds.training.run_folder import MODEL_FILE, require_model
 
 FORMAT = "ucds-model/2"
 
+_BACKBONE = "model.encoder.backbone."  # what the names of its tensors begin with
 _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
 
@@ -68,23 +71,31 @@ class StoredModel:
 
     Attributes:
         card: description of the model.
-        model: network, in evaluation mode.
+        head: layers above the backbone, in evaluation mode.
+        backbone: encoder without its bottleneck.
         proportions: ``(D, K)`` sizes of the clusters in each training domain.
     """
 
     card: ModelCard
-    model: ClusteringModel
+    head: ClusteringModel
+    backbone: Backbone
     proportions: Tensor
 
-    @property
-    def backbone(self) -> Backbone:
-        """Encoder without its bottleneck."""
-        return Backbone(self.model.encoder.backbone, self.card.backbone, self.card.weights)
+    @classmethod
+    def of(cls, card: ModelCard, model: ClusteringModel, proportions: Tensor) -> Self:
+        """Describe a whole network in evaluation mode."""
+        backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
+        return cls(card, model.head(), backbone, proportions)
+
+    @cached_property
+    def model(self) -> ClusteringModel:
+        """Whole network, in evaluation mode."""
+        return self.head.on(self.backbone).eval()
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
-        prototypes = self.model.prototypes.detach().cpu().contiguous().numpy()
+        prototypes = self.head.prototypes.detach().cpu().contiguous().numpy()
         return digest_of(prototypes.tobytes())[:12]
 
 
@@ -95,9 +106,10 @@ def save_model(run: Path, stored: StoredModel) -> None:
         InputError: a weight is NaN or infinite.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
-    state = stored.model.state_dict()
-    tensors = {f"model.{name}": tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    tensors["proportions"] = stored.proportions.detach().cpu().contiguous()
+    named = {f"model.{name}": tensor for name, tensor in stored.head.state_dict().items()}
+    named |= {f"{_BACKBONE}{name}": tensor for name, tensor in stored.backbone.state().items()}
+    named["proportions"] = stored.proportions
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
     if (name := _not_finite(tensors)) is not None:
         raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
     card = json.dumps(asdict(stored.card))
@@ -132,24 +144,32 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
             f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
             "source models stay with their owner, who answers with labels"
         )
+    own = {
+        name.removeprefix(_BACKBONE): tensors.pop(name) for name in [*tensors] if name.startswith(_BACKBONE)
+    }
     try:
         proportions = tensors.pop("proportions")
         # First of all, because a network of the size that the card names may not fit into memory.
         if tensors["model.prototypes"].shape != (card.bottleneck_width, card.n_clusters):
             raise ValueError("the prototypes have another shape")
-        model = ClusteringModel(
-            backbone or rebuild_backbone(card.backbone),
+        head = ClusteringModel(
+            identity_backbone(card.backbone.width),
             card.n_clusters,
             bottleneck_width=card.bottleneck_width,
             unit_features=card.unit_features,
         )
-        model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        head.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        if backbone is None:
+            encoder: Backbone = StoredBackbone(card.backbone, card.weights, own, path)
+        else:
+            backbone.module.load_state_dict(own)
+            encoder = Backbone(backbone.module, card.backbone, card.weights)
     except (UserError, MemoryError):
         raise
     except Exception as error:  # whatever building a network from an edited card may raise
         reason = f"it holds no {error}" if isinstance(error, KeyError) else one_line(error)
         raise DamagedFileError(f"{path} does not fit its own description: {reason}") from None
-    return StoredModel(card, model.eval(), proportions)
+    return StoredModel(card, head.eval(), encoder, proportions)
 
 
 def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:

@@ -109,7 +109,7 @@ def train_run(
 
 def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:
     """Estimate what a run writes: its model, and three checkpoints with three copies of what is trained."""
-    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.module.parameters())
+    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.state().values())
     return weights * (10 if settings.tune == "full" else 1)
 
 
@@ -192,4 +192,4 @@ def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: 
         recentres=found.recentres,
         privacy=found.privacy,
     )
-    return StoredModel(card, found.model, found.proportions.cpu())
+    return StoredModel.of(card, found.model, found.proportions.cpu())

@@ -98,7 +98,7 @@ def report(
         shown,
         sizes,
         found,
-        model.stored.model.prototypes.detach().cpu().numpy(),
+        model.stored.head.prototypes.detach().cpu().numpy(),
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
         {} if place is None else read_texts(place),
