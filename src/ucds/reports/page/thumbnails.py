@@ -54,10 +54,11 @@ def shrink(images: Images, positions: IntArray) -> Pictures:
     """Read images as thumbnails ``(n, side, side, 3)``; the more images, the smaller the side."""
     side = next((side for most, side in _SIDES if len(positions) <= most), _SMALLEST_SIDE)
     out = np.empty((len(positions), side, side, 3), np.uint8)
-    for start in range(0, len(positions), _BATCH):
-        pixels = images.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
-        for place, image in enumerate(pixels, start):
-            out[place] = resize(image, side)
+    with ThreadPoolExecutor() as threads:
+        for start in range(0, len(positions), _BATCH):
+            pixels = images.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
+            for place, thumbnail in enumerate(threads.map(resize, pixels, repeat(side)), start):
+                out[place] = thumbnail
     return out
 
 
