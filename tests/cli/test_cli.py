@@ -70,9 +70,7 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     expected = score([int(row["cluster"]) for row in rows], classes)
     assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
     assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
-    assert report["oracle"]["accuracy"] >= expected.accuracy
     assert f"accuracy {100 * expected.accuracy:5.1f}" in done.out
-    assert f"oracle (not used): {100 * report['oracle']['accuracy']:.1f}" in done.out
     assert not list(tmp_path.rglob(".*partial*"))
     assert not list(tmp_path.rglob("checkpoint.pt"))
 

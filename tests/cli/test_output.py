@@ -151,7 +151,7 @@ KEYS = {
     "label": {"samples", "n_clusters", "provider", "out"},
     "train-target": RUN_KEYS | {"report"},
     "predict": {"samples", "out", "unsorted"},
-    "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains", "oracle"},
+    "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains"},
 }
 
 

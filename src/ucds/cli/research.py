@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,13 +36,8 @@ def evaluate_command(
     require_model(run)
     from ucds.evaluation import evaluate
 
-    report = evaluate(
-        run,
-        data,
-        out,
-        compute=work.compute(reporter),
-    )
-    options.show(json.dumps(report.to_dict(), indent=2) if output.as_json else report.summary())
+    report = evaluate(run, data, out, compute=work.compute(reporter))
+    options.show(json.dumps(asdict(report), indent=2) if output.as_json else report.summary())
 
 
 @app.command("demo", rich_help_panel=options.RESEARCHER)
