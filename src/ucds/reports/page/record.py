@@ -1,9 +1,7 @@
-"""What a run folder holds beside the model: where its samples lay, labels and their use, stability, log."""
+"""What a run folder holds beside the model: where its samples lay, labels and their use, stability."""
 
 from __future__ import annotations
 
-import math
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,6 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.cluster_number import ClusterNumber
 from ucds.training.cluster_choice import read_choice
 from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
-
-Curves = dict[str, dict[str, list[tuple[int, float]]]]
-"""Steps and values of each figure, by stage and then by name of the figure."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,6 @@ class RunRecord:
         stability: agreement of the vote repeated in parts and of the client's own clusterings, and whether
             these are so low that the clusters are in doubt, or that the confidence is too high.
         choice: evidence for the number of clusters; ``None`` if the number was given.
-        curves: losses and evaluations in the course of training.
     """
 
     described: dict[str, Any]
@@ -39,7 +33,6 @@ class RunRecord:
     transfer: dict[str, Any] | None
     stability: dict[str, Any] | None
     choice: ClusterNumber | None
-    curves: Curves
 
     def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
         """Tell whether a person names the place of moved samples, or of the images of a folder of features.
@@ -79,7 +72,6 @@ def read_record(run: Path) -> RunRecord:
         _read_json(run / TRANSFER_FILE),
         _read_json(run / STABILITY_FILE),
         read_choice(run),
-        _read_curves(run / "log.jsonl"),
     )
 
 
@@ -93,18 +85,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path} is damaged: delete it, and the report will do without")
     return content
-
-
-def _read_curves(path: Path) -> Curves:
-    curves: Curves = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else []:
-        with suppress(ValueError, TypeError, KeyError, OverflowError):  # cut off by a crash, or damaged
-            entry = dict(parse_json(line))
-            stage, step = str(entry.pop("stage")), int(entry.pop("step"))
-            entry.pop("kind", None)
-            values = {str(name): float(value) for name, value in entry.items()}
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    continue
-                curves.setdefault(stage, {}).setdefault(name, []).append((step, value))
-    return curves

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ucds.math.metrics import match_clusters
 from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings
-from ucds.reports.page.record import Curves, RunRecord
+from ucds.reports.page.record import RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
 from ucds.reports.page.words import SURE, finish, share
 from ucds.training.model_file import StoredModel
@@ -54,25 +54,16 @@ def render(
         shares=list(zip(shares, proportions, strict=True)),
         tallest=max(*shares, *proportions, 1 / findings.n_clusters),
         choice=record.choice,
-        transfer=_transfer(record),
+        transfer=record.transfer,
         confusion=_confusion(findings),
-        curves=_lines(record.curves),
         zip=zip,
+        finish=finish,
         data=_as_json(_data(findings, title, sheets, stored.fingerprint, names)),
         sheets=[base64.b64encode(file).decode() for file in (sheets.files if sheets else ())],
         style=style,
         script=script,
         policy=_policy(style, script),
     )
-
-
-def _lines(curves: Curves) -> Curves:
-    """Return the figures that have a course, with their names in words; a single value has none."""
-    found = {
-        stage: {name.replace("_", " "): points for name, points in figures.items() if len(points) > 1}
-        for stage, figures in curves.items()
-    }
-    return {stage: lines for stage, lines in found.items() if lines}
 
 
 def _scripts() -> list[str]:
@@ -162,38 +153,6 @@ def _cards(findings: Findings) -> list[dict[str, Any]]:
             }
         )
     return cards
-
-
-_FIGURES = {
-    "own_agreement": "agreement of your own clusterings among themselves",
-    "provider_agreement": "agreement of the provider's labels with these",
-    "own_consistency": "share of a sample's neighbours that your own consensus puts into its cluster",
-    "provider_consistency": "share of a sample's neighbours that have its label",
-    "trust": "trust in the labels, by which their use is decided",
-    "use": "use of the labels",
-    "weight": "weight of the labels among all clusterings",
-    "decided": "decided by",
-    "regrouped": "share of your groups that the labels joined or split",
-    "n_clusters": "clusters that your samples were sorted into",
-    "provider_clusters": "clusters of the provider",
-    "labelled": "samples with a label",
-}
-
-
-def _transfer(record: RunRecord) -> dict[str, Any] | None:
-    """Return the sentence and the figures of the guard's evidence, those with a known meaning first."""
-    if record.transfer is None:
-        return None
-    values = {name: value for name, value in record.transfer.items() if name != "sentence"}
-    order = [name for name in _FIGURES if name in values] + [n for n in values if n not in _FIGURES]
-    figures = [(_FIGURES.get(name, name.replace("_", " ")), _figure(values[name])) for name in order]
-    return {"sentence": finish(str(record.transfer.get("sentence", ""))), "figures": figures}
-
-
-def _figure(value: Any) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _confusion(findings: Findings) -> dict[str, Any] | None:
