@@ -7,9 +7,8 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -53,10 +52,6 @@ class WrittenFeatures:
     skipped: int
     parts: int
     made: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return asdict(self)
 
 
 def features(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -210,11 +210,12 @@ class Output:
         """
         return Quiet() if self.quiet else start()
 
-    def present(self, sentence: str, values: Mapping[str, Any]) -> None:
-        """Print a result: as JSON on standard output, or as a sentence on standard error."""
+    def present(self, sentence: str, result: Any) -> None:
+        """Print a mapping or a dataclass as JSON on standard output, or a sentence on standard error."""
         end_bar()
         if self.as_json and is_first_process():
-            print(json.dumps(values, indent=2))
+            values = result if isinstance(result, dict) else asdict(result)
+            print(json.dumps(values, indent=2, default=str))
         elif not self.quiet:
             say(sentence)
 
@@ -223,14 +224,14 @@ class Output:
         done = f"{run.folder} is finished already"
         sentence = done if run.resumed_finished else f"{run.role} model written to {run.folder}"
         if page is None:
-            self.present(sentence, run.to_dict())
+            self.present(sentence, run)
         else:
-            self.present(f"{sentence}; open {page} in a browser", run.to_dict() | {"report": str(page)})
+            self.present(f"{sentence}; open {page} in a browser", asdict(run) | {"report": page})
 
     def present_labels(self, labels: ClusterLabels, out: Path) -> None:
         """Print the result of a command that writes a label file."""
         count, clusters = len(labels.ids), labels.n_clusters
-        values = {"samples": count, "n_clusters": clusters, "provider": labels.provider, "out": str(out)}
+        values = {"samples": count, "n_clusters": clusters, "provider": labels.provider, "out": out}
         self.present(f"{count:,} labels of {clusters} clusters written to {out}", values)
 
 

@@ -55,4 +55,4 @@ def review_command(
     if done is None:
         output.present(f"the answers are kept in {run}: the same command goes on", {"path": None})
     else:
-        output.present(done.sentence, done.to_dict())
+        output.present(done.sentence, done)

@@ -126,4 +126,4 @@ def features_command(
         sentence += f", {done.parts - done.made:,} of them finished before"
     if done.skipped:
         sentence += f"; {done.skipped:,} images skipped, see skipped.csv"
-    output.present(sentence, done.to_dict())
+    output.present(sentence, done)

@@ -190,7 +190,7 @@ def predict_command(
         min_confidence=min_confidence,
         compute=work.compute(reporter),
     )
-    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": str(out)}
+    count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
@@ -224,7 +224,7 @@ def report_command(
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
     done = _report(run, images, out, names, work.compute(output.start()), pictures)
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
-    output.present("\n".join(lines), done.to_dict())
+    output.present("\n".join(lines), done)
 
 
 def _report(
@@ -268,4 +268,4 @@ def export_command(
     if done.differences:
         found = ", ".join(f"{name} {value:.1e}" for name, value in done.differences.items())
         sentence += f"; largest difference from the model itself on {done.compared} samples: {found}"
-    output.present(sentence, done.to_dict())
+    output.present(sentence, done)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,10 +46,6 @@ class Exported:
     form: ExportFormat
     differences: dict[str, float]
     compared: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types."""
-        return asdict(self) | {"path": str(self.path)}
 
 
 def export(

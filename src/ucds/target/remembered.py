@@ -164,10 +164,6 @@ class ReviewedRun:
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types."""
-        return vars(self) | {"path": str(self.path)}
-
 
 def write_reviewed_run(
     run: Path, out: Path, start: Remembered, clusters: Partition, names: Mapping[int, str], answered: int

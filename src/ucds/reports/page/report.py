@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,6 @@ class WrittenReport:
     n_clusters: int
     summary: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types."""
-        return asdict(self) | {"path": str(self.path)}
 
 
 def report(
