@@ -193,6 +193,23 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
         raise DamagedFileError(f"{path} is not a usable {what}: {first_problem(error)}") from None
 
 
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object that a run may hold; ``None`` if there is no such file.
+
+    Raises:
+        DamagedFileError: the file holds something else; what it says can be done without.
+    """
+    if not path.exists():
+        return None
+    try:
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path} is damaged: delete it, to do without what it says")
+    return content
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Read a TOML file; ``what`` is its kind in messages, such as "configuration".
 

@@ -169,7 +169,7 @@ def test_the_card_says_how_the_model_was_made_and_names_no_path(
     assert "one integer for each" in body
     assert "## What it is not for" in body
     assert "secret" not in text
-    for damaged in ("[]", '{"versions": []}', "[" * 100_000):
+    for damaged in ("[]", "{half", "[" * 100_000):
         (tmp_path / "run" / "run.json").write_text(damaged)
         with pytest.raises(ucds.DamagedFileError, match=r"run\.json is damaged"):
             ucds.export(tmp_path / "run", tmp_path / "other", form="hub")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ucds.data.sources import is_feature_folder
-from ucds.errors import DamagedFileError, InputError
-from ucds.files import parse_json
+from ucds.errors import InputError
+from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.cluster_number import ClusterNumber
 from ucds.training.cluster_choice import read_choice
@@ -67,21 +67,9 @@ def read_record(run: Path) -> RunRecord:
     """
     labels = run / LABELS_FILE
     return RunRecord(
-        _read_json(run / "run.json") or {},
+        read_object(run / "run.json") or {},
         ClusterLabels.load(labels) if labels.exists() else None,
-        _read_json(run / TRANSFER_FILE),
-        _read_json(run / STABILITY_FILE),
+        read_object(run / TRANSFER_FILE),
+        read_object(run / STABILITY_FILE),
         read_choice(run),
     )
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        content = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        content = None
-    if not isinstance(content, dict):
-        raise DamagedFileError(f"{path} is damaged: delete it, and the report will do without")
-    return content
