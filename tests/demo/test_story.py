@@ -26,8 +26,7 @@ from ucds.demo.story import (
     Place,
     ask_a_person,
     check_folder,
-    describe_clinics,
-    describe_review,
+    describe,
     give_pictures,
     visit_all,
 )
@@ -89,16 +88,20 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(drawn: Path) -> 
 
 
 def test_all_clinics_and_the_person_are_told_of() -> None:
-    lines = describe_clinics(VISITS)
+    review = {"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}
+    metrics = {"n_clusters": 10, "clinics": VISITS, "review": review}
+    told = describe(metrics, ledger="All as written.", out="here", page="here/report.html")
+    lines = told.splitlines()
+    assert "  accuracy in %, this run        alone  labels  with the labels" in lines
     assert "  small clinic, 100 pictures      70.0    75.0             80.0" in lines
     assert "  large clinic, 100 pictures      85.0    70.0             85.0" in lines
     assert "  turned clinic, 100 pictures     80.0    30.0             80.0" in lines
     assert "Small clinic: the guard chose opinion." in lines
     assert "Turned clinic: the guard chose own." in lines
-    told = "\n".join(describe_review({"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}))
     assert "8 questions about the clusters of the turned clinic" in told
     assert "as if a person saw them" in told
     assert "80.0% to 87.5%" in told
+    assert "All as written." in lines
 
 
 @pytest.mark.slow

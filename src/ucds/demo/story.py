@@ -15,9 +15,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 from PIL import Image
 
@@ -54,6 +56,7 @@ QUESTIONS = 8
 """Questions that the person of the demo answers."""
 
 _SMALL_SIZE = 100
+_TEMPLATE = files("ucds.demo") / "template" / "outcome.txt"
 _READY = "listening on "
 _OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
 
@@ -123,10 +126,7 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
-    lines = [*describe_clinics(clinics), *describe_review(review), *describe_ledger(place.run(PROVIDER))]
-    lines += [f"Pictures, models and metrics are in {out}."]
-    lines += [f"Open {page.path} in a browser: it shows what the small clinic found."]
-    return "\n".join(lines)
+    return describe(metrics, ledger=describe_ledger(place.run(PROVIDER)), out=out, page=page.path)
 
 
 def check_folder(out: Path) -> None:
@@ -242,53 +242,21 @@ def _accuracy(place: Place, clinic: str, run: str) -> float:
     return evaluate(place.run(run), place.images(clinic), compute=place.compute.silent()).overall.accuracy
 
 
-def describe_clinics(clinics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Write what became of the clinics."""
-    rows = []
-    for name, found in clinics.items():
-        title = f"{name.replace('-', ' ')}, {found['images']} pictures"
-        alone, labels, asked = (100 * found[each] for each in ("alone", "provider", "asked"))
-        rows.append(f"  {title:<28}{alone:>8.1f}{labels:>8.1f}{asked:>17.1f}")
-    small, large, turned = (clinics[name]["sentence"] for name in (SMALL, LARGE, TURNED))
-    return [
-        f"Three clinics sort handwritten digits into {N_CLUSTERS} clusters. The pictures of the small clinic",
-        f"are drawn in {STYLE_OF[SMALL]}, those of the large one in {STYLE_OF[LARGE]}. The turned clinic has",
-        "the pictures of the large one, but its scanner stands on its side: each is turned by 90 degrees.",
-        f"Nobody tells the clinics a class. A provider has learned from the styles {' and '.join(SOURCES)},",
-        "all upright, and gives one integer for each picture. The encoder of all is a bank of fixed",
-        "edge filters: nothing is pre-trained.",
-        "",
-        f"  {'accuracy in %, this run':<28}{'alone':>8}{'labels':>8}{'with the labels':>17}",
-        *rows,
-        "",
-        f"Small clinic: {small}.",
-        f"Large clinic: {large}.",
-        f"Turned clinic: {turned}.",
-        "",
-        "One run is one draw: give another --seed, or read results/digits-small.md, which has five.",
-        "",
-    ]
+def describe(metrics: Mapping[str, Any], **others: object) -> str:
+    """Write what became of the clinics, and what the answers of the person changed."""
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(metrics, style_of=STYLE_OF, sources=SOURCES, **others)
 
 
-def describe_review(review: Mapping[str, Any]) -> list[str]:
-    """Write what the answers of the person changed."""
-    return [
-        f"Then somebody answers {review['answers']} questions about the clusters of the "
-        f"{review['clinic'].replace('-', ' ')}, as `ucds review` asks them.",
-        "Here the answers are taken from the digits that the pictures show, as if a person saw them: the",
-        f"accuracy goes from {review['before']:.1%} to {review['after']:.1%}.",
-        "",
-    ]
-
-
-def describe_ledger(run: Path) -> list[str]:
+def describe_ledger(run: Path) -> str:
     """Sum up what a provider's ledger holds about its clients' queries."""
     ledger = Ledger(str(run))
     (holder,) = ledger.list_keys()
     ledger.close()
     verdict = verify(run)
     state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
-    return [
+    return (
         f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.terms.budget} samples; "
         f"{verdict.number} entries, all {state}."
-    ]
+    )
