@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
 from ucds.errors import InputError
-from ucds.files import parse_toml, read_toml
+from ucds.files import read_toml
 
 
 class Settings(BaseModel):
@@ -299,6 +300,6 @@ def _add(values: dict[str, Any], name: str, value: Any) -> None:
 
 def _parse_value(text: str) -> Any:
     try:
-        return parse_toml(f"value = {text}")["value"]
-    except ValueError:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
         return text

@@ -27,7 +27,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
-_TOO_DEEP = "it is nested too deeply"
 _STALE_SECONDS = 86400.0
 
 
@@ -217,35 +216,19 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         InputError: the file cannot be read, or is not TOML.
     """
     try:
-        return parse_toml(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # arrays may be nested too deeply for the parser
         raise InputError(f"{path} is not TOML: {error}") from None
 
 
-def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        ValueError: the text is not TOML, or its arrays are nested too deeply for the parser.
-    """
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-
-
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deeply for the parser.
-    """
+    """Parse JSON; a ValueError says that the text is none, or is nested too deeply for the parser."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def append_line(path: Path, line: str) -> None:
