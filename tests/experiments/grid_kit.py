@@ -25,7 +25,7 @@ backbone = "ucds/oriented_edges"
 targets = ["a"]
 methods = ["kmeans", "po"]
 seeds = [0, 1]
-[settings]
+[settings.pcd]
 tune = "head"
 bottleneck_width = 8
 source_epochs = 1

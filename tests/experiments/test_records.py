@@ -91,7 +91,7 @@ def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:
 VARIANTS = """
 [[variants]]
 name = "other settings"
-settings = { epsilon = 0.5 }
+settings.pcd = { epsilon = 0.5 }
 [[variants]]
 name = "pooled"
 pooled_source = true
@@ -126,10 +126,9 @@ EVERY = (
     ("settings", "looking"),
     [
         ({"iic": {"epochs": 3}}, {"iic"}),
-        ({"epsilon": 0.5}, {"po", "so", "to", "ao", "pcd"}),
-        ({"starts": 3}, {"consensus-source", "consensus-alone", "consensus"}),
-        ({"spaces": ["features"]}, {"consensus-source", "consensus-alone", "consensus"}),
-        ({"bottleneck_width": 4}, set(EVERY) - {"kmeans"}),
+        ({"pcd": {"epsilon": 0.5}}, {"po", "so", "to", "ao", "pcd"}),
+        ({"consensus": {"starts": 3}}, {"consensus-source", "consensus-alone", "consensus"}),
+        ({"consensus": {"spaces": ["features"]}}, {"consensus-source", "consensus-alone", "consensus"}),
     ],
 )
 def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
@@ -145,7 +144,7 @@ def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> Non
     targets = 'dataset = "office31"\ntargets = ["a"]'
     found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]", targets=targets)
     both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
-    made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings, **both)
+    made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings["pcd"], **both)
     matching = [c.variant for c in found.cells() if identity_of(c) == identity_in(made)]
     assert matching == ["", "the grid again"]
     assert identity_in(made | {"dataset": ""}) != identity_in(made)

@@ -123,7 +123,7 @@ def test_the_grids_own_weight_is_the_one_it_has(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(figures, "sensitivity", lambda lines, path: shown.append(lines))
     asked = benchmark(
         {"kind": "sensitivity"},
-        settings={"mixing_weight": 3.0},
+        settings={"pcd": {"mixing_weight": 3.0}},
         sweeps=[{"setting": "mixing_weight", "values": [5.0]}],
     )
     drawn(

@@ -21,7 +21,7 @@ def benchmark(**changes: Any) -> Benchmark:
     values: dict[str, Any] = {
         "title": "Small",
         "grid": {"backbone": "net", "targets": ["a", "b"], "methods": ["kmeans", "pcd"], "seeds": [0, 1, 2]},
-        "settings": {"epsilon": 0.02},
+        "settings": {"pcd": {"epsilon": 0.02}},
         "paper": {"pcd": {"a": 46.8}},
     }
     return Benchmark(**values | changes)
@@ -206,8 +206,8 @@ def test_without_pcd_methods_are_compared_with_the_first_of_their_own_variant() 
     asked = benchmark(
         grid={"backbone": "net", "targets": ["a"], "methods": ["kmeans", "po"], "seeds": [0]},
         variants=[
-            {"name": "V", "settings": {"epsilon": 0.5}},
-            {"name": "W", "settings": {"epsilon": 0.6}, "methods": ["po"]},
+            {"name": "V", "settings": {"pcd": {"epsilon": 0.5}}},
+            {"name": "W", "settings": {"pcd": {"epsilon": 0.6}}, "methods": ["po"]},
         ],
     )
     results = collect(asked, [])

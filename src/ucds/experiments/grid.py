@@ -5,8 +5,7 @@ A cell is one run: a method on a target with a seed, under a condition (settings
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +23,8 @@ from ucds.training.options import EncoderOptions
 Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]
 """A figure of the paper: its mean, or mean and standard deviation."""
+FamilySettings = dict[str, dict[str, Any]]
+"""Settings by family of methods, then by name."""
 PublishedRows = dict[str, dict[str, Published]]
 """Figures of the paper by method, then by target (or by measure, in a table of costs)."""
 
@@ -73,9 +74,7 @@ class Variant(_Table):
 
     name: str = Field(min_length=1)
     methods: tuple[str, ...] | None = Field(None, description="names of methods; the grid's if left out")
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="settings for all methods, and tables of settings by family"
-    )
+    settings: FamilySettings = Field(default_factory=dict)
     pooled_source: bool = Field(False, description="all source domains as one, D = 1")
     source_clusters: int | None = Field(
         None, ge=2, description="the provider's K if it differs; for the consensus method"
@@ -89,7 +88,7 @@ class Variant(_Table):
 
 
 class Sweep(_Table):
-    """One variant for each value of a setting."""
+    """One variant for each value of a setting of PCD."""
 
     setting: str
     values: tuple[float, ...] = Field(min_length=1)
@@ -147,12 +146,8 @@ class Benchmark(_Table):
 
     title: str
     grid: Grid
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="settings for all methods, and tables of settings by family"
-    )
-    dataset_settings: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="likewise, by data set"
-    )
+    settings: FamilySettings = Field(default_factory=dict)
+    dataset_settings: dict[str, FamilySettings] = Field(default_factory=dict, description="by data set")
     variants: tuple[Variant, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -168,7 +163,7 @@ class Benchmark(_Table):
         """The grid as it stands, if it has a backbone, then variants and sweeps."""
         base = Variant.model_construct(name="", paper=self.paper)
         swept = tuple(
-            Variant(name=sweep.name_of(value), settings={sweep.setting: value})
+            Variant(name=sweep.name_of(value), settings={"pcd": {sweep.setting: value}})
             for sweep in self.sweeps
             for value in sweep.values
         )
@@ -211,11 +206,10 @@ class Benchmark(_Table):
         families = self._families_of(variant)
         everywhere = {family for other in self.all_variants for family in self._families_of(other)}
         for layer in layers:
-            _check_names(layer, families if layer is variant.settings else everywhere)
+            for family in layer.keys() - (families if layer is variant.settings else everywhere):
+                raise InputError(f"settings of {family!r} are given, but no method of that family runs")
         return tuple(
-            kind.from_mapping(
-                {name: value for layer in layers for name, value in _of_family(layer, family).items()}
-            )
+            kind.from_mapping({n: value for layer in layers for n, value in layer.get(family, {}).items()})
             for family, kind in FAMILIES.items()
             if family in families
         )
@@ -238,27 +232,6 @@ class Benchmark(_Table):
                     for variant, condition in conditions[dataset]:
                         for method in self.methods_of(variant):
                             yield Cell(dataset, target, seed, variant.name, method, condition)
-
-
-def _of_family(layer: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """Select the settings of a layer for one family: the common ones that it has, then its own section."""
-    fields = FAMILIES[family].model_fields
-    common = {name: value for name, value in layer.items() if name in fields and name not in FAMILIES}
-    return common | dict(layer.get(family, {}))
-
-
-def _check_names(layer: Mapping[str, Any], families: set[str]) -> None:
-    """Make sure that a method of these families looks at each setting of a layer."""
-    for name, value in layer.items():
-        if name in FAMILIES:
-            if not isinstance(value, dict):
-                raise InputError(f"bad settings: [settings.{name}] is a table, not {value!r}")
-            if name not in families:
-                raise InputError(f"settings of '{name}' are given, but no method of that family runs")
-        elif name not in (known := [field for family in families for field in FAMILIES[family].model_fields]):
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"bad settings: unknown setting '{name}' of these methods{hint}")
 
 
 def read_benchmark(path: Path) -> Benchmark:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ucds.config import PCDSettings
 from ucds.errors import InputError, UserError
 from ucds.experiments.grid import Figure, Sweep
 from ucds.experiments.methods import method_named
@@ -107,7 +108,7 @@ def _points(
     """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
     named = {sweep.name_of(value): value for value in sweep.values}
     plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
-    own = next(getattr(given, sweep.setting) for given in plain if hasattr(given, sweep.setting))
+    own = next(getattr(given, sweep.setting) for given in plain if isinstance(given, PCDSettings))
     for variant, value in {"": own, **named}.items():
         runs = results.of(RowKey(variant, METHOD), dataset, target)
         if runs:
