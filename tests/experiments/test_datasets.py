@@ -107,9 +107,8 @@ def test_complete_copies_pass(name: str) -> None:
     known = KNOWN[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lines = check_counts(name, made_up(dict(known.counts)), known.n_classes)
-    assert len(lines) == len(known.counts) + 1
-    assert all(line.startswith(f"{known.title}: ") and "as expected" in line for line in lines)
+        check_counts(name, made_up(dict(known.counts)), known.n_classes)
+        check_counts("mine", made_up({"north": 10, "south": 10}), 2)  # others are not judged
 
 
 def test_published_totals() -> None:
@@ -118,15 +117,9 @@ def test_published_totals() -> None:
 
 
 def test_differences_are_said() -> None:
-    words = r"dslr 497 images, but 498 expected; .*: 30 classes, but 31 expected"
+    words = r"Office-31 .*: 497 images of dslr, 498 expected; 30 classes, 31 expected\. The copy may be"
     with pytest.warns(UcdsWarning, match=words):
-        lines = check_counts("office31", made_up({"amazon": 2817, "dslr": 497}), 30)
-    assert sum("expected" in line and "as expected" not in line for line in lines) == 2
-    assert "Office-31 (common release): amazon 2,817 images, as expected" in lines
-
-
-def test_other_data_sets_are_not_judged() -> None:
-    assert check_counts("mine", made_up({"north": 10, "south": 10}), 2) == []
+        check_counts("office31", made_up({"amazon": 2817, "dslr": 497}), 30)
 
 
 @pytest.mark.parametrize(

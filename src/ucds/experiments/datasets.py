@@ -79,39 +79,29 @@ def objects_in(dataset: str, domain: str) -> str:
     return domain if known is None else known.same_objects.get(domain, domain)
 
 
-def check_counts(dataset: str, samples: Listing, n_classes: int) -> list[str]:
+def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
     """Compare a copy of a known data set with the published counts.
 
     Args:
-        dataset: name of the data set, as benchmarks give it.
+        dataset: name of the data set, as benchmarks give it; others are not judged.
         samples: samples, or the files of a scan.
         n_classes: number of class folders.
-
-    Returns:
-        One printable line per domain, and one for the classes; none for an unknown data set.
 
     Warns:
         UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
     """
     known = KNOWN.get(dataset)
     if known is None:
-        return []
+        return
     expected = {plain_name(name): count for name, count in known.counts.items()}
-    compared = []
-    for d, name in enumerate(samples.domain_names):
-        found = int((samples.domain == d).sum())
-        compared.append((f"{name} {found:,} images", found, expected[plain_name(name)]))
-    compared.append((f"{n_classes} classes", n_classes, known.n_classes))
-    lines, mismatches = [], []
-    for words, found, wanted in compared:
-        outcome = "as expected" if found == wanted else f"but {wanted:,} expected"
-        lines.append(f"{known.title}: {words}, {outcome}")
-        if found != wanted:
-            mismatches.append(lines[-1])
-    if mismatches:
-        message = "; ".join(mismatches) + ". The copy may be incomplete or another release."
-        warnings.warn(message, UcdsWarning, stacklevel=2)
-    return lines
+    counts = np.bincount(samples.domain, minlength=len(samples.domain_names))
+    found = zip(samples.domain_names, counts.tolist(), strict=True)
+    compared = [(f"images of {name}", count, expected[plain_name(name)]) for name, count in found]
+    compared.append(("classes", n_classes, known.n_classes))
+    differ = [f"{count:,} {what}, {wanted:,} expected" for what, count, wanted in compared if count != wanted]
+    if differ:
+        reason = "The copy may be incomplete or another release."
+        warnings.warn(f"{known.title}: {'; '.join(differ)}. {reason}", UcdsWarning, stacklevel=2)
 
 
 def plain_name(name: str) -> str:

@@ -92,8 +92,7 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
             truth = read_ground_truth(scan)
             if truth is None:
                 raise InputError(f"{located.path} has no class folders to score against")
-            for line in check_counts(name, scan, truth.n_classes):
-                machine.compute.reporter.say(line)
+            check_counts(name, scan, truth.n_classes)
             for target in targets:
                 if located.folders.get(target) not in scan.domain_names:
                     found.faults[name, target] = f"{located.path} has no domain {target}"
