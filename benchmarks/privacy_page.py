@@ -26,7 +26,7 @@ KINDS = ("none", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "consensus")
 
 PAGE = """# What labels give away, and what privacy costs
 
-Written by `python benchmarks/privacy.py page` from `privacy.jsonl`. Frozen features of MobileNetV2, delta
+Written by `python benchmarks/privacy.py` from `privacy.jsonl`. Frozen features of MobileNetV2, delta
 {delta}.
 
 ## Accuracy of a provider's labels
