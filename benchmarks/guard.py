@@ -16,23 +16,19 @@ the clusterings are kept in a folder, so that another guard can be tried in minu
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import mean
 
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from real_features import Domain, read_data_set
+from real_features import Domain, Domains, parser_of_encoders, read_by_encoder
 from records import Records, kept_results
 
 from ucds.data.ground_truth import GroundTruth
-from ucds.demo.digits import write_digits
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
@@ -41,9 +37,7 @@ from ucds.math.metrics import clustering_accuracy
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
 from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, Use, weigh_labels
-from ucds.training.options import EncoderOptions
 
-DIGITS_ENCODER = "ucds/oriented_edges"
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
 OTHER_SHARES = (0.65, 1.5)
@@ -55,9 +49,6 @@ HELD_OUT = ("office31 amazon", "pacs cartoon", "pacs sketch")
 """Targets on which neither the weights of the uses nor the thresholds of the trust were chosen."""
 GROUPED, GROUPS = "office31", ((0, 10), (10, 20), (20, 31))
 """Data set whose classes are taken in groups too, and the groups: first class and last, which is left out."""
-
-Domains = Mapping[str, Sequence[Domain]]
-"""Domains of a data set by encoder."""
 
 
 @dataclass(frozen=True)
@@ -351,28 +342,13 @@ def jobs_of(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what asking a provider gains.")
-    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
-    parser.add_argument(
-        "--weights", action="append", default=[], metavar="ENCODER=FILE", help="the better first"
-    )
-    parser.add_argument("--digits", action="store_true", help="the embedded digits too")
-    parser.add_argument("--cache", type=Path, help="folder of the cache of features")
-    parser.add_argument("--keep", type=Path, help="folder in which clusterings are kept")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    options = parser.parse_args()
-    encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
+    options = parser_of_encoders("Measure what asking a provider gains.").parse_args()
     sets: list[Domains] = []
-    with tempfile.TemporaryDirectory() as folder:
-        asked = [(path, encoders) for path in options.data]
-        if options.digits:
-            write_digits(Path(folder) / "digits")
-            asked.append((Path(folder) / "digits", [EncoderOptions(DIGITS_ENCODER)]))
-        for path, used in asked:
-            found = {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
-            sets.append(found)
-            for group in GROUPS if path.name == GROUPED else ():
-                sets.append({name: [take_classes(one, *group) for one in own] for name, own in found.items()})
+    for found in read_by_encoder(options):
+        sets.append(found)
+        grouped = next(iter(found.values()))[0].name.split()[0] == GROUPED
+        for group in GROUPS if grouped else ():
+            sets.append({name: [take_classes(one, *group) for one in own] for name, own in found.items()})
     jobs = jobs_of(sets, options.seeds, kept_results(options.keep))
     Records(__file__, Run).complete(jobs, page)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
+from ucds.demo.digits import write_digits
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -33,6 +35,10 @@ class Domain:
     classes: NDArray[np.int64]
 
 
+Domains = Mapping[str, Sequence[Domain]]
+"""Domains of a data set by encoder."""
+
+
 def parser_of(description: str) -> argparse.ArgumentParser:
     """Make a parser of the options by which a script learns where images and encoder are."""
     parser = argparse.ArgumentParser(description=description)
@@ -41,6 +47,34 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--weights", default="default", help="its weights")
     parser.add_argument("--cache", type=Path, help="folder of the cache")
     return parser
+
+
+def parser_of_encoders(description: str) -> argparse.ArgumentParser:
+    """Make a parser for scripts in which each side has one of several encoders."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
+    parser.add_argument(
+        "--weights", action="append", default=[], metavar="ENCODER=FILE", help="the better first"
+    )
+    parser.add_argument("--digits", action="store_true", help="the embedded digits too")
+    parser.add_argument("--cache", type=Path, help="folder of the cache of features")
+    parser.add_argument("--keep", type=Path, help="folder in which clusterings are kept")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
+    return parser
+
+
+def read_by_encoder(options: argparse.Namespace) -> list[Domains]:
+    """Compute the features of every data set by every encoder; the digits have one of their own."""
+    encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
+    asked = [(path, encoders) for path in options.data]
+    with tempfile.TemporaryDirectory() as folder:
+        if options.digits:
+            write_digits(Path(folder) / "digits")
+            asked.append((Path(folder) / "digits", [EncoderOptions("ucds/oriented_edges")]))
+        return [
+            {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
+            for path, used in asked
+        ]
 
 
 def read_domains(options: argparse.Namespace) -> Iterator[Domain]:

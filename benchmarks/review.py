@@ -12,21 +12,20 @@ random cluster, and right answers about pairs of images, which active PCK-means 
 The most important runs come first. Runs that are recorded in `review.jsonl` are left out; the page and the
 figure are written anew from all of them.
 
-    python benchmarks/review.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits DIR]
+    python benchmarks/review.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
                                 [--cache DIR] [--keep DIR] [--seeds 5]
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-from guard import DIGITS_ENCODER, PARTS, Bench, Clustered, Task, choose_part
-from real_features import Domain, read_data_set
+from guard import PARTS, Bench, Clustered, Task, choose_part
+from real_features import Domains, parser_of_encoders, read_by_encoder
 from records import Records, kept_results
 from review_page import ANSWERS, AT, PAIRS, PERSONS, WITHOUT_LABELS, Person, Run, write_page
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -39,7 +38,6 @@ from ucds.target.consensus import average_labels
 from ucds.target.guard import KnownLabels
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import Remembered, write_features, write_remembered
-from ucds.training.options import EncoderOptions
 
 RECOGNISED = 0.6
 WRONG: Mapping[Person, float] = {"5 % wrong": 0.05, "10 % wrong": 0.1}
@@ -189,7 +187,7 @@ def cells() -> Iterator[tuple[str, int, Person, bool]]:
 
 
 def review_all(
-    domains: Mapping[str, Sequence[Domain]],
+    domains: Domains,
     cell: tuple[str, int, Person, bool],
     bench: Bench,
     seed: int,
@@ -211,25 +209,8 @@ def review_all(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what a person's answers gain.")
-    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
-    parser.add_argument(
-        "--weights", action="append", default=[], metavar="ENCODER=FILE", help="the better first"
-    )
-    parser.add_argument("--digits", type=Path, help="folder of the drawn digits: style/digit/image")
-    parser.add_argument("--cache", type=Path, help="folder of the cache of features")
-    parser.add_argument("--keep", type=Path, help="folder in which clusterings are kept")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    options = parser.parse_args()
-    encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
-    records, keep = Records(__file__, Run), kept_results(options.keep)
-    sets = [(path, encoders) for path in options.data]
-    if options.digits:
-        sets.append((options.digits, [EncoderOptions(DIGITS_ENCODER)]))
-    data = [
-        {str(one.backbone): list(read_data_set(path, one, options.cache)) for one in used}
-        for path, used in sets
-    ]
+    options = parser_of_encoders("Measure what a person's answers gain.").parse_args()
+    records, keep, data = Records(__file__, Run), kept_results(options.keep), read_by_encoder(options)
     with threadpool_limits(1):
         benches = {
             (i, seed): Bench(one, seed, keep) for i, one in enumerate(data) for seed in range(options.seeds)
