@@ -11,15 +11,15 @@ are recorded in `calibration.jsonl` are left out; the page is written anew from 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, stdev
 
 import numpy as np
 from real_features import Domain, parser_of, read_domains
-from records import Records
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from records import Records, grouped, line, spread
 
 from ucds import SourceClustering
 from ucds.math.metrics import score
@@ -60,7 +60,7 @@ def label_all(labeller: ModelLabeller, rows: Means, seen: Means) -> Labels:
     return np.concatenate(found)
 
 
-def measure(domains: list[Domain], client: Domain, seed: int) -> list[Run]:
+def measure(domains: list[Domain], client: Domain, seed: int) -> Iterator[Run]:
     """Train a provider on all domains but the client's, and label the client's with each mean."""
     others = [one for one in domains if one is not client]
     clusters = int(max(one.classes.max() for one in domains)) + 1
@@ -72,43 +72,36 @@ def measure(domains: list[Domain], client: Domain, seed: int) -> list[Run]:
         source.save(Path(folder) / "provider")
         labeller = ModelLabeller.load(Path(folder) / "provider", "cpu", 256)
     order = np.random.default_rng(seed).permutation(len(client.vectors))
-    runs = []
     for size in (*(size for size in SIZES if size <= len(order)), len(order)):
         own = np.full(client.vectors.shape[1], np.nan, np.float32)
         seen = labeller.mean(client.vectors[order[:size]]) if size else own
         labels = label_all(labeller, client.vectors, seen)
         accuracy = score(labels, client.classes).accuracy
-        runs.append(Run(client.name, seed, size, round(accuracy, 4)))
-    return runs
+        yield Run(client.name, seed, size, round(accuracy, 4))
 
 
-def row(domain: str, runs: list[Run]) -> str:
+def row(domain: str, runs: Sequence[Run]) -> str:
     """Write the line of one domain."""
-    cells = [domain, str(len({run.seed for run in runs}))]
-    for size in (*SIZES, max(run.samples for run in runs)):
-        found = [100 * run.accuracy for run in runs if run.samples == size]
-        cells.append(f"{mean(found):.1f} +- {stdev(found):.1f}" if len(found) > 1 else "missing")
-    return f"| {' | '.join(cells)} |\n"
+    sizes = (*SIZES, max(run.samples for run in runs))
+    cells = [spread([100 * run.accuracy for run in runs if run.samples == size]) for size in sizes]
+    return line([domain, str(len({run.seed for run in runs})), *cells])
+
+
+def page(runs: Sequence[Run]) -> str:
+    """Write the table of all runs."""
+    return INTRODUCTION + "".join(row(*each) for each in grouped(runs, "domain").items())
 
 
 def main() -> None:
-    parser = parser_of("Measure what calibrating a key gains.")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    options = parser.parse_args()
-    records = Records(__file__, Run)
-    known = {(run.domain, run.seed) for run in records.runs}
-    with threadpool_limits(1):
-        for _, together in groupby(read_domains(options), key=lambda domain: domain.name.split()[0]):
-            domains = list(together)
-            for seed in range(options.seeds):
-                for client in domains:
-                    if (client.name, seed) in known:
-                        continue
-                    for run in measure(domains, client, seed):
-                        records.add(run)
-    names = dict.fromkeys(run.domain for run in records.runs)
-    rows = [row(name, [run for run in records.runs if run.domain == name]) for name in names]
-    records.write_page(INTRODUCTION + "".join(rows))
+    options = parser_of("Measure what calibrating a key gains.").parse_args()
+    sets = groupby(read_domains(options), key=lambda domain: domain.name.split()[0])
+    jobs = (
+        ({"domain": client.name, "seed": seed}, partial(measure, domains, client, seed))
+        for domains in [list(together) for _, together in sets]
+        for seed in range(options.seeds)
+        for client in domains
+    )
+    Records(__file__, Run).complete(jobs, page)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 from real_features import Domain, parser_of, read_domains
-from records import Records
+from records import Records, grouped, line
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
 
@@ -71,12 +71,12 @@ def tasks_of(domain: Domain, seed: int) -> Iterator[Domain]:
         yield Domain(f"{domain.name}, {SUBSET} classes", domain.vectors[kept], domain.classes[kept])
 
 
-def measure(task: Domain, seed: int) -> Run:
+def measure(task: Domain, seed: int) -> Iterator[Run]:
     """Choose a number of clusters."""
     count, truth, started = len(task.vectors), len(np.unique(task.classes)), time.process_time()
     found = choose_cluster_number([task.vectors], 2, most_clusters(count), np.random.default_rng(seed))
     seconds = round(time.process_time() - started, 2)
-    return Run(task.name, seed, count, truth, found.number, found.low, found.high, found.clear, seconds)
+    yield Run(task.name, seed, count, truth, found.number, found.low, found.high, found.clear, seconds)
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -89,14 +89,12 @@ def page(runs: Sequence[Run]) -> str:
         "confirmed on, where a number stands out": [one for one in confirmed if one.clear],
     }
     sums = [
-        f"| {name} | {len(own)} | {median(one.error for one in own):.0%} "
-        f"| {sum(one.covers for one in own) / len(own):.0%} |"
+        line([name, str(len(own)), f"{median(one.error for one in own):.0%}", f"{covered(own):.0%}"])
         for name, own in groups.items()
         if own
     ]
-    tasks = dict.fromkeys(one.task for one in runs)
-    rows = [row(task, [one for one in runs if one.task == task]) for task in tasks]
-    return INTRODUCTION + "\n".join(sums) + HEAD + "\n".join(rows) + "\n"
+    rows = [row(*each) for each in grouped(runs, "task").items()]
+    return INTRODUCTION + "".join(sums) + HEAD + "".join(rows)
 
 
 INTRODUCTION = """# The number of clusters that is chosen
@@ -109,13 +107,17 @@ is chosen: [docs/consensus.md](../docs/consensus.md).
 """
 
 HEAD = """
-
 A row is a task. A seed draws the blobs or the classes, and the parts of the samples. "Clear" counts the seeds
 without the warning that no number stands out. Seconds are processor time of the choice.
 
 | task | samples | classes | chosen | interval | median error | holds the truth | clear | seconds |
 | --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |
 """
+
+
+def covered(runs: Sequence[Run]) -> float:
+    """Return the share of the choices whose interval holds the truth."""
+    return sum(one.covers for one in runs) / len(runs)
 
 
 def row(task: str, own: Sequence[Run]) -> str:
@@ -131,7 +133,7 @@ def row(task: str, own: Sequence[Run]) -> str:
         f"{sum(one.clear for one in own)} of {len(own)}",
         f"{median(one.seconds for one in own):.1f}",
     ]
-    return f"| {' | '.join(cells)} |"
+    return line(cells)
 
 
 def is_chosen_on(task: str) -> bool:
@@ -140,9 +142,7 @@ def is_chosen_on(task: str) -> bool:
 
 
 def main() -> None:
-    parser = parser_of("Measure how well the number of clusters is chosen.")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    options = parser.parse_args()
+    options = parser_of("Measure how well the number of clusters is chosen.").parse_args()
     domains = list(read_domains(options))
     jobs = (
         ({"task": task.name, "seed": seed}, partial(measure, task, seed))

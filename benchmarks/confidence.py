@@ -11,7 +11,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
@@ -19,7 +19,7 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 from real_features import Domain, parser_of, read_domains
-from records import Records
+from records import Records, grouped, line
 from sklearn.metrics import roc_auc_score
 
 from ucds import TargetClustering
@@ -74,7 +74,7 @@ class Run:
         return self.accuracy * self.right + (1 - self.accuracy) * self.wrong - self.accuracy
 
 
-def measure(domain: Domain, seed: int, new: bool) -> Run:
+def measure(domain: Domain, seed: int, new: bool) -> Iterator[Run]:
     """Cluster a domain, or four fifths of it, and judge the confidence."""
     left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
     learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
@@ -86,7 +86,7 @@ def measure(domain: Domain, seed: int, new: bool) -> Run:
     clusters, classes = found.probabilities.argmax(1), domain.classes[judged]
     matching = match_clusters(clusters, classes)
     right = np.array([matching.get(int(k)) for k in clusters]) == classes
-    return Run(domain.name, seed, new, len(right), *judge(found.confidence, right))
+    yield Run(domain.name, seed, new, len(right), *judge(found.confidence, right))
 
 
 def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> tuple[float, ...]:
@@ -107,25 +107,21 @@ def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> tuple[fl
 
 def table(runs: Sequence[Run]) -> str:
     """Write a row for each domain, and the means of those of the choice and of the others."""
-    names = dict.fromkeys(run.domain for run in runs)
-    rows = [
-        row(name + " *" * is_chosen_on(name), [run for run in runs if run.domain == name]) for name in names
-    ]
+    rows = [row(name + " *" * is_chosen_on(name), own) for name, own in grouped(runs, "domain").items()]
     for title, chosen in (("mean of those with (*)", True), ("mean of the others", False)):
-        own = [name for name in names if is_chosen_on(name) is chosen]
-        if own:
-            rows.append(row(title, [run for run in runs if run.domain in own]))
+        if own := [run for run in runs if is_chosen_on(run.domain) is chosen]:
+            rows.append(row(title, own))
     return HEAD + "".join(rows)
 
 
 def row(title: str, runs: Sequence[Run]) -> str:
     """Write the mean figures of some runs; every domain counts alike."""
+    domains = grouped(runs, "domain").values()
 
     def figure(name: str) -> float:
-        domains = dict.fromkeys(run.domain for run in runs)
-        return float(mean(mean(getattr(run, name) for run in runs if run.domain == one) for one in domains))
+        return float(mean(mean(getattr(run, name) for run in own) for own in domains))
 
-    seeds = min(sum(run.domain == name for run in runs) for name in {run.domain for run in runs})
+    seeds = min(map(len, domains))
     cells = [title, str(seeds), f"{100 * figure('accuracy'):.1f}", f"{100 * figure('error'):.1f}"]
     cells += [
         f"{100 * figure('excess'):+.1f}",
@@ -133,7 +129,7 @@ def row(title: str, runs: Sequence[Run]) -> str:
         *(f"{100 * figure(name):.0f}" for name in ("right", "wrong")),
     ]
     cells.append(f"{100 * figure('surest'):.1f}")
-    return f"| {' | '.join(cells)} |\n"
+    return line(cells)
 
 
 def is_chosen_on(domain: str) -> bool:
@@ -153,7 +149,6 @@ def page(runs: Sequence[Run]) -> str:
 
 def main() -> None:
     parser = parser_of("Measure what the confidence of predictions is worth.")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--new", action="store_true", help="judge samples that were left out")
     options = parser.parse_args()
     domains = list(read_domains(options))

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, Domains, parser_of_encoders, read_by_encoder
-from records import Records, kept_results
+from records import Records, kept_results, line
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
@@ -192,7 +192,7 @@ class Bench:
         self._cluster = keep.cache(cluster)
         self._found: dict[tuple[str, str, str, int], Clustered] = {}
 
-    def run(self, task: Task) -> Run:
+    def run(self, task: Task) -> Iterator[Run]:
         """Cluster the target of a task with every use of the provider's labels."""
         domain = self._domains[task.client, task.target]
         classes, rows = domain.classes, choose_part(domain, task.part, self._seed)
@@ -210,7 +210,7 @@ class Bench:
             if weight > 0:
                 votes = blend(own.vote.memberships, others, weight)
                 found[use] = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
-        return Run(
+        yield Run(
             task,
             self._seed,
             len(rows),
@@ -313,7 +313,7 @@ def row(name: str, runs: pd.DataFrame) -> str:
     cells += [str((runs["guard"] < -LOSS).sum()), f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}"]
     cells += [f"{best:+.1f}", f"{guard / best:.0%}" if best > 0.05 and guard >= 0 else "-"]
     cells += [f"{mean(means[use]):+.1f}" for use in WEIGHTS if use != "own"]
-    return f"| {' | '.join(cells)} |\n"
+    return line(cells)
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -330,7 +330,7 @@ def page(runs: Sequence[Run]) -> str:
 
 def jobs_of(
     sets: Sequence[Domains], seeds: int, keep: joblib.Memory
-) -> Iterator[tuple[Mapping[str, object], Callable[[], Run]]]:
+) -> Iterator[tuple[Mapping[str, object], Callable[[], Iterator[Run]]]]:
     """Yield the runs of all data sets, each with the entries by which its record is known."""
     for domains in sets:
         encoders = list(domains)

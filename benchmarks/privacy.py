@@ -191,7 +191,6 @@ def main() -> None:
     parser.add_argument("--measure", choices=list(DEFAULT_KINDS), help="what is measured; nothing by default")
     parser.add_argument("--targets", default="", help="domains that are the client's in turn")
     parser.add_argument("--kinds", help="kinds of the provider, separated by semicolons")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args()
     records = Records(__file__, Cell | Rival | Audit)

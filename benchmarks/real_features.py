@@ -39,13 +39,14 @@ Domains = Mapping[str, Sequence[Domain]]
 """Domains of a data set by encoder."""
 
 
-def parser_of(description: str) -> argparse.ArgumentParser:
+def parser_of(description: str, seeds: int = 5) -> argparse.ArgumentParser:
     """Make a parser of the options by which a script learns where images and encoder are."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
     parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
     parser.add_argument("--weights", default="default", help="its weights")
     parser.add_argument("--cache", type=Path, help="folder of the cache")
+    parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds")
     return parser
 
 

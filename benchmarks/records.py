@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import joblib  # type: ignore[import-untyped]
@@ -52,7 +53,7 @@ class Records(Generic[Run]):
 
     def complete(
         self,
-        jobs: Iterable[tuple[Mapping[str, object], Callable[[], Run]]],
+        jobs: Iterable[tuple[Mapping[str, object], Callable[[], Iterable[Run]]]],
         page: Callable[[Sequence[Run]], str],
     ) -> None:
         """Do the jobs of whose entries there is no run yet, on one thread, and write the page of all runs."""
@@ -61,8 +62,8 @@ class Records(Generic[Run]):
                 known = (
                     all(getattr(run, name) == entry for name, entry in entries.items()) for run in self.runs
                 )
-                if not any(known):
-                    self.add(job())
+                for run in job() if not any(known) else ():
+                    self.add(run)
         self.write_page(page(self.runs))
 
     def write_page(self, text: str) -> None:
@@ -71,10 +72,27 @@ class Records(Generic[Run]):
         write_text_atomically(self._path.with_suffix(".md"), f"{text}\nRevisions of the code: {revisions}.\n")
 
 
+def grouped(runs: Iterable[Run], entry: str) -> dict[str, list[Run]]:
+    """Group runs by one of their entries, in the order in which its values were recorded first."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(getattr(run, entry), []).append(run)
+    return groups
+
+
+def line(cells: Iterable[str]) -> str:
+    """Write a row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Write the mean of some values, and their standard deviation."""
+    return f"{mean(values):.1f} +- {stdev(values):.1f}" if len(values) > 1 else "missing"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write rows of cells as a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "".join(map(line, (header, ["---"] * len(header), *rows))).rstrip("\n")
 
 
 def kept_results(folder: Path | None) -> joblib.Memory:

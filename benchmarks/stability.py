@@ -5,19 +5,18 @@ with one seed but 20 draws of relative noise of 1e-7 on the features, which is a
 library version may change. Runs that are recorded in `stability.jsonl` are left out, so that the work can be
 done in pieces; the page is written anew from all of them each time.
 
-    python benchmarks/stability.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--draws 20]
+    python benchmarks/stability.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 20]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean, stdev
 
 import numpy as np
 from real_features import Domain, parser_of, read_domains
-from records import Records
+from records import Records, grouped, line, spread
 
 from ucds import TargetClustering
 from ucds.math.metrics import clustering_accuracy
@@ -47,7 +46,7 @@ class Run:
     accuracy: float
 
 
-def measure(domain: Domain, kind: str, draw: int) -> Run:
+def measure(domain: Domain, kind: str, draw: int) -> Iterator[Run]:
     """Cluster a domain with a seed of its own, or with seed 0 and features that are rounded otherwise."""
     vectors, seed = domain.vectors, draw
     if kind == "rounding":
@@ -55,7 +54,7 @@ def measure(domain: Domain, kind: str, draw: int) -> Run:
         vectors, seed = (vectors * (1 + noise)).astype(np.float32), 0
     estimator = TargetClustering(len(np.unique(domain.classes)), random_state=seed, accelerator="cpu")
     accuracy = clustering_accuracy(estimator.fit(vectors).labels_, domain.classes)
-    return Run(domain.name, kind, draw, len(vectors), round(accuracy, 4))
+    yield Run(domain.name, kind, draw, len(vectors), round(accuracy, 4))
 
 
 def row(domain: str, runs: Sequence[Run]) -> str:
@@ -63,25 +62,21 @@ def row(domain: str, runs: Sequence[Run]) -> str:
     cells = [domain, f"{runs[0].samples:,}", str(len({run.draw for run in runs}))]
     for kind in KINDS:
         found = [100 * run.accuracy for run in runs if run.kind == kind]
-        cells.append(f"{mean(found):.1f} +- {stdev(found):.1f}" if len(found) > 1 else "missing")
-        cells.append(f"{min(found):.1f}" if found else "missing")
-    return f"| {' | '.join(cells)} |\n"
+        cells += [spread(found), f"{min(found):.1f}" if found else "missing"]
+    return line(cells)
 
 
 def page(runs: Sequence[Run]) -> str:
     """Write the table of all runs."""
-    names = dict.fromkeys(run.domain for run in runs)
-    return INTRODUCTION + "".join(row(name, [run for run in runs if run.domain == name]) for name in names)
+    return INTRODUCTION + "".join(row(*each) for each in grouped(runs, "domain").items())
 
 
 def main() -> None:
-    parser = parser_of("Measure how far chance and rounding change the accuracy.")
-    parser.add_argument("--draws", type=int, default=20, help="number of draws of each kind")
-    options = parser.parse_args()
+    options = parser_of("Measure how far chance and rounding change the accuracy.", seeds=20).parse_args()
     jobs = (
         ({"domain": one.name, "kind": kind, "draw": draw}, partial(measure, one, kind, draw))
         for one in read_domains(options)
-        for draw in range(options.draws)
+        for draw in range(options.seeds)
         for kind in KINDS
     )
     Records(__file__, Run).complete(jobs, page)
