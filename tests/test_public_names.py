@@ -104,9 +104,8 @@ def test_importing_the_package_loads_nothing_else() -> None:
 
 
 def test_type_checkers_see_the_public_names_where_they_are() -> None:
-    tree = ast.parse(Path(ucds.__file__).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    tree = ast.parse(Path(ucds.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     seen = {alias.asname: node.module for node in imports for alias in node.names}
     assert seen.keys() | {"__version__"} == set(ucds.__all__)
     for name, module in seen.items():
