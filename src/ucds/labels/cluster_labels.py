@@ -10,27 +10,36 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.dtypes import StringDType
 from numpy.typing import NDArray
 from pydantic import Field
 
 from ucds.data.content import Column, find_places, first_repeated, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json, write_atomically
-from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message, canonical_json
+from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
 MARK_BYTES = 8
 
 
-def marks_of(keys: Iterable[bytes]) -> Column[str]:
+_TOGETHER = 10_000  # entries that are Python objects at the same time: a million of them fill the memory
+
+
+def marks_of(keys: Sequence[bytes]) -> Column[str]:
     """Return the mark of each content key: its first 8 bytes in hexadecimal digits."""
-    return texts_of([key[:MARK_BYTES].hex() for key in keys])
+    marks = np.empty(len(keys), StringDType())
+    for start in range(0, len(keys), _TOGETHER):
+        end = start + _TOGETHER
+        marks[start:end] = [key[:MARK_BYTES].hex() for key in keys[start:end]]
+    return Column(marks)
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,7 @@ class ClusterLabels:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
-            found = found[self._have_same_content(rows[found], marks_of(keys[i] for i in found.tolist()))]
+            found = found[self._have_same_content(rows[found], marks_of([keys[i] for i in found.tolist()]))]
         aligned = self._at(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
@@ -228,29 +237,37 @@ class LabelFile(Message):
 
 
 def _digest_of(fields: dict[str, Any]) -> str:
-    """Compute the digest of the canonical JSON of fields, one by one: together they would fill the memory."""
-    digest, before = hashlib.sha256(), b"{"
+    """Compute the digest of the canonical JSON of fields."""
+    digest, before = hashlib.sha256(), "{"
     for name in sorted(fields):
-        digest.update(before + canonical_json({name: _plain(fields[name])})[1:-1])
-        before = b","
+        digest.update(f'{before}"{name}":'.encode())
+        for text in _as_json(fields[name], ",", "", ascii_only=True):
+            digest.update(text.encode())
+        before = ","
     digest.update(b"}")
     return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Return a column or an array as the list that JSON wants."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if value is None or isinstance(value, str | int) else list(value)
 
 
 def _in_lines(fields: dict[str, Any]) -> Iterator[bytes]:
     """Yield fields as JSON with one entry of a list in a line; ``indent`` would be ten times slower."""
     before = "{\n"
     for name, value in fields.items():
-        text = json.dumps(_plain(value), ensure_ascii=False, separators=(",\n", ": "))
-        if not isinstance(value, str | int):
-            text = f"[\n{text[1:-1]}\n]"
-        yield f'{before}"{name}": {text}'.encode()
+        yield f'{before}"{name}": '.encode()
+        for text in _as_json(value, ",\n", "\n", ascii_only=False):
+            yield text.encode()
         before = ",\n"
     yield b"\n}\n"
+
+
+def _as_json(value: Any, between: str, around: str, *, ascii_only: bool) -> Iterator[str]:
+    """Yield a value as JSON, with these texts between the entries of a list and inside its brackets."""
+    write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, ":"))
+    if value is None or isinstance(value, str | int):
+        yield write(value)
+        return
+    yield f"[{around}"
+    for start in range(0, len(value), _TOGETHER):
+        part = value[start : start + _TOGETHER]
+        entries = part.tolist() if isinstance(part, np.ndarray) else list(part)
+        yield (between if start else "") + write(entries)[1:-1]
+    yield f"{around}]"
