@@ -3,8 +3,7 @@
     python benchmarks/report_page.py [--count 5000]
 
 Each measurement is a line of ``report_page.jsonl``; the page shows the latest. Needs chromium
-(``apt-get install chromium``). The pictures are drawn: coloured noise whose strength falls with its frequency
-as in photographs (1 / f), with a shape on it.
+(``apt-get install chromium``). The pictures are parts of two photographs that scikit-learn brings.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from records import Records, table
+from sklearn.datasets import load_sample_images
 
 import ucds
 
@@ -77,44 +76,26 @@ class Measured:
 
 
 def main() -> None:
-    """Draw the pictures, write their report, open it, and write the record."""
+    """Cut the pictures, write their report, open it, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=5_000)
     given = parser.parse_args()
     records = Records(__file__, Measured)
     with tempfile.TemporaryDirectory() as name:
-        records.add(measure(draw_pictures(Path(name) / "pictures", given.count), Path(name)))
+        records.add(measure(cut_pictures(Path(name) / "pictures", given.count), Path(name)))
     records.write_page(describe(records.runs[-1]))
 
 
-def draw_pictures(folder: Path, count: int) -> Path:
-    """Draw pictures of ``N_CLUSTERS`` colours and shapes into a folder."""
+def cut_pictures(folder: Path, count: int) -> Path:
+    """Cut pictures from the two photographs of scikit-learn, at random places, into a folder."""
     folder.mkdir()
-    rng = np.random.default_rng(0)
-    grounds = [noise(rng) for _ in range(100)]
+    rng, photographs = np.random.default_rng(0), load_sample_images().images
     for number in range(count):
-        ground = np.roll(grounds[number % len(grounds)], rng.integers(SIDE, size=2), axis=(0, 1))
-        draw(number % N_CLUSTERS, ground, rng).save(folder / f"{number:05}.jpg", quality=85)
+        photograph = photographs[number % len(photographs)]
+        down, across = (int(rng.integers(side - SIDE)) for side in photograph.shape[:2])
+        part = photograph[down : down + SIDE, across : across + SIDE]
+        Image.fromarray(part).save(folder / f"{number:05}.jpg", quality=85)
     return folder
-
-
-def draw(kind: int, ground: NDArray[np.uint8], rng: np.random.Generator) -> Image.Image:
-    """Draw a polygon of ``3 + kind`` corners somewhere on a ground."""
-    picture = Image.fromarray(ground)
-    x, y = (int(v) for v in rng.integers(45, 83, 2))
-    colour = tuple(int(v) for v in np.random.default_rng(kind).integers(256, size=3))
-    ImageDraw.Draw(picture).regular_polygon((x, y, 30), 3 + kind, fill=colour)
-    return picture
-
-
-def noise(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return noise ``(SIDE, SIDE, 3)`` whose amplitudes fall with their frequency as in photographs."""
-    across = np.fft.fftfreq(SIDE)
-    frequency = np.hypot(across[:, None], across[None, :])
-    frequency[0, 0] = np.inf
-    field = np.fft.ifft2(np.fft.fft2(rng.normal(size=(3, SIDE, SIDE))) / frequency).real
-    field *= 45 / field.std(axis=(1, 2), keepdims=True)
-    return np.clip(field + rng.integers(80, 176, (3, 1, 1)), 0, 255).astype(np.uint8).transpose(1, 2, 0)
 
 
 def measure(folder: Path, place: Path) -> Measured:
@@ -127,7 +108,7 @@ def measure(folder: Path, place: Path) -> Measured:
     writing = time.monotonic() - start
     load = os.getloadavg()[0]
     return Measured(
-        pictures="drawn",
+        pictures="parts of photographs",
         count=len(images),
         megabytes=page.stat().st_size / 1e6,
         writing=writing,
