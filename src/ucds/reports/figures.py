@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
@@ -133,7 +135,7 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
     labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
     shares = {"true": np.pad(truth, (0, len(found) - len(truth))), "estimated": found}
 
-    def draw(ax: Axes) -> None:
+    with _canvas(path, 2.9) as ax:
         import seaborn
 
         places, kinds = np.tile(np.arange(len(found)), 2), np.repeat(list(shares), len(found))
@@ -149,8 +151,6 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
         ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
         title = f"L1 distance to the true proportions: estimated {distance:.3f}, uniform {of_uniform:.3f}"
         ax.set_title(title, loc="left", pad=22)
-
-    _write(draw, path, 2.9)
 
 
 def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> None:
@@ -168,7 +168,7 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
     ]
     losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
 
-    def draw(ax: Axes) -> None:
+    with _canvas(path, 3.2) as ax:
         import seaborn
 
         ax.set_xscale("log")
@@ -189,8 +189,6 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
         ax.set(xlabel="weight of the loss", ylabel="clustering accuracy (%)")
         ax.legend(frameon=False)
 
-    _write(draw, path, 3.2)
-
 
 def features(panels: Mapping[str, Record], path: Path) -> None:
     """Draw features in the plane, coloured by class, and prototypes as crosses; a panel a record.
@@ -200,8 +198,7 @@ def features(panels: Mapping[str, Record], path: Path) -> None:
             ``prototype_points`` ``(K, 2)``, by title.
         path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
     """
-
-    def draw(ax: Axes) -> None:
+    with _canvas(path, 3.8) as ax:
         ax.axis("off")
         for number, (title, record) in enumerate(panels.items()):
             panel = ax.inset_axes((number / len(panels), 0, 0.98 / len(panels), 0.92))
@@ -220,26 +217,20 @@ def features(panels: Mapping[str, Record], path: Path) -> None:
             panel.scatter(across, up, s=28, color=INK, marker="x")
             panel.set(title=title, xticks=[], yticks=[], aspect="equal")
 
-    _write(draw, path, 3.8)
 
-
-def _write(draw: Callable[[Axes], None], path: Path, height: float) -> None:
-    """Write what a function draws in both formats, without dates, so that equal figures are equal files."""
+@contextmanager
+def _canvas(path: Path, height: float) -> Iterator[Axes]:
+    """Write what is drawn in both formats, without dates, so that equal figures are equal files."""
     if find_spec("seaborn") is None:
         raise InputError("figures need seaborn: pip install 'ucds[figures]'")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    no_software, no_date = {"Software": None}, {"Date": None}
     with matplotlib.rc_context(STYLE):
         figure = Canvas(figsize=(PAGE_WIDTH, height), layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
-        draw(figure.subplots())
-        write_atomically(
-            path.with_suffix(".png"),
-            lambda f: figure.savefig(f, format="png", dpi=DOTS_PER_INCH, metadata=no_software),
-        )
-        write_atomically(
-            path.with_suffix(".svg"), lambda f: figure.savefig(f, format="svg", metadata=no_date)
-        )
+        yield figure.subplots()
+        for form, undated in (("png", {"Software": None}), ("svg", {"Date": None})):
+            save = partial(figure.savefig, format=form, dpi=DOTS_PER_INCH, metadata=undated)
+            write_atomically(path.with_suffix(f".{form}"), save)
