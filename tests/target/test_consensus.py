@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import ConsensusSettings
 from ucds.math.consensus import Partition
-from ucds.target.consensus import GROUPLESS, SETTLED, Agreed, agree, share_unmatched
+from ucds.target.consensus import GROUPLESS, SETTLED, Agreed, agree
 from ucds.target.guard import KnownLabels
 
 N, K = 72, 4
@@ -61,7 +61,6 @@ def test_right_labels_do_no_harm_in_any_use(transfer: str) -> None:
     assert rand_index(found) == 1
     assert found.evidence is not None
     assert found.evidence.use == transfer
-    assert found.evidence.regrouped == (None if transfer == "own" else 0)
 
 
 def test_labels_that_are_not_used_change_nothing() -> None:
@@ -137,19 +136,3 @@ def test_names_of_labels_mean_nothing() -> None:
 def test_constant_features_do_not_crash(labels: Partition | None) -> None:
     found = run(np.ones((N, 3), np.float32), labels)
     np.testing.assert_allclose(found.shares.sum(1), 1, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("partition", "other", "share"),
-    [
-        (TRUTH, 7 - TRUTH, 0),
-        (TRUTH, np.zeros(N, int), 1),  # one of four parts of the whole: F1 = 0.4
-        (TRUTH, np.where(TRUTH == 3, 2, TRUTH), 0.25),  # two are one, which is the counterpart of one of them
-        (np.where(TRUTH == 3, 2, TRUTH), TRUTH, 0),
-        (TRUTH + K * (np.arange(N) // K % 2), TRUTH, 0.5),  # all are halved
-        (TRUTH, np.arange(N), 1),
-    ],
-    ids=["renamed", "one cluster", "merged", "coarser", "halved", "single samples"],
-)
-def test_a_cluster_is_matched_by_a_half_or_more(partition: Partition, other: Partition, share: float) -> None:
-    assert share_unmatched(partition, other) == pytest.approx(share)

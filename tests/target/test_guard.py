@@ -133,7 +133,6 @@ def test_the_sentence_tells_use_and_reasons() -> None:
     assert "labels were not used" in replace(found, use="own").sentence
     assert "as much as all your own clusterings together" in replace(found, use="equal").sentence
     assert "decided where your own clusterings were divided," in found.sentence
-    assert "(they joined or split 25% of your groups)" in replace(found, regrouped=0.25).sentence
     assert "\n" not in found.sentence
 
 
@@ -224,7 +223,6 @@ def test_evidence_is_written_as_json() -> None:
     assert again["sentence"] == found.sentence
     assert (again["use"], again["decided"], again["labelled"]) == ("equal", "guarded", N)
     assert (again["trust"], again["weight"]) == (found.trust, 0.5)
-    assert again["regrouped"] is None
     assert again["provider_clusters"] == K
 
 

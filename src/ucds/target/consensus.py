@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics.cluster import contingency_matrix
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.backbones import Backbone
@@ -121,7 +119,6 @@ def agree(
             # Step 4: the labels vote, averaged over neighbours and with their weight.
             votes = blend(own.memberships, averaged, evidence.weight)
             partition = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
-            evidence = replace(evidence, regrouped=share_unmatched(own.partition, partition))
             voters = [*voters, np.asarray(averaged.argmax(1)).ravel()]
             weights = np.append((1 - evidence.weight) * weights, evidence.weight)
     # Step 5: single clusterings tell how sure the cluster of each sample is.
@@ -144,19 +141,6 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
         nearest = search.kneighbors(spaces.principal[missing], return_distance=False)[:, 0]
         everywhere[missing] = labels.values[nearest]
     return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.values.max()) + 1)[everywhere]))
-
-
-def share_unmatched(partition: Partition, other: Partition) -> float:
-    """Compute the share of a partition's clusters that another partition of the same samples does not have.
-
-    Clusters are paired one to one so that the sum of their F1 scores is largest. A pair is the same group
-    if its F1 is at least one half; of a group that is split in two or merged with another, one part at most
-    finds a counterpart.
-    """
-    counts = contingency_matrix(partition, other)
-    f1 = 2 * counts / (counts.sum(1, keepdims=True) + counts.sum(0))
-    pairs = linear_sum_assignment(f1, maximize=True)
-    return 1 - float((f1[pairs] >= 0.5).sum()) / len(f1)
 
 
 def fit_target_by_consensus(

@@ -82,7 +82,6 @@ class Evidence:
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         labelled: number of samples that have a label.
         decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
-        regrouped: share of the own consensus' clusters that the labels joined or split; ``None`` if unknown.
     """
 
     use: Use
@@ -94,7 +93,6 @@ class Evidence:
     provider_clusters: int
     labelled: int
     decided: Transfer
-    regrouped: float | None = None
 
     @property
     def weight(self) -> float:
@@ -135,10 +133,7 @@ class Evidence:
         alike = min(self.own_agreement, self.provider_agreement) >= SAME
         if alike and self.use == "own" and self.decided == "guarded":
             return "the provider's labels were not needed: your own clusterings have the same groups"
-        what = _SENTENCES[self.use]
-        if self.regrouped is not None:
-            what += f" (they joined or split {self.regrouped:.0%} of your groups)"
-        return f"{what}, because {self._reason}"
+        return f"{_SENTENCES[self.use]}, because {self._reason}"
 
     @property
     def _reason(self) -> str:
