@@ -253,19 +253,15 @@ def export_command(
     out: Annotated[
         Path | None, typer.Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(help="Samples to compare a graph with the model on.", show_default="64 random ones"),
-    ] = None,
 ) -> None:
     """Write a model for other programs, compared with the model itself."""
     output.start()
     require_model(run)
     from ucds.exports.export import export
 
-    done = export(run, out, form=form, images=images)
+    done = export(run, out, form=form)
     sentence = f"model written to {done.path}"
     if done.differences:
         found = ", ".join(f"{name} {value:.1e}" for name, value in done.differences.items())
-        sentence += f"; largest difference from the model itself on {done.compared} samples: {found}"
+        sentence += f"; largest difference from the model itself on random samples: {found}"
     output.present(sentence, done)

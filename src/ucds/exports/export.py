@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ucds.backbones.spec import BackboneSpec
 from ucds.choices import ExportFormat, require_choice
-from ucds.data.sources import Source
 from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import FORMAT, LARGEST_DIFFERENCE, describe, largest_difference, write_graph
@@ -39,13 +38,11 @@ class Exported:
         path: file, or folder of the form "hub".
         form: form of the export.
         differences: largest difference of each output of a graph from the model's own, by name.
-        compared: number of samples that the differences were found on.
     """
 
     path: Path
     form: ExportFormat
     differences: dict[str, float]
-    compared: int
 
 
 def export(
@@ -53,22 +50,20 @@ def export(
     out: str | Path | None = None,
     *,
     form: ExportFormat = "onnx",
-    images: Source | None = None,
 ) -> Exported:
     """Write a finished model in a form that other programs run; ``ucds export`` does the same.
 
-    A graph is compared with the model on 64 samples before it is written. ``docs/outputs.md`` says what each
-    form holds.
+    A graph is compared with the model on 64 random samples before it is written; ``docs/outputs.md`` says
+    what each form holds.
 
     Args:
         run: folder of a finished run, or a model that :func:`ucds.load` opened.
         out: file or folder to write; in the run folder, under the name "model" or "hub", if ``None``.
         form: ``"onnx"``, a graph, or ``"sklearn"``, the layers above the encoder, with a description as JSON
             beside it; or ``"hub"``, a folder in the layout of a model hub.
-        images: samples to compare a graph on; random ones if ``None``.
 
     Raises:
-        InputError: the model, the samples or ``out`` cannot be used, a package is not installed, the file
+        InputError: the model or ``out`` cannot be used, a package is not installed, the file
             beside ``out`` holds something else, or the graph gives other probabilities than the model.
         DamagedFileError: the model file cannot be read.
         NoSpaceError: the result cannot be written.
@@ -84,7 +79,7 @@ def export(
         folder = Path(str(run)) / "hub" if out is None else Path(out)
         _warn_of_source(model)
         write_hub_folder(model.stored, folder, None if isinstance(run, Model) else Path(run))
-        return Exported(folder, form, {}, 0)
+        return Exported(folder, form, {})
     path = Path(str(run)) / f"model{_SUFFIXES[form]}" if out is None else Path(out)
     require_writable(path)
     require_suffix(path, (_SUFFIXES[form],))
@@ -93,10 +88,10 @@ def export(
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
-        content, compared = scikit_bytes(model.stored.model), 0
+        content = scikit_bytes(model.stored.model)
     else:
-        inputs = _random_inputs(model.stored.card.backbone) if images is None else _inputs(model, images)
-        content, compared = write_graph(model.stored.model, description, inputs[:2]), len(inputs)
+        inputs = _random_inputs(model.stored.card.backbone)
+        content = write_graph(model.stored.model, description, inputs[:2])
         found = largest_difference(model.stored.model, content, inputs)
         if not found[0] <= LARGEST_DIFFERENCE:
             raise InputError(
@@ -108,7 +103,7 @@ def export(
     write_atomically(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
     write_text_atomically(beside, json.dumps(written, indent=2) + "\n")
-    return Exported(path, form, differences, compared)
+    return Exported(path, form, differences)
 
 
 def _refuse_other_use(path: Path) -> None:
@@ -121,14 +116,6 @@ def _refuse_other_use(path: Path) -> None:
         raise InputError(
             f"{path} would be overwritten, and describes no exported model: choose another --out"
         )
-
-
-def _inputs(model: Model, images: Source) -> Tensor:
-    """Return inputs of the model, of at most 64 samples that are spread over those given."""
-    data = model.open(images)
-    chosen = np.unique(np.linspace(0, len(data.samples) - 1, _COMPARED).astype(np.int64))
-    inputs = data.view.test(data.samples.read(chosen))
-    return inputs if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.ndim - 1))
 
 
 def _random_inputs(spec: BackboneSpec) -> Tensor:
