@@ -35,7 +35,7 @@ def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_pa
     onnx.checker.check_model(graph)
     session = onnxruntime.InferenceSession(graph.SerializeToString())
     described = json.loads(session.get_modelmeta().custom_metadata_map["ucds"])
-    beside = json.loads((tmp_path / "deep" / "m.json").read_text())
+    beside = json.loads((tmp_path / "deep" / "m.onnx.json").read_text())
     assert beside == described | {"largest_difference": done.differences}
     assert (
         described["transform"] | {"resize": [37, 37], "crop": [32, 32], "offset": [2, 2]}
@@ -55,7 +55,7 @@ def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_pa
 def test_a_graph_of_a_model_of_embeddings(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model(identity_backbone(6), unit_features=False)
     done = ucds.export(model, tmp_path / "m.onnx")
-    described = json.loads((tmp_path / "m.json").read_text())
+    described = json.loads((tmp_path / "m.onnx.json").read_text())
     assert described["input"] == {"embeddings": ["n", 6]}
     assert described["outputs"] == {"probabilities": ["n", 5], "features": ["n", 16]}
     assert (described["transform"], described["model"]) == (None, "clinic")
@@ -67,19 +67,12 @@ def test_a_graph_of_a_model_of_embeddings(make_model: MakeModel, tmp_path: Path)
     assert set(done.differences) == {"probabilities", "features"}
 
 
-def test_a_file_beside_it_that_describes_no_export_is_not_overwritten(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
-    model = make_model(identity_backbone(6))
-    for content in ('{"labels": [1, 2]}', "[]", "no JSON"):
-        (tmp_path / "labels.json").write_text(content)
-        with pytest.raises(InputError, match=r"labels\.json would be overwritten, and describes no exported"):
-            ucds.export(model, tmp_path / "labels.onnx")
-        assert [path.name for path in tmp_path.iterdir()] == ["labels.json"]
-        assert (tmp_path / "labels.json").read_text() == content
-    (tmp_path / "labels.json").unlink()
-    for _ in range(2):  # over the earlier export
-        ucds.export(model, tmp_path / "labels.onnx")
+def test_a_file_of_the_same_stem_stays_as_it_is(make_model: MakeModel, tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text("mine")
+    for _ in range(2):  # the second one over the first
+        ucds.export(make_model(identity_backbone(6)), tmp_path / "labels.onnx")
+    assert (tmp_path / "labels.json").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_graph_of_another_model_differs(make_model: MakeModel) -> None:

@@ -18,9 +18,9 @@ from ucds.backbones.spec import BackboneSpec
 from ucds.choices import ExportFormat, require_choice
 from ucds.data.tables import require_suffix
 from ucds.errors import InputError, UcdsWarning
-from ucds.exports.graph import FORMAT, LARGEST_DIFFERENCE, describe, largest_difference, write_graph
+from ucds.exports.graph import LARGEST_DIFFERENCE, describe, largest_difference, write_graph
 from ucds.exports.hub import write_hub_folder
-from ucds.files import parse_json, require_writable, write_atomically, write_text_atomically
+from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.models import ClusteringModel
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
@@ -63,8 +63,8 @@ def export(
             beside it; or ``"hub"``, a folder in the layout of a model hub.
 
     Raises:
-        InputError: the model or ``out`` cannot be used, a package is not installed, the file
-            beside ``out`` holds something else, or the graph gives other probabilities than the model.
+        InputError: the model or ``out`` cannot be used, a package is not installed, or the graph gives other
+            probabilities than the model.
         DamagedFileError: the model file cannot be read.
         NoSpaceError: the result cannot be written.
 
@@ -83,8 +83,6 @@ def export(
     path = Path(str(run)) / f"model{_SUFFIXES[form]}" if out is None else Path(out)
     require_writable(path)
     require_suffix(path, (_SUFFIXES[form],))
-    beside = path.with_suffix(".json")
-    _refuse_other_use(beside)
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
@@ -102,20 +100,8 @@ def export(
     _warn_of_source(model)
     write_atomically(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
-    write_text_atomically(beside, json.dumps(written, indent=2) + "\n")
+    write_text_atomically(path.with_name(f"{path.name}.json"), json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences)
-
-
-def _refuse_other_use(path: Path) -> None:
-    """Make sure that the file of a description does not exist, or describes an earlier export."""
-    try:
-        known = parse_json(path.read_bytes()) if path.exists() else {"format": FORMAT}
-    except (OSError, ValueError):
-        known = None
-    if not isinstance(known, dict) or known.get("format") != FORMAT:
-        raise InputError(
-            f"{path} would be overwritten, and describes no exported model: choose another --out"
-        )
 
 
 def _random_inputs(spec: BackboneSpec) -> Tensor:
