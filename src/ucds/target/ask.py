@@ -17,7 +17,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import Questions, open_questions, questions_about
-from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter, told_to
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it
 
 
 _TRIALS = 8
-"""Draws for each choice; scikit-learn's ``2 + log k`` is 6 to 9 for the usual numbers of queries."""
+"""Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
+shorter one."""
 
 
 def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: int) -> Selector:
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
-    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count:
-    only the missing samples are chosen anew, far from the labelled ones.
+    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count.
 
     Args:
         data: samples and views.
@@ -55,61 +55,39 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         chosen = given
         if len(given) < count:
             features = frozen_features(backbone, data, runtime, batch_size=256)
-            rows = features.samples.read(distinct).numpy()
-            chosen = distinct[select_spread(rows, count, runtime.seed)].tolist()
-            if not set(given) <= set(chosen):
-                places = np.searchsorted(distinct, given)
-                more = select_spread(rows, count - len(given), runtime.seed, given=places)
-                chosen = given + distinct[more].tolist()
+            spread = distinct[select_spread(features.samples.read(distinct).numpy(), count, runtime.seed)]
+            chosen = given + [i for i in spread.tolist() if i not in given][: count - len(given)]
         copies = np.flatnonzero(np.isin(first, chosen) & (first != np.arange(len(first))))
         return chosen + copies.tolist()
 
     return choose
 
 
-def select_spread(
-    features: FloatArray, count: int, seed: int, *, given: Sequence[int] | IntArray = ()
-) -> IntArray:
+def select_spread(features: FloatArray, count: int, seed: int) -> IntArray:
     """Choose samples that are well spread in feature space, by the seeding of k-means++.
 
-    Each new sample is drawn with a probability proportional to its squared distance from the nearest one
-    chosen so far (Arthur and Vassilvitskii, SODA 2007). Of eight such draws the one that leaves the smallest
-    sum of squared distances is kept, as scikit-learn does: always taking the farthest sample would spend the
-    queries on outliers. Distances are between directions, ``2 - 2 cos``, as everywhere in the method.
-
-    A longer choice with the same seed begins with the shorter one, so the first ``m`` samples are
-    well spread for every ``m``.
+    Distances are between directions, as everywhere in the method. A longer choice with the same seed begins
+    with the shorter one, so the first ``m`` samples are well spread for every ``m``.
 
     Args:
         features: ``(n, d)`` features of the samples.
-        count: number of samples to choose; fewer are returned where fewer samples differ.
+        count: number of samples to choose; all are returned if there are fewer.
         seed: seed of the random draws; equal seeds give equal choices.
-        given: positions that are chosen already; they are not returned again.
 
     Returns:
-        Positions in the order of choice, at most ``count``.
+        Positions in the order of choice.
+
+    Source:
+        D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, SODA 2007.
     """
+    from sklearn.cluster import kmeans_plusplus
+
     from ucds.math.spaces import unit_rows
 
-    directions, rng = unit_rows(features), np.random.default_rng(seed)
-
-    def distances_from(positions: Sequence[int] | IntArray) -> DoubleArray:
-        """Compute squared distances ``(m, n)`` of some directions from all; what rounding left becomes 0."""
-        squared = 2.0 - 2.0 * (directions[positions] @ directions.T).astype(np.float64)
-        return np.where(squared < 1e-5, 0.0, squared)
-
-    distances = np.full(len(directions), 4.0)  # as far as two directions can lie apart
-    for position in given:
-        distances = np.minimum(distances, distances_from([position])[0])
-    chosen: list[int] = []
-    while len(chosen) < count and distances.any():
-        candidates = rng.choice(len(directions), size=_TRIALS, p=distances / distances.sum())
-        left = np.minimum(distances, distances_from(candidates))
-        best = int(left.sum(1).argmin())
-        distances = left[best]
-        distances[candidates[best]] = 0.0
-        chosen.append(int(candidates[best]))
-    return np.array(chosen, dtype=np.int64)
+    directions, state = unit_rows(features), np.random.RandomState(np.random.MT19937(seed))
+    most = min(count, len(directions))
+    _, chosen = kmeans_plusplus(directions, most, random_state=state, n_local_trials=_TRIALS)
+    return np.array(list(dict.fromkeys(chosen.tolist())), dtype=np.int64)
 
 
 def _questions_about(samples: Samples) -> Questions:
