@@ -131,13 +131,10 @@ def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
     assert start.evaluations[0].conditional_entropy == pytest.approx(entropy, rel=1e-4)
 
 
-def test_predictions_on_the_training_samples_are_those_stored(tmp_path: Path) -> None:
-    model, session = train(given(PROVIDERS), folder=tmp_path / "run")
+def test_predictions_on_the_training_samples_are_those_of_the_last_evaluation() -> None:
+    model, session = train(given(PROVIDERS))
     last = session.results[-1]
-    stored = np.load(tmp_path / "run" / "evaluations.npz")
-    assert stored["ids"].tolist() == [str(i) for i in range(N)]
-    np.testing.assert_array_equal(stored["fit-target/labels"][last.selected], predicted(model))
-    assert stored["agree/labels"].shape == (1, N)
+    np.testing.assert_array_equal(last.evaluations[last.selected].labels, predicted(model))
 
 
 def test_the_use_of_the_labels_is_told_and_written(tmp_path: Path) -> None:
@@ -229,7 +226,7 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
         "the model gives 100.0% of the clustered samples their cluster of the clustering, and an estimated "
     )
     assert f"{cost}100.0% of the others that of the exact method" in listener.said
-    ids = set(np.load(tmp_path / "run" / "evaluations.npz")["ids"].tolist())
+    ids = set(read_remembered(tmp_path / "run").ids)
     assert {str(i) for i in asked} < ids
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
 

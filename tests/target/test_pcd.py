@@ -37,11 +37,9 @@ def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any
     session: Session[MethodSettings] = Session(runtime, SETTINGS)
     found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
     clusters = decide(found.model, data, runtime).clusters.numpy()
+    # Eight labels would be too few for the numbering: so those asked were drawn first.
     assert (clusters == provider).mean() > 0.95
     clustering, refining = found.stages
     assert clustering.evaluations[-1].step == 20 * MOST // 20
     assert refining.evaluations[-1].step == 2 * MOST // 20  # an epoch is bounded, not the samples
     assert {len(one.labels) for stage in found.stages for one in stage.evaluations} == {MOST}
-    kept = set(np.load(tmp_path / "run" / "evaluations.npz")["ids"].tolist())
-    assert len(kept) == MOST
-    assert {str(i) for i in asked} < kept

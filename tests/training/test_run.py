@@ -40,7 +40,7 @@ def learn(session: Session[MethodSettings]) -> TrainedModel:
     stage = Stage(session, "learn", training.trained, training.data, state, epochs=2)
     for step in stage.steps():
         stage.update(fit=stage.forward(step.inputs).logits.square().mean())
-    return conclude(session, training, INPUTS.data)
+    return conclude(session, training)
 
 
 def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **changes: Any) -> TrainedRun:

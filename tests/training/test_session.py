@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from ucds.config import PCDSettings
-from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess
@@ -37,7 +35,6 @@ def test_without_a_folder_results_are_kept_in_memory_alone() -> None:
     session.write("one", 1, "losses", {"a": 1.0})
     session.save("one", WEIGHTS, StageProgress())
     session.conclude(result("one"), WEIGHTS)
-    session.save_evaluations(VectorSamples(np.eye(4, dtype=np.float32)))
     session.close()
     assert [found.name for found in session.results] == ["one"]
     assert session.checkpoint is None
@@ -97,19 +94,6 @@ def test_a_session_without_a_checkpoint_begins_the_log_anew(tmp_path: Path) -> N
         session.close()
     (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
     assert json.loads(line)["a"] == 1
-
-
-def test_the_predictions_of_all_evaluations_are_written(tmp_path: Path) -> None:
-    session = opened(tmp_path)
-    session.conclude(result("one"), WEIGHTS)
-    samples = VectorSamples(np.eye(4, dtype=np.float32), ids=("a", "b", "c", "d"))
-    session.save_evaluations(samples)
-    session.close()
-    with np.load(tmp_path / "evaluations.npz") as stored:
-        assert stored["ids"].tolist() == ["a", "b", "c", "d"]
-        assert tuple(map(bytes, stored["keys"])) == samples.keys
-        np.testing.assert_array_equal(stored["one/labels"], [[0, 1, 2, 1]])
-        assert stored["one/information"] == pytest.approx([result("one").evaluations[0].information])
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -79,5 +79,4 @@ def fit_source_by_pcd(
     judging = Dataset(subset(samples, judges, keep_domains=True), train.view)
     judges = judges[draw_dataset(session, judging, use="choose the model")[1]]
     learn_source(session, training.trained, train, subset(samples, judges, keep_domains=True))
-    evaluated = subset(data.samples, judges, keep_domains=True)
-    return conclude(session, training, Dataset(evaluated, data.view))
+    return conclude(session, training)

@@ -123,7 +123,7 @@ def fit_source_privately(
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
-    return replace(conclude(session, training, data), recentres=True, privacy=claim)
+    return replace(conclude(session, training), recentres=True, privacy=claim)
 
 
 def read_groups(path: Path) -> dict[str, str]:

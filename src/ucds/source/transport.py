@@ -46,7 +46,7 @@ def fit_source_by_transport(
     training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, training, assignments, fitted=False)
-    return replace(conclude(session, training, data), recentres=True)
+    return replace(conclude(session, training), recentres=True)
 
 
 def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:

@@ -184,7 +184,7 @@ def fit_target_by_consensus(
     if session.runtime.folder is not None and session.runtime.rank == 0:
         encoded = encode(training.trained, features, session.runtime)
         write_features(session.runtime.folder.path, encoded.cpu().numpy())
-    return conclude(session, training, data)
+    return conclude(session, training)
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> FeatureClusters:

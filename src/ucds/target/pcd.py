@@ -8,7 +8,7 @@ import torch
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples, subset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
@@ -167,5 +167,4 @@ def fit_target_by_pcd(
         chosen[positions] = True
         cluster_target(session, training.trained, drawn, labels.take(chosen[labelled]))
     refine_target(session, training.trained, training.data, drawn.samples)
-    evaluated = subset(data.samples, positions)
-    return conclude(session, training, Dataset(evaluated, data.view))
+    return conclude(session, training)

@@ -100,14 +100,7 @@ def prepare(
     return Training(model, model if settings.tune == "full" else model.head(), data, settings.tune)
 
 
-def conclude(session: Session[Settings], training: Training, data: Dataset) -> TrainedModel:
-    """Gather the result of a run whose stages are finished, and save the predictions of its evaluations.
-
-    Args:
-        session: the run.
-        training: model of the run.
-        data: samples that the stages evaluated, without their frozen features.
-    """
-    session.save_evaluations(data.samples)
+def conclude(session: Session[Settings], training: Training) -> TrainedModel:
+    """Gather the result of a run whose stages are finished."""
     model, stages = training.model.eval(), tuple(session.results)
     return TrainedModel(model, training.trained, training.data, training.tune, stages)

@@ -12,7 +12,6 @@
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.pt` | an unfinished run's state |
 | `checkpoint-before.pt` | the state before that, for the case of damage |
-| `evaluations.npz` | predictions at every evaluation, for the oracle that `ucds evaluate` prints apart |
 | `model.safetensors` | the result, written last |
 """
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
-import numpy as np
 from torch import Tensor
 
 from ucds.config import Settings
-from ucds.data.samples import Samples
-from ucds.files import write_atomically, writing
+from ucds.files import writing
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import (
     Checkpoint,
@@ -107,15 +105,3 @@ class Session(Generic[SettingsT]):
         if self._log is not None:
             with writing(Path(self._log.name)):
                 self._log.close()
-
-    def save_evaluations(self, samples: Samples) -> None:
-        """Write the predictions of every evaluation of some samples, for :func:`ucds.evaluate`."""
-        folder = self.runtime.folder
-        if folder is None or self.runtime.rank != 0:
-            return
-        keys = np.frombuffer(b"".join(samples.keys), np.uint8).reshape(len(samples), -1)
-        arrays: dict[str, Any] = {"ids": np.array(samples.ids), "keys": keys}
-        for result in self.results:
-            arrays[f"{result.name}/labels"] = np.stack([e.labels.numpy() for e in result.evaluations])
-            arrays[f"{result.name}/information"] = np.array([e.information for e in result.evaluations])
-        write_atomically(folder.path / "evaluations.npz", lambda file: np.savez_compressed(file, **arrays))
