@@ -24,7 +24,8 @@ def made(variant: str, accuracy: float) -> dict[str, Any]:
 def chosen(asked: Benchmark, records: list[dict[str, Any]]) -> dict[str, float]:
     """The accuracy in each row."""
     found = collect(asked, records)
-    return {row.variant: found.of(row, "", "a")[0]["accuracy"] for row in found.rows if found.of_row(row)}
+    entries = {row.variant: found.of(row, "", "a") for row in found.rows}
+    return {variant: runs[0]["accuracy"] for variant, runs in entries.items() if runs}
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,8 @@ def test_a_record_of_ones_own_variant_wins_over_a_later_one(
 def test_all_cells_are_wanted_and_each_record_is_used_where_it_counts() -> None:
     found = collect(benchmark("again"), [made("", 0.1), made("", 0.2)])
     assert found.wanted == 2
-    assert [used["accuracy"] for used in found.used] == [0.2, 0.2]
+    assert [used["accuracy"] for used in found.frame["record"]] == [0.2, 0.2]
     assert found.of(RowKey("again", "kmeans"), "", "a") == {}
-    assert found.of_row(RowKey("again", "kmeans")) == []
 
 
 def test_rows_have_the_title_of_what_varies() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import pandas as pd
 
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
 from ucds.experiments.records import identity_in, identity_of, origin_of
-from ucds.experiments.scoring import Record
+from ucds.experiments.scoring import COLUMNS, Record, column_of
 
 
 class RowKey(NamedTuple):
@@ -26,16 +28,14 @@ class TableRecords:
 
     benchmark: Benchmark
     rows: tuple[RowKey, ...]  # in the order of the table
-    runs: Mapping[tuple[RowKey, str, str], Mapping[int, Record]]  # by row, data set and target; by seed
+    frame: pd.DataFrame  # a line for each record: number of its row, task and seed, itself, and its columns
     wanted: int  # number of cells of the whole grid
 
-    def of_row(self, row: RowKey) -> list[Record]:
-        """Return all records of a row."""
-        return [record for key, runs in self.runs.items() if key[0] == row for record in runs.values()]
-
-    def of(self, row: RowKey, dataset: str, target: str) -> Mapping[int, Record]:
+    def of(self, row: RowKey, dataset: str, target: str) -> dict[int, Record]:
         """Return the record of each seed in an entry of the table."""
-        return self.runs.get((row, dataset, target), {})
+        lines = self.frame[self.frame["row"] == self.rows.index(row)] if row in self.rows else self.frame[:0]
+        lines = lines[(lines["dataset"] == dataset) & (lines["target"] == target)]
+        return dict(zip(lines["seed"], lines["record"], strict=True))
 
     def title(self, row: RowKey) -> str:
         """Return the title of a row: the method, the variant, or both where both vary."""
@@ -44,11 +44,6 @@ class TableRecords:
             return title
         several = len({other.method for other in self.rows}) > 1
         return f"{title}, {row.variant}" if several else row.variant
-
-    @property
-    def used(self) -> list[Record]:
-        """All records that count."""
-        return [record for runs in self.runs.values() for record in runs.values()]
 
 
 def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
@@ -64,21 +59,28 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
     fitting = [(record, identity_in(record)) for record in records]
     fitting = [(record, identity) for record, identity in fitting if identity in cells]
     latest = {_made_alike(cells[identity][0]): origin_of(record) for record, identity in fitting}
-    runs: dict[tuple[RowKey, str, str], dict[int, Record]] = defaultdict(dict)
-    for record, identity in fitting:
-        for cell in cells[identity]:
-            if latest[_made_alike(cell)] != origin_of(record):
-                continue
-            found = runs[RowKey(cell.variant, cell.method), cell.dataset, cell.target]
-            known = found.get(cell.seed)
-            if known is None or record["variant"] == cell.variant or known["variant"] != cell.variant:
-                found[cell.seed] = record
     rows = tuple(
         RowKey(variant.name, method)
         for variant in benchmark.all_variants
         for method in benchmark.methods_of(variant)
     )
-    return TableRecords(benchmark, rows, dict(runs), sum(map(len, cells.values())))
+    runs: dict[tuple[int, str, str], dict[int, Record]] = defaultdict(dict)
+    for record, identity in fitting:
+        for cell in cells[identity]:
+            if latest[_made_alike(cell)] != origin_of(record):
+                continue
+            found = runs[rows.index(RowKey(cell.variant, cell.method)), cell.dataset, cell.target]
+            known = found.get(cell.seed)
+            if known is None or record["variant"] == cell.variant or known["variant"] != cell.variant:
+                found[cell.seed] = record
+    lines = [
+        (*entry, record["subset"], seed, record, *(column_of(record, name) for name in COLUMNS))
+        for entry, by_seed in runs.items()
+        for seed, record in by_seed.items()
+    ]
+    names = ("row", "dataset", "target", "subset", "seed", "record", *COLUMNS)
+    frame = pd.DataFrame(lines, columns=names).astype(dict.fromkeys(COLUMNS, float))
+    return TableRecords(benchmark, rows, frame, sum(map(len, cells.values())))
 
 
 def _made_alike(cell: Cell) -> object:

@@ -14,7 +14,7 @@ import pandas as pd
 from ucds.experiments.datasets import objects_in
 from ucds.experiments.grid import Benchmark, Published
 from ucds.experiments.records import FILE, read_records
-from ucds.experiments.scoring import COLUMNS, Record, column_of
+from ucds.experiments.scoring import COLUMNS, Record
 from ucds.files import write_text_atomically
 from ucds.reports.figures import draw_figures
 from ucds.reports.statistics import Interval, compare
@@ -65,13 +65,12 @@ def page(results: TableRecords, tables: Sequence[Table], pictures: Sequence[str]
 
 def all_tables(results: TableRecords) -> list[Table]:
     """Make all tables of a benchmark: accuracies or its own columns, comparisons, other figures."""
-    measured = _measure(results)
     if results.benchmark.measures:
-        return [_costs(results, measured)]
+        return [_costs(results)]
     datasets = results.benchmark.grid.targets.items()
-    accuracies = [_accuracies(results, measured, dataset, targets) for dataset, targets in datasets]
-    compared = [*_comparisons(results, measured), *_above_plain(results, measured)]
-    return [*accuracies, *compared, _others(results, measured)]
+    accuracies = [_accuracies(results, dataset, targets) for dataset, targets in datasets]
+    compared = [*_comparisons(results), *_above_plain(results)]
+    return [*accuracies, *compared, _others(results)]
 
 
 def to_markdown(table: Table) -> str:
@@ -110,29 +109,9 @@ def reference(results: TableRecords, row: RowKey) -> RowKey:
     return next(other for other in (*named, *ours, results.rows[0]) if other in results.rows)
 
 
-def _measure(results: TableRecords) -> pd.DataFrame:
-    """Return a line for each record: number of its row, task and seed, and the value of each column."""
-    numbers = {row: number for number, row in enumerate(results.rows)}
-    keys = ("row", "dataset", "target", "subset", "seed")
-    lines = [
-        (
-            numbers[row],
-            dataset,
-            target,
-            record["subset"],
-            seed,
-            *(column_of(record, name) for name in COLUMNS),
-        )
-        for (row, dataset, target), runs in results.runs.items()
-        for seed, record in runs.items()
-    ]
-    frame = pd.DataFrame(lines, columns=[*keys, *COLUMNS])
-    return frame.astype(dict.fromkeys(COLUMNS, float))
-
-
-def _accuracies(results: TableRecords, measured: pd.DataFrame, dataset: str, targets: Sequence[str]) -> Table:
+def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> Table:
     """Show accuracies by target, and the paper's beside them."""
-    own, rows = measured[measured["dataset"] == dataset], range(len(results.rows))
+    own, rows = results.frame[results.frame["dataset"] == dataset], range(len(results.rows))
     pivot = own.groupby(["row", "target"])["accuracy"]
     shown = _wide(pivot.apply(_spread), rows, targets).astype(object).fillna(MISSING)
     published = pd.DataFrame([_published(results, row, targets) for row in results.rows], columns=targets)
@@ -145,14 +124,15 @@ def _accuracies(results: TableRecords, measured: pd.DataFrame, dataset: str, tar
     return _table(results, title, shown if published.isna().all(axis=None) else shown.join(theirs))
 
 
-def _costs(results: TableRecords, measured: pd.DataFrame) -> Table:
+def _costs(results: TableRecords) -> Table:
     """Show the benchmark's own measures, and the paper's figures of them."""
     measures = results.benchmark.measures
     published = pd.DataFrame([_published(results, row, measures) for row in results.rows], columns=measures)
-    empty = [NOTHING if results.of_row(row) else MISSING for row in results.rows]
-    frame = pd.DataFrame(index=range(len(results.rows)))
+    rows = range(len(results.rows))
+    empty = [NOTHING if row in set(results.frame["row"]) else MISSING for row in rows]
+    frame = pd.DataFrame(index=rows)
     for key in measures:
-        title, means = COLUMNS[key].title, _mean_text(results, measured, key)
+        title, means = COLUMNS[key].title, _mean_text(results, key)
         frame[title] = means.where(means != NOTHING, empty)
         if not published.isna().all(axis=None):
             frame[f"paper: {title}"] = [_entry(figure, COLUMNS[key].digits) for figure in published[key]]
@@ -172,14 +152,14 @@ _COMPARED = (
 )
 
 
-def _comparisons(results: TableRecords, measured: pd.DataFrame) -> list[Table]:
+def _comparisons(results: TableRecords) -> list[Table]:
     """Compare every row with its reference, paired by task and seed, in one table for each reference."""
     lines: dict[RowKey, list[tuple[str, ...]]] = defaultdict(list)
     for row in results.rows:
         ours = reference(results, row)
         if row == ours:
             continue
-        compared = _compare(_by_task(results, measured, row), _by_task(results, measured, ours))
+        compared = _compare(_by_task(results, row), _by_task(results, ours))
         lines[ours].append((results.title(row), *compared))
     return [
         Table(_COMPARED.format(results.title(ours)), pd.DataFrame(compared, columns=_COMPARISON))
@@ -187,20 +167,20 @@ def _comparisons(results: TableRecords, measured: pd.DataFrame) -> list[Table]:
     ]
 
 
-def _above_plain(results: TableRecords, measured: pd.DataFrame) -> list[Table]:
+def _above_plain(results: TableRecords) -> list[Table]:
     """Compare every other row with the best plain clustering of each task, if UMAP is among them."""
     lines = []
     for row in results.rows:
         rivals = [other for other in results.rows if other.method in PLAIN and other.variant == row.variant]
         if row in rivals or "umap" not in {rival.method for rival in rivals}:
             continue
-        runs = [_by_task(results, measured, rival) for rival in rivals]
+        runs = [_by_task(results, rival) for rival in rivals]
         best = {
             task: max((of_rival[task] for of_rival in runs), key=lambda own: float(np.mean([*own.values()])))
             for task in runs[0]
             if all(task in of_rival for of_rival in runs)
         }
-        lines.append((results.title(row), *_compare(_by_task(results, measured, row), best)))
+        lines.append((results.title(row), *_compare(_by_task(results, row), best)))
     title = (
         "Points of accuracy above the best of what a user could have had: k-means or UMAP + k-means, "
         "whichever is better on average on a target. Ground truth makes that choice."
@@ -220,17 +200,17 @@ def _compare(ours: TaskRuns, theirs: TaskRuns) -> tuple[str, ...]:
     return f"{found.difference:+.1f}", _interval(found.over_seeds), _interval(found.over_tasks), *counts
 
 
-def _by_task(results: TableRecords, measured: pd.DataFrame, row: RowKey) -> TaskRuns:
+def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:
     """Return the accuracies of a row by task and seed; another subset is another task."""
     found: TaskRuns = defaultdict(dict)
-    for line in measured[measured["row"] == results.rows.index(row)].itertuples():
+    for line in results.frame[results.frame["row"] == results.rows.index(row)].itertuples():
         found[line.dataset, line.target, line.subset][line.seed] = line.accuracy
     return dict(found)
 
 
-def _others(results: TableRecords, measured: pd.DataFrame) -> Table:
+def _others(results: TableRecords) -> Table:
     """Show what else was measured."""
-    columns = {COLUMNS[key].title: _mean_text(results, measured, key) for key in ALSO}
+    columns = {COLUMNS[key].title: _mean_text(results, key) for key in ALSO}
     title = "What else was measured, as means over targets and seeds."
     return _table(results, title, pd.DataFrame(columns))
 
@@ -248,9 +228,9 @@ def _wide(values: pd.Series, rows: Iterable[int], targets: Sequence[str]) -> pd.
     return values.unstack("target").reindex(index=list(rows), columns=list(targets))
 
 
-def _mean_text(results: TableRecords, measured: pd.DataFrame, key: str) -> pd.Series:
+def _mean_text(results: TableRecords, key: str) -> pd.Series:
     """Write the mean of a column over all records of each row."""
-    means = measured.groupby("row")[key].mean().reindex(range(len(results.rows)))
+    means = results.frame.groupby("row")[key].mean().reindex(range(len(results.rows)))
     return means.map(_number(NOTHING, COLUMNS[key].digits))
 
 
@@ -289,7 +269,7 @@ def _centre(figure: Published | None) -> float:
 
 
 def _provenance(results: TableRecords) -> list[str]:
-    used = results.used
+    used = list(results.frame["record"])
     if not used:
         return ["No records yet."]
 
