@@ -16,8 +16,6 @@ from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
-    from ucds.reports.page.report import WrittenReport
-    from ucds.training.options import Compute
 
 NamesOption = Annotated[
     Path | None,
@@ -152,7 +150,9 @@ def train_target_command(
     )
     page = None
     if not no_report:
-        written = _report(out, images, None, None, training.compute(reporter))
+        from ucds.reports.page.report import report
+
+        written = report(out, images, compute=training.compute(reporter))
         page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
@@ -222,23 +222,13 @@ def report_command(
     ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
-    done = _report(run, images, out, names, work.compute(output.start()), pictures)
-    lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
-    output.present("\n".join(lines), done)
-
-
-def _report(
-    run: Path,
-    images: str | None,
-    out: Path | None,
-    names: Path | None,
-    compute: Compute,
-    pictures: Path | None = None,
-) -> WrittenReport:
+    reporter = output.start()
     require_model(run)
     from ucds.reports.page.report import report
 
-    return report(run, images, out, names=names, pictures=pictures, compute=compute)
+    done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
+    lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
+    output.present("\n".join(lines), done)
 
 
 @app.command("export", rich_help_panel=options.CLIENT)
