@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -129,11 +130,15 @@ def serve_with(
     behind_proxy: str | None = None,
     ready: Callable[[str], None],
     stop: threading.Event | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answer with a model and a ledger that are open already; see :func:`serve` for the other arguments."""
+    """Answer with a model and a ledger that are open already; see :func:`serve` for the other arguments.
+
+    ``clock`` returns the seconds in which keys make up for work that they wasted.
+    """
     with ExitStack() as stack:
         listening = stack.enter_context(_bind(host, port))
-        service = Service(labeller, ledger, signer, limits)
+        service = Service(labeller, ledger, signer, limits, clock)
         stack.callback(service.close)
         if snapshots is not None:
             words = "Failed tries to write a checkpoint"

@@ -56,7 +56,14 @@ class Service:
     answer is free. Work that comes to nothing is a debt of its key, see :class:`ucds.serving.bounds.Waste`.
     """
 
-    def __init__(self, labeller: ModelLabeller, ledger: Ledger, signer: Signer, limits: Limits) -> None:
+    def __init__(
+        self,
+        labeller: ModelLabeller,
+        ledger: Ledger,
+        signer: Signer,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.labeller, self.ledger, self.signer, self.limits = labeller, ledger, signer, limits
         self.accepts: wire.Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
         self.batcher = Batcher(labeller)
@@ -67,7 +74,7 @@ class Service:
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
         self._calibrating = asyncio.Lock()  # beside the model's thread, so not several at a time
         self._names: dict[int, str] = {}
-        self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]))
+        self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]), clock)
         self._decoder: ImageDecoder | None = None
         if self.accepts == "images":
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
