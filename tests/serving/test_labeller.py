@@ -7,13 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from serving_kit import WIDTH, FakeLabeller, K
 from torch import nn
 
 from ucds.backbones import module_backbone
-from ucds.errors import UcdsWarning
 from ucds.models import ClusteringModel
 from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.training.model_file import ModelCard, StoredModel
@@ -88,17 +86,3 @@ def test_a_key_with_many_samples_delays_another_one_by_a_batch() -> None:
     batcher.close()
     assert done_after[0] <= 2  # one that had begun, and one that they share
     assert labeller.batches >= 100
-
-
-class Centred(nn.Module):
-    """Looks at its whole batch, as a model in training mode would."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        pooled = nn.functional.adaptive_avg_pool2d(inputs, 4).flatten(1)
-        return torch.cat([pooled - pooled.mean(0), pooled[:, :16]], 1)
-
-
-def test_a_model_that_looks_at_its_batch_answers_one_at_a_time() -> None:
-    with pytest.warns(UcdsWarning, match="one sample at a time"):
-        labeller = ModelLabeller(stored(Centred()), batch_size=8)
-    assert labeller.batch_size == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections import OrderedDict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from torch import Tensor
 from ucds.backbones.spec import state_digest
 from ucds.choices import Accelerator
 from ucds.data.dataset import View
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.processes import choose_device
@@ -34,9 +33,7 @@ class ModelLabeller:
     """A source model that answers in batches of one fixed size: 16 on a CPU and 64 on a GPU by default.
 
     A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
-    answers. In batches of one size a row comes out the same to the bit, whatever the other rows are. A
-    model for which that does not hold, because it takes statistics over its batch, is found when it is
-    loaded, and answers one row at a time; a warning says so.
+    answers. In batches of one size a row comes out the same to the bit, whatever the other rows are.
     """
 
     def __init__(
@@ -58,13 +55,7 @@ class ModelLabeller:
         if spec.input_size is not None:
             self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8
         self.batch_size = batch_size or (16 if self._device.type == "cpu" else 64)
-        if self.batch_size > 1 and not self._rows_are_independent():
-            warnings.warn(
-                f"model {self.name!r} looks at its whole batch, so it answers one sample at a time, slowly",
-                UcdsWarning,
-                stacklevel=2,
-            )
-            self.batch_size = 1
+        self.label(np.zeros((self.batch_size, *self.row_shape), self.dtype))  # what fails, fails at the start
 
     @classmethod
     def load(
@@ -104,19 +95,6 @@ class ModelLabeller:
 
     def _inputs(self, rows: Rows) -> Tensor:
         return self._view.test(torch.from_numpy(rows).to(self._device))
-
-    def _rows_are_independent(self) -> bool:
-        """Return whether a row's answer stays when its place and the other rows change."""
-        generator = np.random.default_rng(0)
-        shape = (self.batch_size, *self.row_shape)
-        if self.dtype is np.uint8:
-            rows: Rows = generator.integers(0, 256, shape, np.uint8)
-        else:
-            rows = generator.standard_normal(shape).astype(np.float32)
-        alone = np.zeros_like(rows)
-        alone[-1] = rows[0]
-        together, apart = self._probabilities(rows)[0], self._probabilities(alone)[-1]
-        return torch.allclose(together, apart, rtol=1e-4, atol=1e-6)
 
 
 class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
