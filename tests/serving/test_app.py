@@ -261,17 +261,6 @@ def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Le
         refused(client.get("/v1/info"), 403, "not-for-you")
 
 
-def test_concurrent_requests_get_what_each_would_get_alone(ledger: Ledger) -> None:
-    key = ledger.add_key("many", 10_000)
-    requests = [[vector((i * 7 + j) % K, 100 * i + j) for j in range(1 + i % 9)] for i in range(60)]
-    room_for_all = Limits(max_batch=20, max_queue=sum(map(len, requests)), client_share=1)
-    with running(FakeLabeller(), ledger, room_for_all) as service, ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda rows: post(service, rows, key=key).json(), requests))
-    for rows, answer in zip(requests, answers, strict=True):
-        assert answer.get("labels") == [int(row[0]) for row in rows], answer
-    assert ledger.list_keys()[-1].used == sum(map(len, requests))
-
-
 def test_the_length_of_an_answer_says_nothing_of_its_labels(vectors: Service) -> None:
     low = post(vectors, [vector(1, i) for i in range(9)])
     high = post(vectors, [vector(11, i) for i in range(9)])

@@ -63,13 +63,12 @@ def check(place: str | Path, replicas: int, samples: int, each: int, budget: int
     assert verdict.faults == ()
 
 
-def test_two_replicas_answer_exactly_a_small_budget(tmp_path: Path) -> None:
-    check(tmp_path, replicas=2, samples=130, each=1, budget=60)
-
-
-@pytest.mark.slow
-def test_sqlite_with_two_replicas(tmp_path: Path) -> None:
-    check(tmp_path, replicas=2, samples=1500, each=5, budget=500)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_replicas_answer_exactly_a_small_budget(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    check(place, replicas=2, samples=390, each=3, budget=180)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count, takewhile
@@ -178,36 +177,6 @@ print(given)
     given = [int(process.communicate(timeout=120)[0]) for process in processes]
     assert sum(given) == used(ledger) == 40
     assert verify(tmp_path).faults == ()
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_replicas_whose_clocks_differ_share_a_budget(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
-    """64 senders, and two replicas of which one is 20 seconds behind: exact, and both charge."""
-    place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
-    late = timedelta(seconds=20)
-    books = [
-        Ledger(place, create=True),
-        Ledger(place, clock=lambda: datetime.now(UTC) - late),
-    ]
-    key = make_key(books[0], 100, "shared")
-
-    def ask(number: int) -> tuple[int, bool]:
-        try:
-            charge(books[number % 2], key, number)
-        except Refusal:
-            return number % 2, False
-        return number % 2, True
-
-    with ThreadPoolExecutor(64) as pool:
-        results = list(pool.map(ask, range(160)))
-    given = [replica for replica, was_given in results if was_given]
-    assert len(given) == used(books[1], "shared") == 100
-    assert set(given) == {0, 1}
-    assert verify(place).faults == ()
-    for book in books:
-        book.close()
 
 
 def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> None:

@@ -19,37 +19,15 @@ def test_ten_minutes_at_full_load(tmp_path: Path) -> None:
     record = tmp_path / "soak.md"
     command = [sys.executable, str(BENCHMARK), "--soak", "10", "--out", str(record)]
     subprocess.run(command, check=True, capture_output=True, timeout=1100)
-    assert_steady(record.read_text())
-
-
-def assert_steady(record: str) -> None:
-    told = re.search(r"([\d,]+) images answered, .* the ledger holds ([\d,]+);", record)
+    written = record.read_text()
+    told = re.search(r"([\d,]+) images answered, .* the ledger holds ([\d,]+);", written)
     assert told is not None
     assert told[1] == told[2]
-    assert "its audit chain verifies" in record
-    rows = [line.strip("| ").split(" | ") for line in record.splitlines() if re.match(r"\| [\d.]+ \|", line)]
+    assert "its audit chain verifies" in written
+    rows = [line.strip("| ").split(" | ") for line in written.splitlines() if re.match(r"\| [\d.]+ \|", line)]
     memory, work, p99 = ([float(row[column]) for row in rows] for column in (1, 2, 4))
     assert len(rows) == 10
     assert max(memory) - min(memory) < 50  # MiB; the first row is already warm
     assert statistics.median(work[5:]) < 1.3 * statistics.median(work[:5])
     # The quickest of the later minutes: in the others the machine may have had more other work.
     assert min(p99[5:]) < 1.5 * statistics.median(p99[:5])
-
-
-def steady_record(**changes: str) -> str:
-    rows = {str(i): f"| {i} | 760 | 0.5 | 300 | 500 |" for i in range(1, 11)} | changes
-    return "\n".join(
-        [
-            "1,000 images answered, 8 a second; the ledger holds 1,000; its audit chain verifies.",
-            *rows.values(),
-        ]
-    )
-
-
-def test_a_steady_record_passes_and_a_growing_one_does_not() -> None:
-    assert_steady(steady_record())
-    with pytest.raises(AssertionError):
-        assert_steady(steady_record(**{"10": "| 10 | 900 | 0.5 | 300 | 500 |"}))
-    for later in ("0.7 | 300 | 500", "0.5 | 300 | 900"):
-        with pytest.raises(AssertionError):
-            assert_steady(steady_record(**{str(i): f"| {i} | 760 | {later} |" for i in range(6, 11)}))
