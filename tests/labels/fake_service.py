@@ -11,18 +11,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.x509.oid import NameOID
 
 from ucds.data.content import content_key
 from ucds.labels.client import LabelClient
@@ -93,10 +87,10 @@ class FakeService:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def use_tls(self, certificate: Path, key: Path) -> None:
-        """Speak TLS from now on."""
+    def use_tls(self, certificate: Path) -> None:
+        """Speak TLS from now on, with a certificate whose key lies in the same file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
@@ -181,26 +175,6 @@ def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> 
         {"Content-Type": "application/problem+json"} | (headers or {}),
         json.dumps(content).encode(),
     )
-
-
-def own_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate that 127.0.0.1 has given itself, and its private key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "certificate.pem", folder / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, *plain))
-    return paths
 
 
 class _Server(ThreadingHTTPServer):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import KEY, FakeService, label_of, own_certificate, problem
+from behind_nginx import make_certificate
+from fake_service import KEY, FakeService, label_of, problem
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.client import LabelClient, OverBudgetError
@@ -343,9 +344,9 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
 def test_a_service_with_a_certificate_of_its_own_is_reached(
     service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = own_certificate(tmp_path)
-    service.use_tls(certificate, key)
-    url = service.url.replace("http:", "https:")
+    certificate = make_certificate(tmp_path)
+    service.use_tls(certificate)
+    url = service.url.replace("http://127.0.0.1", "https://localhost")
     with (
         LabelClient(url, KEY, patience=1.0) as client,
         pytest.raises(ServiceUnavailableError, match="CERTIFICATE"),
