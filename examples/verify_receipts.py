@@ -25,9 +25,8 @@ for file in sys.argv[2:]:
             continue
         said = kept.get("receipt", kept)  # a receipt stands beside its labels, a checkpoint alone
         signature = bytes.fromhex(said.pop("signature"))
-        signed = {name: value for name, value in said.items() if value is not None}
         # Signed are all other fields, sorted by name. A wrong signature raises InvalidSignature.
-        provider.verify(signature, json.dumps(signed, sort_keys=True, separators=(",", ":")).encode())
+        provider.verify(signature, json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
         if "labels" in kept:
             receipts += 1
             answers = sorted((bytes.fromhex(content), label) for content, label in kept["labels"].items())

@@ -81,7 +81,8 @@ def test_a_receipt_for_another_model_is_refused(service: FakeService, clinic: Cl
 def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
     expected = (
         '{"answers_digest":"' + "b" * 64 + '","entries":["' + "e" * 64 + '"],'
-        '"format":"ucds-receipt/1","model_digest":"' + "a" * 32 + '","signer":"' + "0" * 64 + '",'
+        '"format":"ucds-receipt/1","model_digest":"' + "a" * 32 + '","privacy":null,'
+        '"signer":"' + "0" * 64 + '",'
         '"time":"2026-01-01T00:00:00.000+00:00"}'
     )
     assert _receipt().signed_bytes() == expected.encode()

@@ -9,14 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ucds.math.privacy import CLAIM_PATTERN
 
@@ -82,14 +75,7 @@ class Receipt(Signed):
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
     answers_digest: Digest  # of contents and labels; see `ucds.labels.receipts.answers_digest`
-    privacy: Guarantee | None = None  # see `ucds.math.privacy.PrivacyClaim`; left out without one
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = write(self)
-        if fields.get("privacy", ...) is None:
-            del fields["privacy"]
-        return fields
+    privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy.PrivacyClaim`
 
 
 class UnusableSample(Message):
