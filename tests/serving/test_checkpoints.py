@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_not_signed_is_refused(
     forged = {
         "unsigned": told.model_copy(update={"signature": "0" * 128}),
         "signature": told.model_copy(update={"signature": other.signature}),
-        "field": told.model_copy(update={"number": 0, "hash": log.GENESIS}),
+        "field": told.model_copy(update={"number": 1, "hash": "0" * 64}),
         "signer": other,
     }
     path.write_text(forged[change].model_dump_json() + "\n")

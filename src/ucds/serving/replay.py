@@ -137,11 +137,7 @@ class Replay:
         """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
-        if entry is not None:
-            same = entry.hash == told.hash
-        else:
-            is_old = told.number < present.first
-            same = is_old if told.number else told.hash == log.GENESIS
+        same = told.number < present.first if entry is None else entry.hash == told.hash
         return told.signer in present.signers and (same or present.excuses(told.time, told.number))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:

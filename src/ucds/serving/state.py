@@ -40,7 +40,7 @@ class Statement(Signed):
     """The provider's signed word on its log at one moment: a checkpoint."""
 
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
-    number: Count  # of entries
+    number: Positive  # of entries
     hash: Digest  # of the last entry; it covers all entries
     time: Time
     state: Digest  # of the state after the last entry

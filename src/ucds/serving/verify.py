@@ -119,7 +119,7 @@ class _Check:
         self._connection, self._numbers = connection, numbers
         self._wanted = {digest for one in kept for digest in one.receipt.entries}
         self._state, self._first, self._faults = State(), 1, list[str]()
-        self._hashes = {0: log.GENESIS}  # of the entries that checkpoints name
+        self._hashes: dict[int, str] = {}  # of the entries that checkpoints name
         self._entries: dict[str, Entry] = {}  # those that receipts name
         self._gone: dict[int, int] = {}  # key of each entry whose answers are not there
         self._answers, self._keys = 0, set[int]()  # number of answers, and keys that were given them
@@ -206,7 +206,7 @@ class _Check:
         """Compare a checkpoint with the log."""
         if told.signer not in self._state.signers:
             self._faults.append(f"{source} is signed with a key that the log does not name")
-        elif 0 < told.number < self._first - 1:
+        elif told.number < self._first - 1:
             self._faults.append(f"{source} names entry {told.number}, which is archived: give the archives")
         elif self._hashes.get(told.number) == told.hash:
             self._agreed += 1
