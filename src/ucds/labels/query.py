@@ -20,7 +20,7 @@ from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
-from ucds.labels.receipts import KeptReceipt, ReceiptError, check_receipt
+from ucds.labels.receipts import KeptReceipt, find_fault
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 Progress = Callable[[int, int], None]
@@ -236,14 +236,9 @@ class _Query:
         answered = zip(batch, answer.labels, strict=True)
         labels = {item.key: label for item, label in answered if label is not None}
         if answer.receipt is not None:
-            try:
-                check_receipt(
-                    answer.receipt, labels, signer=self.info.signer, model_digest=self.info.model_digest
-                )
-            except ReceiptError as error:
-                raise RefusedError(
-                    f"{self.client.url} cannot be trusted: {error}; ask the provider"
-                ) from None
+            signer, model = self.info.signer, self.info.model_digest
+            if fault := find_fault(answer.receipt, labels, signer=signer, model_digest=model):
+                raise RefusedError(f"{self.client.url} cannot be trusted: {fault}; ask the provider")
             hexadecimal = {key.hex(): label for key, label in labels.items()}
             self.journal.add(KeptReceipt(receipt=answer.receipt, labels=hexadecimal))
         self._advance(len(batch))

@@ -8,10 +8,6 @@ from collections.abc import Iterable, Mapping
 from ucds.labels.wire import Count, HexBytes, Message, Receipt, Signed
 
 
-class ReceiptError(ValueError):
-    """A receipt that does not hold for the answer that it came with."""
-
-
 class KeptReceipt(Message):
     """A receipt with the answers that it stands for: one line of a client's journal."""
 
@@ -43,13 +39,16 @@ def is_authentic(statement: Signed) -> bool:
     return True
 
 
-def check_receipt(receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str) -> None:
-    """Make sure that a receipt is the provider's word on these answers."""
+def find_fault(
+    receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str
+) -> str | None:
+    """Return why a receipt is not the provider's word on these answers; ``None`` if it is."""
     if receipt.signer != signer:
-        raise ReceiptError("a receipt is signed with another key than the service named")
+        return "a receipt is signed with another key than the service named"
     if not is_authentic(receipt):
-        raise ReceiptError("the signature of a receipt is wrong")
+        return "the signature of a receipt is wrong"
     if receipt.model_digest != model_digest:
-        raise ReceiptError("a receipt is for another model")
+        return "a receipt is for another model"
     if receipt.answers_digest != answers_digest(labels.items()):
-        raise ReceiptError("a receipt is for other answers")
+        return "a receipt is for other answers"
+    return None
