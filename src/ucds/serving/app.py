@@ -59,8 +59,6 @@ class FrontDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
         begun, status, refusal = time.perf_counter(), 0, None
         number = uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = number
@@ -84,7 +82,6 @@ class FrontDoor:
         if refusal is not None and not status:
             await refusal.response()(scope, receive, add_headers)
         self._metrics.count(scope["path"], status, time.perf_counter() - begun)
-        return None
 
 
 def render_answer(answer: wire.LabelAnswer) -> bytes:
