@@ -123,14 +123,6 @@ def test_a_429_of_a_proxy_says_nothing_of_the_budget(service: FakeService) -> No
     assert service.requests == 2
 
 
-def test_it_says_which_samples_cannot_be_used(service: FakeService) -> None:
-    service.unusable = {b"b"}
-    with _client(service) as client:
-        answer = client.ask(_body(b"a", b"b"), 2)
-    assert answer.labels == [label_of(b"a"), None]
-    assert [(sample.position, sample.reason) for sample in answer.unusable] == [(1, "not an image")]
-
-
 def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:
     with _client(service, signer=service.info["signer"].upper()) as client:
         assert client.info().signer == service.info["signer"]

@@ -64,14 +64,6 @@ def test_images_of_usual_formats_are_labelled(pictures: Service) -> None:
             assert answer.json()["labels"] == [3, 9, 0], form
 
 
-def test_asking_again_is_free_and_identical(vectors: Service) -> None:
-    first = post(vectors, [vector(1), vector(2), vector(1)])
-    again = post(vectors, [vector(2), vector(1), vector(1)])
-    assert first.json()["budget"]["used"] == 2
-    assert again.json()["labels"] == [2, 1, 1]
-    assert again.json()["budget"] == first.json()["budget"]
-
-
 def test_the_kept_answer_is_given_even_if_the_model_would_say_otherwise(ledger: Ledger) -> None:
     key, labeller = ledger.add_key("anna", 100), FakeLabeller()
     with running(labeller, ledger) as service:

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from sqlalchemy.exc import IntegrityError
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots
-from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.state import State, Statement
@@ -362,14 +360,6 @@ def test_statements_are_compared_word_for_word(full: Path) -> None:
     book.close()
 
 
-def test_a_clock_that_was_ahead_is_named(full: Path) -> None:
-    later = datetime.now(UTC) + timedelta(hours=1)
-    book = Ledger(full, clock=lambda: later)
-    book.set_key("anna", budget=77)
-    book.close()
-    assert verify(full).faults == (f"the log ends at {as_text(later)}, which is still to come",)
-
-
 def test_the_running_service_finds_changed_answers_when_it_gives_them_again(full: Path) -> None:
     book = Ledger(full)
     key = book.list_keys()[0]
@@ -385,13 +375,6 @@ def test_the_running_service_finds_changed_answers_when_it_gives_them_again(full
         with pytest.raises(DamagedFileError, match="entry 4 w|answers of entry 4"):
             book.find_answers(key, MODELS[0], contents)
     book.close()
-
-
-def test_a_long_log_is_read_in_parts(ledger: Ledger, tmp_path: Path) -> None:
-    key = make_key(ledger, 10**6)
-    for start in range(0, 4000, 800):
-        charge(ledger, key, *range(start, start + 800))
-    assert verify(tmp_path).faults == ()
 
 
 def test_archived_entries_are_read_from_their_files(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
