@@ -4,12 +4,13 @@
 - step: a step of PCD's stage 1 against a bare training loop on as many images;
 - consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
 - start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
-  process of its own, against the bare pass; and for the first line and a refusal.
+  process of its own, against the bare pass; and for the first line and a refusal;
+- features: `ucds features` against the bare pass, and two workers of Ray against one.
 
 The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
 written from them: parts that are not measured again stay.
 
-    python benchmarks/speed.py [transport] [step] [consensus] [start] [--rounds 3] [--threads 1]
+    python benchmarks/speed.py [transport] [step] [consensus] [start] [features] [--rounds 3] [--threads 1]
                                [--images FOLDER .. --weights FILE --clusters 31]
 """
 
@@ -83,6 +84,12 @@ PARTS = {
         "Commands on all processors, from an empty cache: the graph of the encoder is made on the way. The "
         "bare pass is the encoder in PyTorch, fp32, on inputs that are ready. One round.",
         ("images", "what", "seconds", "times the bare pass", "at most"),
+    ),
+    "features": (
+        "`ucds features` from an empty cache, on all processors, start and decoding included; a worker of "
+        "Ray has one of them. Targets: the plain loop at least 3 times as fast as the bare pass, and two "
+        "workers at least 1.7 times as fast as one.",
+        ("images", "number", "what", "seconds", "images a second", "times the line above"),
     ),
 }
 """What each part measures, and the columns of its table."""
@@ -302,6 +309,30 @@ def measure_start(options: argparse.Namespace) -> Rows:
         yield "", "refusal of a wrong input", f"{refusal:.2f}", "", f"{REFUSAL:.0f} s"
 
 
+def measure_features(options: argparse.Namespace) -> Rows:
+    """Time the features of each folder of images: the bare pass, the plain loop, one worker, two workers."""
+    if options.images is None:
+        raise SystemExit("the part features needs --images and --weights")
+    torch.set_num_threads(os.cpu_count() or 1)
+    encoder = ucds.EncoderOptions(options.backbone, str(options.weights))
+    for images in options.images:
+        number = len(find_samples(images, by_domain=False).ids)
+        with tempfile.TemporaryDirectory() as name:
+            before = time_bare_pass(images, encoder, Path(name))
+            yield images.name, f"{number:,}", "bare pass", f"{before:.1f}", f"{number / before:.0f}", ""
+            for what, how in (
+                ("plain loop", []),
+                ("Ray, one worker", ["--engine", "ray", "--workers", "1"]),
+                ("Ray, two workers", ["--engine", "ray", "--workers", "2"]),
+            ):
+                given = ["--backbone", options.backbone, "--weights", options.weights, *how]
+                out, cache = Path(name) / what, Path(name) / f"cache of {what}"
+                took = time_command(["features", images, "--out", out, *given], cache)
+                rate, times = f"{number / took:.0f}", f"{before / took:.2f}"
+                yield images.name, f"{number:,}", what, f"{took:.1f}", rate, times
+                before = took
+
+
 def time_bare_pass(images: Path, encoder: ucds.EncoderOptions, folder: Path) -> float:
     """Return the seconds that the encoder alone takes for all images, in batches that are ready."""
     found = find_samples(images, by_domain=False)
@@ -372,7 +403,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start")
+    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start and features")
     parser.add_argument("--clusters", type=int, default=31, help="clusters of the part start")
     parser.add_argument("--backbone", default="mobilenetv2_100")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
@@ -382,6 +413,7 @@ def main() -> None:
         "step": measure_step,
         "consensus": measure_consensus,
         "start": measure_start,
+        "features": measure_features,
     }
     runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}
     torch.set_num_threads(options.threads)
