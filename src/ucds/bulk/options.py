@@ -25,7 +25,7 @@ class BulkOptions:
 
     engine: Engine = "plain"
     workers: int | None = None
-    shard_size: int = 4096
+    shard_size: int = 1024
 
     def __post_init__(self) -> None:
         """Refuse options that nothing would use, and an engine that does not exist."""

@@ -107,7 +107,7 @@ def features_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers of Ray.", show_default="one a processor")
     ] = None,
-    shard_size: Annotated[int, typer.Option(min=1, help="Images of a part.")] = 4096,
+    shard_size: Annotated[int, typer.Option(min=1, help="Images of a part.")] = 1024,
 ) -> None:
     """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.start()
