@@ -183,7 +183,6 @@ def _read_run(folder: Path) -> None:
 
 NAMES = {"format": "ucds-names/1", "model": "m", "names": {"0": "dogs", "2": "cats"}}
 ANSWERS = '{"format": "ucds-answers/1", "clusters": "c"}\n{"did": "joined", "group": ["a"], "to": ["b"]}\n'
-LOG = '{"stage": "s", "step": 1, "kind": "train", "loss": 0.5}\n'
 RUN = dict.fromkeys((*IDENTITY, *ORIGIN), "a") | {"accuracy": 0.5}
 READERS = {
     "labels": Reader("labels.json", _write_labels, lambda folder: ClusterLabels.load(folder / "labels.json")),
@@ -198,7 +197,6 @@ READERS = {
     "model": Reader(MODEL_FILE, _write_model, load_model),
     "run": Reader("run.json", lambda folder: (folder / "run.json").write_text('{"seed": 1}'), _read_run),
     "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
-    "curves": file("log.jsonl", LOG * 3, lambda path: read_record(path.parent)),
     "records": file("runs.jsonl", f"{json.dumps(RUN)}\n" * 2, read_records),
     "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
     "answers": file("answers.jsonl", ANSWERS, lambda path: list(read_answers(path, "c"))),
