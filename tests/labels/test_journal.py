@@ -145,13 +145,6 @@ def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bo
     journal.__exit__()
 
 
-def test_a_label_beyond_the_clusters_is_not_taken(written: Path) -> None:
-    with written.open("a") as file:
-        file.write(line_of(kept({b"\x00": 3, b"\x01": 2}).model_dump_json()))
-    with _open(written) as journal:
-        assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"\x01": 2}
-
-
 def test_any_changed_bit_is_found(written: Path) -> None:
     whole, labels = written.read_bytes(), {b"one": 0, b"two": 2, b"three": 1}
     generator = random.Random(0)

@@ -85,7 +85,7 @@ class Journal:
                 is room again.
         """
         self._append(kept)
-        self.labels |= _labels_of(kept, self._header.n_clusters)
+        self.labels |= _labels_of(kept)
 
     def _lock(self) -> None:
         try:
@@ -120,7 +120,7 @@ class Journal:
         self._refuse_other(header)
         entries = [_parse(KeptReceipt, line) for line in lines[1:]]
         for entry in entries:
-            self.labels |= {} if entry is None else _labels_of(entry, header.n_clusters)
+            self.labels |= {} if entry is None else _labels_of(entry)
         if damaged := sum(entry is None for entry in entries):
             message = (
                 f"{damaged} of {len(entries)} lines of {self.path} are damaged; their samples are asked again"
@@ -169,5 +169,5 @@ def _parse(kind: type[_Line], line: bytes) -> _Line | None:
         return None
 
 
-def _labels_of(kept: KeptReceipt, n_clusters: int) -> dict[bytes, int]:
-    return {bytes.fromhex(key): label for key, label in kept.labels.items() if label < n_clusters}
+def _labels_of(kept: KeptReceipt) -> dict[bytes, int]:
+    return {bytes.fromhex(key): label for key, label in kept.labels.items()}

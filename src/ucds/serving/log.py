@@ -131,7 +131,7 @@ def digest_rows(rows: Iterable[Row[Any]]) -> str:
 
 def to_line(entry: Entry) -> bytes:
     """Write an entry as one line of an archive."""
-    return json.dumps(astuple(entry)).encode() + b"\n"
+    return json.dumps(vars(entry)).encode() + b"\n"
 
 
 def read_archive(path: Path) -> Iterator[Entry]:
@@ -139,8 +139,7 @@ def read_archive(path: Path) -> Iterator[Entry]:
     try:
         with path.open() as file:
             for line in file:
-                number, time, operator, kind, body, digest = json.loads(line)
-                yield Entry(number, time, operator, kind, body, digest)
+                yield Entry(**json.loads(line))
     except OSError as error:
         raise InputError(f"the archive {path} cannot be read: {error.strerror}") from None
     except (TypeError, ValueError, RecursionError):
