@@ -34,7 +34,7 @@ class Exemplars:
 
 
 def find_exemplars(
-    features: FloatArray, probabilities: FloatArray, count: int, *, confidence: FloatArray | None = None
+    features: FloatArray, probabilities: FloatArray, count: int, confidence: FloatArray
 ) -> list[Exemplars]:
     """Find samples that show what each cluster is; a sample belongs to its most probable cluster.
 
@@ -42,13 +42,12 @@ def find_exemplars(
         features: ``(n, d)`` features.
         probabilities: ``(n, K)`` probability of each cluster for each sample.
         count: largest number of samples of each kind.
-        confidence: ``(n,)`` certainty of each sample; the largest probability if ``None``.
+        confidence: ``(n,)`` certainty of each sample.
 
     Returns:
         ``K`` results in the order of the clusters; that of an empty cluster can still have ``outside``.
     """
     directions, clusters = unit_rows(features), probabilities.argmax(1)
-    certainty = probabilities.max(1) if confidence is None else confidence
     found = []
     for cluster in range(probabilities.shape[1]):
         members, others = np.flatnonzero(clusters == cluster), np.flatnonzero(clusters != cluster)
@@ -57,7 +56,7 @@ def find_exemplars(
         found.append(
             Exemplars(
                 typical=members[np.argsort(-nearness, kind="stable")][:count],
-                doubtful=members[np.argsort(certainty[members], kind="stable")][:count],
+                doubtful=members[np.argsort(confidence[members], kind="stable")][:count],
                 outside=near[np.argsort(-probabilities[near, cluster], kind="stable")][:count],
             )
         )
@@ -86,16 +85,14 @@ def choose_beside(directions: FloatArray, groups: Sequence[IntArray], most: int)
         groups: positions of the samples of each of at least two groups.
         most: largest number of samples of a group, half of them typical.
     """
-    return [_choose(directions, group, groups[0 if place else 1], most) for place, group in enumerate(groups)]
-
-
-def _choose(directions: FloatArray, group: IntArray, other: IntArray, most: int) -> IntArray:
-    """Choose typical samples of a group, and those that are nearest to another one."""
-    typical = choose_typical(directions, group, most // 2)
-    rest = np.setdiff1d(group, typical)
-    nearness = directions[rest] @ directions[other].mean(0)
-    near = rest[np.argsort(-nearness, kind="stable")][: most - len(typical)]
-    return np.concatenate([typical, near])
+    found = []
+    for place, group in enumerate(groups):
+        typical = choose_typical(directions, group, most // 2)
+        rest = np.setdiff1d(group, typical)
+        nearness = directions[rest] @ directions[groups[0 if place else 1]].mean(0)
+        near = rest[np.argsort(-nearness, kind="stable")][: most - len(typical)]
+        found.append(np.concatenate([typical, near]))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,15 +139,3 @@ def find_outliers(nearest: Nearest) -> IntArray:
     deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(mean - median)))
     far = np.flatnonzero(mean > median + OUTLIER_DEVIATIONS * max(deviation, 1e-6))
     return np.asarray(far[np.argsort(-mean[far], kind="stable")], dtype=np.int64)
-
-
-def find_close_pairs(nearest: Nearest) -> tuple[IntArray, NDArray[np.float64]]:
-    """List each sample with its nearest neighbours as candidates for near-duplicates.
-
-    Returns:
-        ``(m, 2)`` pairs of positions, the smaller one first, each once; and their ``(m,)`` cosines.
-    """
-    rows = np.repeat(np.arange(len(nearest.positions)), nearest.positions.shape[1])
-    pairs = np.sort(np.stack([rows, nearest.positions.ravel()], axis=1), axis=1)
-    pairs, first = np.unique(pairs, axis=0, return_index=True)
-    return pairs, 1 - nearest.distances.ravel()[first]

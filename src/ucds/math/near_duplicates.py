@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from ucds.math.arrays import IntArray
-from ucds.math.exemplars import Nearest, find_close_pairs
+from ucds.math.exemplars import Nearest
 
 CLOSE_FEATURES = 0.9
 """Cosine of features from which two images are compared pixel by pixel."""
@@ -37,7 +37,11 @@ def group_near_duplicates(nearest: Nearest, pictures: NDArray[np.uint8] | None) 
     count = len(nearest.positions)
     if count < 2:
         return []
-    pairs, cosines = find_close_pairs(nearest)
+    # Each sample with its nearest neighbours: the smaller position first, and each pair once.
+    rows = np.repeat(np.arange(count), nearest.positions.shape[1])
+    pairs = np.sort(np.stack([rows, nearest.positions.ravel()], axis=1), axis=1)
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    cosines = 1 - nearest.distances.ravel()[first]
     if pictures is None:
         same = pairs[cosines >= SAME_VECTOR]
     else:

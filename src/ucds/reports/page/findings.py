@@ -163,7 +163,7 @@ def find_facts(
         certainty=confidence,
         points=points,
         stars=stars,
-        exemplars=find_exemplars(features, probabilities, EACH, confidence=confidence),
+        exemplars=find_exemplars(features, probabilities, EACH, confidence),
         outliers=find_outliers(nearest),
         duplicates=group_near_duplicates(nearest, small),
         answers=None if labels is None else _answers(ids, labels),
