@@ -90,7 +90,9 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(drawn: Path) -> 
 def test_all_clinics_and_the_person_are_told_of() -> None:
     review = {"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}
     metrics = {"n_clusters": 10, "clinics": VISITS, "review": review}
-    told = describe(metrics, ledger="All as written.", out="here", page="here/report.html")
+    holder = {"name": "large-clinic", "used": 449, "terms": {"budget": 449}}
+    verdict = {"number": 3, "faults": ["entry 2"]}
+    told = describe(metrics, holder=holder, verdict=verdict, out="here", page="here/report.html")
     lines = told.splitlines()
     assert "  accuracy in %, this run        alone  labels  with the labels" in lines
     assert "  small clinic, 100 pictures      70.0    75.0             80.0" in lines
@@ -101,7 +103,7 @@ def test_all_clinics_and_the_person_are_told_of() -> None:
     assert "8 questions about the clusters of the turned clinic" in told
     assert "as if a person saw them" in told
     assert "80.0% to 87.5%" in told
-    assert "All as written." in lines
+    assert "asked about 449 of 449 samples; 3 entries, all NOT as written: entry 2." in told
 
 
 @pytest.mark.slow

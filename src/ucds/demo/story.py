@@ -24,6 +24,7 @@ import numpy as np
 from PIL import Image
 
 from ucds.backbones.oriented_edges import NAME as BACKBONE
+from ucds.data.folders import scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
 from ucds.errors import InputError, ServiceUnavailableError
@@ -41,7 +42,6 @@ from ucds.source.train import train_source
 from ucds.target.ask import query
 from ucds.target.review import Review
 from ucds.target.train import train_target
-from ucds.training.loaded import load
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
@@ -126,7 +126,11 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
-    return describe(metrics, ledger=describe_ledger(place.run(PROVIDER)), out=out, page=page.path)
+    book = Ledger(str(place.run(PROVIDER)))
+    (holder,) = book.list_keys()
+    book.close()
+    verdict = verify(place.run(PROVIDER))
+    return describe(metrics, holder=holder, verdict=verdict, out=out, page=page.path)
 
 
 def check_folder(out: Path) -> None:
@@ -232,10 +236,10 @@ def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
 
 def _classes_of(place: Place, clinic: str) -> dict[str, int]:
     """Return the digit that each picture of a clinic shows, by its id."""
-    samples = load(place.run(clinic), compute=place.compute.silent()).open(place.images(clinic)).samples
-    truth = read_ground_truth(samples)
+    pictures = scan_folder(place.images(clinic))
+    truth = read_ground_truth(pictures)
     assert truth is not None
-    return dict(zip(samples.ids, truth.classes.tolist(), strict=True))
+    return dict(zip(pictures.ids, truth.classes.tolist(), strict=True))
 
 
 def _accuracy(place: Place, clinic: str, run: str) -> float:
@@ -247,16 +251,3 @@ def describe(metrics: Mapping[str, Any], **others: object) -> str:
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(metrics, style_of=STYLE_OF, sources=SOURCES, **others)
-
-
-def describe_ledger(run: Path) -> str:
-    """Sum up what a provider's ledger holds about its clients' queries."""
-    ledger = Ledger(str(run))
-    (holder,) = ledger.list_keys()
-    ledger.close()
-    verdict = verify(run)
-    state = "as they were written" if not verdict.faults else f"NOT as written: {verdict.faults[0]}"
-    return (
-        f"The provider's ledger: {holder.name} asked about {holder.used} of {holder.terms.budget} samples; "
-        f"{verdict.number} entries, all {state}."
-    )
