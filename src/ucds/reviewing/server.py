@@ -40,7 +40,7 @@ _POLICY = (
 def make_app(session: Session, origin: str, token: str, finish: Callable[[], str]) -> Starlette:
     """Make the application of a review, which answers below ``origin/token/`` alone."""
 
-    async def page(request: Request) -> Response:
+    def page(request: Request, body: bytes) -> Response:
         nonce = secrets.token_urlsafe(16)
         page, script, style = (
             (_TEMPLATE / f"page.{kind}").read_text("utf-8") for kind in ("html", "js", "css")
@@ -50,23 +50,21 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
             page = page.replace("{{" + name + "}}", value)
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY.format(nonce)})
 
-    async def state(request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(session.state))
+    def state(request: Request, body: bytes) -> Response:
+        return JSONResponse(session.state())
 
-    async def tell(request: Request) -> Response:
-        values = json.loads(await request.body())
+    def tell(request: Request, body: bytes) -> Response:
+        values = json.loads(body)
         if not isinstance(values, dict):
             raise InputError("a request is an object with an action and a number")
         if values.get("action") == "finish":
-            return JSONResponse({"finished": await asyncio.to_thread(session.hold, finish)})
-        action, number = str(values["action"]), int(values["number"])
-        return JSONResponse(await asyncio.to_thread(session.tell, number, action, values))
+            return JSONResponse({"finished": session.hold(finish)})
+        return JSONResponse(session.tell(int(values["number"]), str(values["action"]), values))
 
-    async def picture(request: Request) -> Response:
-        content = await asyncio.to_thread(session.picture, request.path_params["row"])
-        return Response(content, media_type="image/jpeg")
+    def picture(request: Request, body: bytes) -> Response:
+        return Response(session.picture(request.path_params["row"]), media_type="image/jpeg")
 
-    def own(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    def own(handle: Callable[[Request, bytes], Response]) -> Callable[[Request], Any]:
         """Refuse requests with another host or origin, which pages of strangers in the browser would make."""
 
         async def handled(request: Request) -> Response:
@@ -75,7 +73,7 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
             if f"http://{host}" != origin or sender != origin or not known:
                 return Response("not found", 404)
             try:
-                response: Response = await handle(request)
+                response = await asyncio.to_thread(handle, request, await request.body())
             except (InputError, NoSpaceError, ValueError, KeyError, TypeError, IndexError) as error:
                 refused = {StaleError: 409, NoSpaceError: 507}
                 status = next((code for kind, code in refused.items() if isinstance(error, kind)), 400)
