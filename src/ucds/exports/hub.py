@@ -56,7 +56,6 @@ def push_to_hub(
     private: bool = True,
     token: str | None = None,
     endpoint: str | None = None,
-    message: str = "Upload a ucds model",
 ) -> str:
     """Upload a model to a hub, in the layout of :func:`write_hub_folder`.
 
@@ -67,7 +66,6 @@ def push_to_hub(
         private: whether a new repository can be seen by its owner only.
         token: token of the hub; the one that ``hf auth login`` keeps if ``None``.
         endpoint: address of the hub; the public one if ``None``.
-        message: message of the commit.
 
     Returns:
         Address of the commit.
@@ -84,7 +82,10 @@ def push_to_hub(
         try:
             api.create_repo(name, private=private, exist_ok=True)
             commit = api.upload_folder(
-                repo_id=name, folder_path=folder, commit_message=message, allow_patterns=[*_FILES]
+                repo_id=name,
+                folder_path=folder,
+                commit_message="Upload a ucds model",
+                allow_patterns=[*_FILES],
             )
         except (HfHubHTTPError, HFValidationError, OSError) as error:
             raise InputError(f"the hub did not take {name}: {one_line(error)}") from None

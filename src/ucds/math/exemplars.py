@@ -16,6 +16,7 @@ OUTLIER_DEVIATIONS = 5.0
 """Robust standard deviations above the median distance from which a sample is called an outlier."""
 
 _MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+_NEIGHBOURS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +109,9 @@ class Nearest:
     positions: IntArray
 
 
-def find_nearest(features: FloatArray, neighbours: int = 5) -> Nearest:
-    """Find the nearest other samples of each sample, all others if there are fewer than ``neighbours``.
-
-    Args:
-        features: ``(n, d)`` features.
-        neighbours: number of nearest neighbours.
-    """
-    directions, count = unit_rows(features), min(neighbours, len(features) - 1)
+def find_nearest(features: FloatArray) -> Nearest:
+    """Find the five nearest other samples of each sample ``(n, d)``, all others if there are fewer."""
+    directions, count = unit_rows(features), min(_NEIGHBOURS, len(features) - 1)
     if count < 1:
         return Nearest(np.empty((len(features), 0)), np.empty((len(features), 0), dtype=np.int64))
     search = NearestNeighbors(n_neighbors=count, algorithm="brute")
