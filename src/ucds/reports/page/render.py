@@ -17,7 +17,7 @@ from ucds.math.metrics import match_clusters
 from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings
 from ucds.reports.page.record import RunRecord
-from ucds.reports.page.thumbnails import COLUMNS, Sheets, lay_out
+from ucds.reports.page.thumbnails import COLUMNS, lay_out
 from ucds.reports.page.words import SURE, finish, share
 from ucds.training.model_file import StoredModel
 
@@ -59,7 +59,7 @@ def render(
         zip=zip,
         finish=finish,
         data=_as_json(_data(findings, title, sheets, stored.fingerprint, names)),
-        sheets=[base64.b64encode(file).decode() for file in (sheets.files if sheets else ())],
+        sheets=[base64.b64encode(file).decode() for file in sheets or ()],
         style=style,
         script=script,
         policy=_policy(style, script),
@@ -92,7 +92,7 @@ def _as_json(values: Mapping[str, Any]) -> Markup:
 
 
 def _data(
-    findings: Findings, title: str, sheets: Sheets | None, model: str, names: Mapping[int, str]
+    findings: Findings, title: str, sheets: Sequence[bytes] | None, model: str, names: Mapping[int, str]
 ) -> dict[str, Any]:
     n = np.arange(len(findings.ids))
     low, high = findings.points.min(0), findings.points.max(0)
@@ -116,7 +116,7 @@ def _data(
         "classes": truth and {"names": truth.names, "of": truth.classes.tolist()},
         "outliers": findings.outliers.tolist(),
         "twins": np.concatenate(twins).tolist() if twins else [],
-        "sheets": len(sheets.files) if sheets else 0,
+        "sheets": len(sheets or ()),
         "columns": COLUMNS,
         "header": findings.questions.header,
         "records": [[record for _, record in one.records] for one in findings.questions.asked],

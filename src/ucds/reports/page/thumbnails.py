@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol
 
@@ -37,19 +36,6 @@ class Images(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Sheets:
-    """Thumbnails, row by row, ``COLUMNS`` in a row, in sheets of at most ``COLUMNS`` rows.
-
-    Attributes:
-        side: side of a thumbnail in pixels.
-        files: contents of a WebP file for each sheet.
-    """
-
-    side: int
-    files: tuple[bytes, ...]
-
-
 def shrink(images: Images, positions: IntArray) -> Pictures:
     """Read images as thumbnails ``(n, side, side, 3)``; the more images, the smaller the side."""
     side = next((side for most, side in _SIDES if len(positions) <= most), _SMALLEST_SIDE)
@@ -67,8 +53,11 @@ def resize(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
 
 
-def lay_out(pictures: Pictures) -> Sheets:
-    """Lay thumbnails out in WebP sheets, of the best quality that fits into ``MOST_BYTES``."""
+def lay_out(pictures: Pictures) -> tuple[bytes, ...]:
+    """Lay thumbnails out in sheets, and return a WebP file of each, of the best quality that fits.
+
+    A sheet has ``COLUMNS`` thumbnails in a row, and at most as many rows; all fit into ``MOST_BYTES``.
+    """
     per_sheet = COLUMNS * COLUMNS
     sheets = [_compose(pictures[start : start + per_sheet]) for start in range(0, len(pictures), per_sheet)]
     with ThreadPoolExecutor() as threads:
@@ -76,7 +65,7 @@ def lay_out(pictures: Pictures) -> Sheets:
             files = tuple(threads.map(_encode, sheets, repeat(quality)))
             if sum(map(len, files)) <= MOST_BYTES:
                 break
-    return Sheets(pictures.shape[1], files)
+    return files
 
 
 def _compose(pictures: Pictures) -> Image.Image:
