@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -21,7 +21,7 @@ from ucds.reports.page.thumbnails import COLUMNS, lay_out
 from ucds.reports.page.words import SURE, finish, share
 from ucds.training.model_file import StoredModel
 
-_TEMPLATE = files("ucds.reports.page") / "template"
+_TEMPLATE = Path(__file__).with_name("template")
 
 
 def render(
@@ -35,12 +35,12 @@ def render(
 ) -> str:
     """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
     sheets = None if findings.pictures is None else lay_out(findings.pictures)
-    script = "\n".join(_read(name) for name in sorted(_scripts()))
-    style = _read("page.css")
+    script = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_TEMPLATE.glob("*.js")))
+    style, page = ((_TEMPLATE / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
     title, proportions = stored.card.name, stored.proportions.mean(0).tolist()
     shares = (findings.sizes / max(findings.sizes.sum(), 1)).tolist()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_read("page.html")).render(
+    return environment.from_string(page).render(
         title=f"Clusters of {title}",
         subtitle=subtitle,
         facts=findings,
@@ -64,14 +64,6 @@ def render(
         script=script,
         policy=_policy(style, script),
     )
-
-
-def _scripts() -> list[str]:
-    return [entry.name for entry in _TEMPLATE.iterdir() if entry.name.endswith(".js")]
-
-
-def _read(name: str) -> str:
-    return (_TEMPLATE / name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:

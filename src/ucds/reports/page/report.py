@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -105,7 +104,10 @@ def report(
         skipped = len(data.samples.skipped)
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
-    subtitle = _subtitle(record.described, model.stored.card.backbone.name)
+    described, encoder = record.described, model.stored.card.backbone.name
+    method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
+    version = described.get("versions", {}).get("ucds", "unknown")
+    subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
     page = render(findings, record, model.stored, subtitle, summary, warnings, known)
     path = run / REPORT_FILE if out is None else Path(out)
     write_text_atomically(path, page)
@@ -136,9 +138,3 @@ def _look_at(model: Model, data: Dataset) -> tuple[IntArray, Outputs, IntArray]:
     found = model.outputs(data if whole else Dataset(subset(data.samples, shown), data.view))
     clusters = found.probabilities.argmax(1) if whole else model.decide(data)[0]
     return shown, found, np.bincount(clusters, minlength=model.n_clusters)
-
-
-def _subtitle(described: dict[str, Any], backbone: str) -> str:
-    method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
-    version = described.get("versions", {}).get("ucds", "unknown")
-    return f"method {method}, encoder {backbone}, seed {seed}, ucds {version}"
