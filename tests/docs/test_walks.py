@@ -161,6 +161,8 @@ class Walk:
             assert (found.returncode, found.stderr) == (0, ""), line
         elif words[:2] == ["ucds", "serve"]:
             self._serve(words[2:])
+        elif words[:2] == ["ucds", "review"] and len(words) == 3:
+            self._review(self.place / words[2])
         else:
             self._call(line, words)
 
@@ -180,6 +182,12 @@ class Walk:
         self.service = subprocess.Popen(command, cwd=self.place, stdout=subprocess.PIPE, text=True)
         assert self.service.stdout is not None
         self._words[ADDRESS] = self.service.stdout.readline().split()[-1]
+
+    def _review(self, run: Path) -> None:
+        """Name a cluster and finish, as a person does on the page."""
+        review = ucds.Review(run)
+        review.name(0, "mugs")
+        review.finish()
 
     def _save_from_report(self, words: list[str]) -> None:
         """Write the files that a person would save in the report of the run ``mine``."""
