@@ -12,7 +12,7 @@ import typer.main
 
 import ucds.cli  # noqa: F401  (it adds the commands)
 from ucds.cli.options import app
-from ucds.config import SETTINGS, list_settings
+from ucds.config import SETTINGS
 
 
 def commands_page() -> str:
@@ -39,10 +39,11 @@ def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 def settings_page() -> str:
     """List the settings of both methods, as ``ucds settings`` does."""
     lines = ["# Settings", "", "What `--set NAME=VALUE` and `--config FILE` change."]
-    for method in SETTINGS:
+    for method, kind in SETTINGS.items():
+        listed = kind.model_json_schema()["properties"].items()
         rows = (
-            (f"`{entry['name']}`", f"`{json.dumps(entry['default'])}`", entry["side"], entry["meaning"])
-            for entry in list_settings(method)
+            (f"`{name}`", f"`{json.dumps(one['default'])}`", one.get("side", "both"), one["description"])
+            for name, one in listed
         )
         lines += ["", f"## `{method}`", "", *_table(("setting", "default", "side", "meaning"), rows)]
     return "\n".join(lines) + "\n"

@@ -201,21 +201,6 @@ def for_source(settings: MethodSettings) -> MethodSettings:
     return settings.model_copy(update=others)
 
 
-def list_settings(method: Method) -> list[dict[str, Any]]:
-    """List the settings of a method: name, default, side that uses it (or "both") and meaning."""
-    settings = SETTINGS[method]
-    defaults = settings().model_dump(mode="json")
-    return [
-        {
-            "name": name,
-            "default": defaults[name],
-            "side": side_of(settings, name) or "both",
-            "meaning": entry.description,
-        }
-        for name, entry in settings.model_fields.items()
-    ]
-
-
 def read_settings(
     method: Method,
     side: Role,

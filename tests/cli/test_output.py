@@ -138,11 +138,10 @@ def test_settings_lists_every_setting_with_default_side_and_meaning() -> None:
 def test_settings_as_json_are_those_of_the_method() -> None:
     listed = json.loads(run_successfully("settings", "pcd", "--json").out)
     assert list(listed) == ["pcd"]
-    assert {entry["name"]: entry["default"] for entry in listed["pcd"]} == PCDSettings().model_dump(
-        mode="json"
-    )
-    assert {entry["side"] for entry in listed["pcd"]} == {"both", "source", "target"}
-    assert all(entry["meaning"] for entry in listed["pcd"])
+    defaults = {name: entry["default"] for name, entry in listed["pcd"].items()}
+    assert defaults == PCDSettings().model_dump(mode="json")
+    assert {entry.get("side") for entry in listed["pcd"].values()} == {None, "source", "target"}
+    assert all(entry["description"] for entry in listed["pcd"].values())
 
 
 RUN_KEYS = {"folder", "role", "n_clusters", "seconds", "resumed_finished"}

@@ -62,17 +62,21 @@ def settings_command(
     method: Annotated[Method | None, typer.Argument(help="Method; both if left out.")] = None,
 ) -> None:
     """List the settings of a method: name, default, side and meaning."""
-    from ucds.config import SETTINGS, list_settings
+    from ucds.config import SETTINGS
 
-    listed = {name: list_settings(name) for name in SETTINGS if method in (None, name)}
+    listed = {
+        name: kind.model_json_schema()["properties"]
+        for name, kind in SETTINGS.items()
+        if method in (None, name)
+    }
     if output.as_json:
         print(json.dumps(listed, indent=2))
         return
     for name, entries in listed.items():
         print(f"{name}:")
-        for entry in entries:
-            default = json.dumps(entry["default"])
-            print(f"  {entry['name']:<28}{default:<14}{entry['side']:<8}{entry['meaning']}")
+        for setting, entry in entries.items():
+            default, side = json.dumps(entry["default"]), entry.get("side", "both")
+            print(f"  {setting:<28}{default:<14}{side:<8}{entry['description']}")
 
 
 @app.command("benchmark", rich_help_panel=options.RESEARCHER)
