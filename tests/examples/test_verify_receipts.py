@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ucds.labels.journal import Journal
 from ucds.labels.receipts import KeptReceipt
-from ucds.labels.wire import Budget, ServiceInfo
+from ucds.labels.wire import ServiceInfo
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
@@ -29,12 +29,8 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     key = book.authenticate(book.add_key("anna", 50))
     receipts, marks = tmp_path / "labels.json.receipts", tmp_path / "checkpoints"
     snapshots = Snapshots(book, signer, marks)
-    info = ServiceInfo(
-        **{"model": "m", "model_digest": "a" * 32, "n_clusters": 9, "accepts": "images", "width": None},
-        **dict.fromkeys(("max_batch", "max_image_bytes", "max_image_pixels", "max_request_bytes"), 9),
-        signer=signer.public,
-        budget=Budget(limit=50, used=0, remaining=50),
-    )
+    # No more than a journal looks at.
+    info = ServiceInfo.model_construct(model="m", model_digest="a" * 32, n_clusters=9, signer=signer.public)
     with Journal(receipts, url="https://a.example", info=info) as journal:
         for number in range(3):
             labels = {bytes([number, i] * 8): i for i in range(4)}

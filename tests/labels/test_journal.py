@@ -16,21 +16,9 @@ import pytest
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError, UcdsWarning
 from ucds.labels.journal import Journal, journal_path, read_receipts
 from ucds.labels.receipts import KeptReceipt
-from ucds.labels.wire import Budget, Calibration, Receipt, ServiceInfo
+from ucds.labels.wire import Calibration, Receipt, ServiceInfo
 
-INFO = ServiceInfo(
-    model="alpha",
-    model_digest="a" * 32,
-    n_clusters=3,
-    accepts="images",
-    width=None,
-    max_batch=8,
-    max_image_bytes=1000,
-    max_image_pixels=1000,
-    max_request_bytes=1000,
-    signer="5" * 64,
-    budget=Budget(limit=1, used=0, remaining=1),
-)
+INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
 RECEIPT = Receipt(
     entries=["e" * 64],
     time="2026-01-01T00:00:00.000+00:00",
