@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbclient
-import nbformat
 import pytest
+
+if TYPE_CHECKING:
+    import nbformat
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "tour.ipynb"
 
@@ -19,6 +21,9 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbclient
+    import nbformat
+
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbclient.NotebookClient(notebook, timeout=200, kernel_name="python3").execute(cwd=str(tmp_path))
@@ -26,6 +31,8 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_it_shows_what_it_printed_and_drew() -> None:
+    import nbformat  # takes more than a second, which every worker would pay that collects this file
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     assert "clusters; the first labels are" in printed(notebook)

@@ -12,9 +12,9 @@ from PIL import Image
 
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
+from ucds.experiments.jobs import Ended
 from ucds.experiments.methods import method_named
 from ucds.experiments.preflight import Machine
-from ucds.experiments.runner import Ended
 from ucds.training.options import Compute
 from ucds.training.progress import Reporter
 

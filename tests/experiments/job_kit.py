@@ -1,4 +1,4 @@
-"""What the processes of the runner's tests do; they find it by importing this file."""
+"""What the processes of the tests of jobs do; they find it by importing this file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ucds.errors import UserError
-from ucds.experiments.runner import VISIBLE
+from ucds.experiments.jobs import VISIBLE
 
 
 def fragile(job: str) -> None:

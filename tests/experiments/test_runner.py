@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from grid_kit import make_machine, run_inline, small, write_pictures
-from job_kit import devices_seen, forever, fragile
 
 from ucds.errors import UserError
 from ucds.experiments import cells as cells_module
 from ucds.experiments import runner as module
 from ucds.experiments.cells import UNFINISHED, group_cells
+from ucds.experiments.jobs import VISIBLE
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
-from ucds.experiments.runner import VISIBLE, run_benchmark, run_jobs, visible_devices
-
-PARENT = """
-import sys
-sys.path.insert(0, {folder!r})
-from job_kit import forever
-from ucds.experiments.runner import run_jobs
-if __name__ == "__main__":
-    list(run_jobs(forever, [sys.argv[1]], 1))
-"""
+from ucds.experiments.runner import run_benchmark, visible_devices
 
 FAILING = """
 from ucds.errors import UserError
@@ -214,69 +200,6 @@ def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Mac
         assert run_benchmark(asked, tmp_path / "out", machine) == 1
     assert len(seen) == 3
     assert not (tmp_path / "out" / UNFINISHED).exists()
-
-
-def test_a_failure_costs_neither_what_was_written_nor_other_jobs(tmp_path: Path) -> None:
-    jobs = [str(tmp_path / name) for name in ("user", "fault", "dies", "well")]
-    ends = [ended for ended in run_jobs(fragile, jobs, 2) if ended is not None]
-    failures = {Path(ended.job).name: ended.failure for ended in ends}
-    assert failures["user"] == "no such thing"
-    assert failures["fault"] == "ZeroDivisionError: division by zero"
-    assert "killed by SIGKILL" in (failures["dies"] or "")
-    assert failures["well"] is None
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
-        failures, "begun"
-    ) | {"well": "done"}
-
-
-@pytest.mark.parametrize(("jobs", "count", "expected"), [(2, 2, {"5", "7"}), (2, 1, {"5"})])
-def test_processes_side_by_side_see_devices_of_their_own(
-    tmp_path: Path, jobs: int, count: int, expected: set[str]
-) -> None:
-    list(run_jobs(devices_seen, [str(tmp_path / str(job)) for job in range(jobs)], count, ["5", "7"]))
-    assert {path.read_text() for path in tmp_path.iterdir()} == expected
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(path: Path) -> int:
-    for _ in range(2400):
-        if path.exists() and path.read_text():
-            return int(path.read_text())
-        time.sleep(0.05)
-    raise AssertionError("the worker never began")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_worker_ends_with_its_parent_in_the_middle_of_its_work(tmp_path: Path) -> None:
-    program = tmp_path / "parent.py"
-    program.write_text(PARENT.format(folder=str(Path(__file__).parent)))
-    parent = subprocess.Popen([sys.executable, str(program), str(tmp_path / "process")])
-    try:
-        worker = wait_for(tmp_path / "process")
-        assert alive(worker)
-        parent.send_signal(signal.SIGKILL)
-        parent.wait()
-        deadline = time.monotonic() + 5
-        while alive(worker) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not alive(worker)
-    finally:
-        parent.kill()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_who_stops_listening_leaves_no_worker_behind(tmp_path: Path) -> None:
-    news: Iterator[object] = run_jobs(forever, [str(tmp_path / "process")], 1)
-    assert next(news) is None  # nothing has ended after a second
-    worker = wait_for(tmp_path / "process")
-    news.close()  # type: ignore[attr-defined]
-    assert not alive(worker)
 
 
 def test_the_devices_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ Where to look:
   :mod:`~ucds.experiments.methods`, made of the stages of :mod:`~ucds.experiments.pipeline`.
 - Where a figure of a run comes from: :mod:`~ucds.experiments.scoring`; how it is kept and known again:
   :mod:`~ucds.experiments.records`.
-- In which order cells are run, and in which processes: :mod:`~ucds.experiments.runner`.
+- In which order cells are run: :mod:`~ucds.experiments.runner`; in which processes:
+  :mod:`~ucds.experiments.jobs`.
 - Where a page is made of the records: :mod:`ucds.reports.tables`.
 """

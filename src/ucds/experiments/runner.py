@@ -1,30 +1,24 @@
 """Runs a grid: each group of cells in a process of its own, which records every cell as soon as it is done.
 
 Records are appended to ``results/<name>/runs.jsonl`` and are never changed. A grid that is started again runs
-only the cells that have no record yet. Unlike a pool of the standard library, a grid goes on when a process
-dies, gives every process a GPU of its own, and leaves none behind: one whose parent is gone ends at once.
+only the cells that have no record yet.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError
 from ucds.experiments.cells import UNFINISHED, CellGroup, group_cells, run_group
 from ucds.experiments.grid import Benchmark, Cell
+from ucds.experiments.jobs import VISIBLE, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import (
     FILE,
@@ -37,8 +31,6 @@ from ucds.experiments.records import (
 )
 from ucds.experiments.scoring import Record
 from ucds.training.options import Compute
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs: int | None = None) -> int:
@@ -112,87 +104,6 @@ def _run(
         message = f"{len(failures)} of {len(groups)} tasks failed, the others are recorded"
         raise InputError(f"{message}; one said: {failures[0]}")
     return count
-
-
-class Ended(NamedTuple):
-    """The end of a job, and the reason if it failed."""
-
-    job: Any
-    failure: str | None
-
-
-def run_jobs(
-    work: Callable[[Any], None], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
-) -> Iterator[Ended | None]:
-    """Run ``count`` jobs at a time, each in a process of its own, so that its peak of memory is its own.
-
-    The work must be importable, or a partial of what is. Each place of a process has one of the devices in
-    turn; without any, every process sees all. Besides the end of each job, ``None`` is yielded about once a
-    second, for a caller that looks at what was written.
-    """
-    waiting, places = deque(jobs), deque(range(count))
-    context = get_context("spawn")
-    running: dict[int, tuple[Any, Connection, int, Any]] = {}
-    try:
-        while waiting or running:
-            while waiting and places:
-                place, job = places.popleft(), waiting.popleft()
-                device = devices[place % len(devices)] if devices else None
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_do, args=(theirs, work, job, device))
-                process.start()
-                theirs.close()
-                running[process.sentinel] = process, ours, place, job
-            ready = wait(list(running), timeout=1.0)
-            for sentinel in ready:
-                assert isinstance(sentinel, int)
-                process, ours, place, job = running.pop(sentinel)
-                process.join()
-                places.append(place)
-                yield Ended(job, _failure(process.exitcode or 0, ours))
-            if not ready:
-                yield None
-    finally:
-        for process, *_ in running.values():
-            process.kill()
-            process.join()
-
-
-def _failure(code: int, words: Connection) -> str | None:
-    """Return why a process failed: what it said, or else how it ended."""
-    with words:
-        if words.poll():
-            try:
-                return str(words.recv())
-            except EOFError:  # the end of a pipe in which nothing was said
-                pass
-    if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name} (is the memory large enough?)"
-    return f"its process ended with status {code}" if code else None
-
-
-def _do(words: Connection, work: Callable[[Any], None], job: Any, device: str | None) -> None:
-    """Do one job in this process, and tell the parent if it fails."""
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    # Ctrl-C is for the parent alone, which ends its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if device is not None:
-        os.environ[VISIBLE] = device
-    try:
-        work(job)
-    except UserError as error:
-        words.send(str(error))
-    except Exception as error:
-        # A fault of this package: the grid goes on, and its last line names the fault.
-        words.send(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def _follow_parent() -> None:
-    """End this process as soon as its parent is gone."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def visible_devices() -> list[str]:
