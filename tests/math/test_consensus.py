@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -54,6 +55,11 @@ BLOBS, NOISE = blobs(), rng(1).normal(size=(N, 8)).astype(np.float32)
 
 def votes(vectors: FloatArray, n_clusters: int = K, seed: int = 0, starts: int | None = 2) -> Vote:
     return cluster_by_vote(make_spaces(vectors, n_clusters), n_clusters, rng(seed), starts=starts)
+
+
+@cache
+def votes_on_blobs() -> Vote:
+    return votes(BLOBS)
 
 
 def noisy(share: float, seed: int) -> Partition:
@@ -233,7 +239,7 @@ def test_more_samples_than_representatives_give_the_same_groups(representatives:
 
 
 def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_is_k() -> None:
-    found = votes(BLOBS)
+    found = votes_on_blobs()
     assert len(found.by_space) == 4
     for space in found.by_space:
         assert [len(np.unique(one)) for one in space] == [4, 4, 5, 5, 6, 6, 8, 8]
@@ -260,14 +266,14 @@ def test_few_samples_have_more_starts(n: int, starts: int) -> None:
 
 def test_the_order_of_the_samples_means_nothing() -> None:
     order = rng(3).permutation(N)
-    found = votes(BLOBS).partition
+    found = votes_on_blobs().partition
     assert adjusted_rand_score(TRUTH, found) == 1
     assert adjusted_rand_score(found[order], votes(BLOBS[order]).partition) == 1
 
 
 def test_the_last_digits_of_features_change_nothing() -> None:
     moved = BLOBS + (1e-7 * rng(4).normal(size=BLOBS.shape)).astype(np.float32)
-    assert adjusted_rand_score(votes(BLOBS).partition, votes(moved).partition) == 1
+    assert adjusted_rand_score(votes_on_blobs().partition, votes(moved).partition) == 1
 
 
 def test_few_unequal_clusters_are_found_where_single_starts_of_kmeans_miss_them() -> None:
