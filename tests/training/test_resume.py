@@ -97,10 +97,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     for name in expected:
         np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
     assert (one / "log.jsonl").read_text() == (other / "log.jsonl").read_text()
-    kept, again = np.load(one / "evaluations.npz"), np.load(other / "evaluations.npz")
-    assert kept.files == again.files
-    for name in kept.files:
-        np.testing.assert_array_equal(kept[name], again[name])
 
 
 @pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
