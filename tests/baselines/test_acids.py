@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from timm.layers import BatchNormAct2d
 from torch import nn
 
 from ucds.backbones import identity_backbone
@@ -283,6 +282,8 @@ def test_scale_and_shift_are_shared_and_no_parameter_is_added() -> None:
 
 
 def test_layers_that_do_more_than_normalise_keep_doing_it() -> None:
+    from timm.layers import BatchNormAct2d
+
     layer = BatchNormAct2d(3)
     expected = torch.cat([copy.deepcopy(layer)(part) for part in torch.split(batch(3, 4, 4), COUNTS)])
     split = nn.Sequential(layer)

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-import timm
-import torchvision  # type: ignore[import-untyped]
 from pages import ROOT, Block, blocks
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
@@ -79,6 +77,9 @@ def shorten(grid: Path, copy: Path) -> None:
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the pages take for granted."""
+    import timm
+    import torchvision  # type: ignore[import-untyped]
+
     root = tmp_path_factory.mktemp("inputs")
     for domain, each, brightness in (("amazon", 2, 230), ("dslr", 2, 120), ("webcam", 2, 60)):
         draw(root / "office31" / domain, 31, each, brightness)
@@ -103,6 +104,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of the hub with random weights of the encoders that the pages name."""
+    import timm
+
     root = tmp_path_factory.mktemp("hub")
     for name in ("mobilenetv2_100", "resnet18"):
         model = timm.create_model(name)
