@@ -186,5 +186,8 @@ def test_a_damaged_checkpoint_lets_the_folder_go(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"junk")
     resumed = dataclasses.replace(OPTIONS, resume=True)
     for _ in range(2):
-        with pytest.raises(DamagedFileError), open_run(tmp_path, {}, SETTINGS, resumed, Compute("cpu")):
+        with (
+            pytest.raises(DamagedFileError, match="is damaged"),
+            open_run(tmp_path, {}, SETTINGS, resumed, Compute("cpu")),
+        ):
             pass

@@ -30,11 +30,6 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
     assert runtime.once(lambda: {"a": 1}) == {"a": 1}
 
 
-def test_what_it_was_given_is_kept(runtime: Runtime) -> None:
-    assert (runtime.seed, runtime.folder, runtime.checkpoint_seconds) == (5, None, 60.0)
-    assert isinstance(runtime.reporter, Quiet)
-
-
 def test_a_request_to_stop_is_seen(runtime: Runtime) -> None:
     assert not runtime.asked_to_stop()
     runtime.stop_requested = True
