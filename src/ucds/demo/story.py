@@ -56,6 +56,7 @@ QUESTIONS = 8
 """Questions that the person of the demo answers."""
 
 _SMALL_SIZE = 100
+_RECOGNISED = 0.6  # share of a group that shows one digit, from which on the person says which
 _TEMPLATE = files("ucds.demo") / "template" / "outcome.txt"
 _READY = "listening on "
 _OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
@@ -223,9 +224,11 @@ def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
     """Ask a few questions about a clinic's clusters, and answer them from the digits that it has."""
     classes, review = _classes_of(place, clinic), Review(place.run(clinic))
     while review.answered < QUESTIONS and (question := review.question()) is not None:
-        kinds = [np.bincount([classes[name] for name in group]).argmax() for group in question.groups]
-        same = [i for i, kind in enumerate(kinds[1:]) if kind == kinds[0]]
-        if question.kind == "one-or-two":
+        counts = [np.bincount([classes[name] for name in group]) for group in question.groups]
+        same = [i for i, other in enumerate(counts[1:]) if other.argmax() == counts[0].argmax()]
+        if counts[0].max() < _RECOGNISED * counts[0].sum():
+            review.answer("mixed")
+        elif question.kind == "one-or-two":
             review.answer("one" if same else "two")
         else:
             review.answer(same[0] if same else "new")
