@@ -28,7 +28,7 @@ from serving_kit import (
     vector,
     wait_until,
 )
-from test_hostile import connect, head
+from test_hostile import answer_to, connect, head
 
 from ucds.backbones import build_backbone
 from ucds.serving.ledger import Ledger
@@ -87,6 +87,37 @@ def test_abandoned_bodies_are_waste(ledger: Ledger) -> None:
                 return bool(answer.json().get("type") == "urn:ucds:problem:over-waste")
 
         wait_until(is_refused)
+
+
+def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:
+    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
+    limits = Limits(max_batch=8, max_queue=24, waste_seconds=0.03, body_seconds=30)
+
+    def ask(start: int, count: int) -> httpx.Response:
+        rows = npy([vector(1, start + i) for i in range(count)])
+        return client.post("/v1/labels", content=rows, headers=NPY)
+
+    with (
+        running(labeller, ledger, limits) as service,
+        service.client(key) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        labeller.gate.clear()
+        begun = [pool.submit(ask, 0, 8)]
+        wait_until(lambda: service.queued == 8)
+        begun.append(pool.submit(ask, 8, 4))
+        wait_until(lambda: service.queued == 12)
+        words = head(key, "Content-Length: 999", type_=NPY["Content-Type"])
+        assert b"over-share" in answer_to(service, words)
+        labeller.gate.set()
+        wait_until(lambda: service.queued == 0)
+        labeller.gate.clear()
+        begun.append(pool.submit(ask, 12, 8))
+        wait_until(lambda: service.queued == 8)
+        kinds = [ask(20 + 8 * i, 8).json()["type"].rpartition(":")[2] for i in range(3)]
+        labeller.gate.set()
+        assert [one.result().status_code for one in begun] == [200] * 3
+    assert kinds == ["over-share", "over-share", "over-waste"]
 
 
 def test_who_keeps_sending_unusable_images_is_slowed_then_refused_for_a_while(

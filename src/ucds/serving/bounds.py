@@ -47,9 +47,8 @@ class Share:
         """Return the amount that a key holds."""
         return self._held[key]
 
-    @contextmanager
-    def taking(self, key: int, amount: int) -> Iterator[None]:
-        """Hold an amount for a key while the block runs; refuse more than it may have, or than is left."""
+    def check(self, key: int, amount: int = 1) -> None:
+        """Refuse a key more than it may have, or than is left."""
         wanted = self._held[key] + amount
         if wanted > self._each:
             detail = f"You have as many {self._what} under way as one key may; wait for their answers."
@@ -58,6 +57,11 @@ class Share:
         if wanted * self._total > self._each * left:
             detail = f"The service holds nearly all the {self._what} it can; come again."
             raise Refusal("busy", detail, retry_after=1)
+
+    @contextmanager
+    def taking(self, key: int, amount: int) -> Iterator[None]:
+        """Hold an amount for a key while the block runs, or refuse it."""
+        self.check(key, amount)
         self._held[key] += amount
         try:
             yield
@@ -70,10 +74,10 @@ class Share:
 class Waste:
     """Work that keys cause and do not pay for: a key that causes much of it is slowed, then refused.
 
-    Samples that cannot be used, requests that are refused after their body came, repeats, and calibrations
-    that come to nothing are debts of seconds. Debts shrink by the allowance in a minute. Over half of the
-    allowance, requests wait before they are taken; over the allowance they are refused, until the debt is
-    half of it again.
+    Samples that cannot be used, requests that are refused for what their key did after their body came,
+    repeats, and calibrations that come to nothing are debts of seconds. Debts shrink by the allowance in a
+    minute. Over half of the allowance, requests wait before they are taken; over the allowance they are
+    refused, until the debt is half of it again.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
 MULTIPART = "multipart/form-data"
-_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "not-calibrated")
+_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "over-share", "not-calibrated")
 """Refusals of work that was begun."""
 
 
@@ -214,6 +214,7 @@ class Service:
         seconds = self.ledger.seconds_to_wait(key, self.queue.held_by(key.number))
         if seconds is not None:
             raise Refusal("over-rate", "The key asks faster than it may; wait.", retry_after=seconds)
+        self.queue.check(key.number)  # where there is no room for one sample, the body would come in vain
         with self._places.taking(key.number, 1), self._bytes.taking(key.number, length):
             await asyncio.sleep(self._waste.delay(key.number))
             try:
