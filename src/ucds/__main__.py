@@ -1,5 +1,39 @@
-"""``python -m ucds`` is the same as ``ucds``."""
+"""The process of a command: ``ucds``, and ``python -m ucds``, which is the same."""
+
+import atexit
+import gc
+import os
+import sys
+from contextlib import suppress
 
 from ucds.cli import main
 
-main()
+
+def run() -> None:
+    """Run the command line as a process of its own.
+
+    Libraries of half a million objects take seconds to load and to take apart. So the collector of garbage
+    looks more rarely whether there is any, and the process ends once all that was to be done at its end is
+    done: memory that it held is not taken apart first.
+    """
+    gc.set_threshold(100_000, 50, 100)
+    status: list[int] = []
+    atexit.register(_end, status)  # the first to be registered runs last
+    try:
+        main()
+    except SystemExit as end:
+        status.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+
+
+def _end(status: list[int]) -> None:
+    """End this process with the status of its command; one that failed otherwise ends in the usual way."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # it is closed, or nobody reads it any longer
+            stream.flush()
+    if status:
+        os._exit(status[0])
+
+
+if __name__ == "__main__":
+    run()

@@ -16,7 +16,7 @@ import torch
 import typer
 from cli_kit import EDGES, Result, in_subprocess, run_command, run_successfully
 
-import ucds.cli
+import ucds.__main__
 from ucds.cli.options import app
 from ucds.config import SETTINGS, PCDSettings
 
@@ -112,9 +112,24 @@ def test_the_options_of_every_command_stand_anywhere() -> None:
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="ucds")
-    assert script.load() is ucds.cli.main
-    source = Path(ucds.__file__).with_name("__main__.py").read_text()
-    assert "from ucds.cli import main\n\nmain()\n" in source
+    assert script.load() is ucds.__main__.run
+    for command in ([Path(sys.executable).with_name("ucds")], [sys.executable, "-m", "ucds"]):
+        done = subprocess.run([*command, "predict", "missing"], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: ")
+
+
+def test_a_process_does_what_is_to_be_done_at_its_end_and_keeps_the_status() -> None:
+    code = (
+        "import atexit, sys, ucds.__main__ as module\n"
+        "def main():\n"
+        "    atexit.register(lambda: (print('closed'), sys.stdout.write('and told')))\n"
+        "    sys.exit(3)\n"
+        "module.main = main\n"
+        "module.run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "closed\nand told", "")
 
 
 def test_the_version_is_that_of_the_package() -> None:
