@@ -40,7 +40,7 @@ def main(devices: int, out: Path, refused: bool) -> None:
         shares = random.dirichlet(np.ones(4), size=60).astype(np.float32)
         return FeatureClusters(axes, features.mean(0), prototypes, shares.mean(0, keepdims=True), shares)
 
-    session = Session(runtime, ConsensusSettings(batch_size=16))
+    session = Session(runtime, ConsensusSettings())
     data = Dataset(VectorSamples(vectors), VectorView())
     try:
         backbone = identity_backbone(6)
