@@ -128,8 +128,6 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
         ("ledger verify --ledger ledger.sqlite", "serve"),
         ("demo --out demo", "serve"),
         ("export run --format sklearn", "export"),
-        ("predict run vectors.npy --out clusters.parquet", "tables"),
-        ("train-target table.parquet --clusters 3 --out other", "tables"),
         ("train-source domains.npz --clusters 3 --out private --dp-epsilon 1", "privacy"),
         ("train-target scans --clusters 2 --out other", "dicom"),
         ("train-target phone --clusters 2 --out other", "heif"),
@@ -137,7 +135,6 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
     ],
 )
 def test_what_needs_an_extra_says_which(program: Path, client: Path, command: str, extra: str) -> None:
-    (client / "table.parquet").write_bytes(b"PAR1")
     for folder, name in (("scans", "a.dcm"), ("phone", "a.heic"), ("saved", "dataset_info.json")):
         (client / folder).mkdir(exist_ok=True)
         (client / folder / name).write_bytes(b"{}")
