@@ -12,7 +12,7 @@ import torch
 from ucds.baselines.iic import PairSettings
 from ucds.choices import Precision
 from ucds.config import ModelSettings
-from ucds.data.dataset import Dataset, ImageView, VectorView
+from ucds.data.dataset import Dataset, ImageView
 from ucds.data.vectors import VectorSamples
 from ucds.math.arrays import IntArray
 from ucds.training.options import Compute
@@ -60,13 +60,13 @@ def source(blobs: Any) -> Dataset:
     """Two domains, 60 and 44 vectors; row ``i`` of each belongs to centre ``i % 4``."""
     made = blobs({"a": 60, "b": 44, "t": 80}, K, 24)
     del made["t"]
-    return Dataset(VectorSamples.from_arrays(made), VectorView())
+    return Dataset(VectorSamples.from_arrays(made))
 
 
 @pytest.fixture(scope="session")
 def target(blobs: Any) -> Dataset:
     """A third domain of 80 vectors around the same centres."""
-    return Dataset(VectorSamples(blobs({"a": 60, "b": 44, "t": 80}, K, 24)["t"]), VectorView())
+    return Dataset(VectorSamples(blobs({"a": 60, "b": 44, "t": 80}, K, 24)["t"]))
 
 
 @pytest.fixture

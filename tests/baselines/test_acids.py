@@ -26,7 +26,7 @@ from ucds.baselines.acids import (
 from ucds.baselines.iic import mutual_information, view_joint
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
@@ -185,7 +185,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain(session: Any) 
     rng = np.random.default_rng(0)
     sizes = {"a": [52, 12], "b": [12, 52]}
     domains = {d: rng.normal(size=(64, 6)) + 6 * np.eye(6)[np.repeat([0, 1], n)] for d, n in sizes.items()}
-    data = Dataset(VectorSamples.from_arrays(domains), VectorView())
+    data = Dataset(VectorSamples.from_arrays(domains))
     about_domain, about_view = {}, {}
     for weight in (0.0, 10.0):
         values = EASY | {"batch_size": 128, "domain_weight": weight}
@@ -314,7 +314,7 @@ def test_what_cannot_be_split_is_refused(module: nn.Module, counts: tuple[int, .
 
 def test_estimated_statistics_are_those_of_the_data() -> None:
     rng = np.random.default_rng(0)
-    data = Dataset(VectorSamples(rng.normal(2, 3, size=(40, 4))), VectorView())
+    data = Dataset(VectorSamples(rng.normal(2, 3, size=(40, 4))))
     norm = nn.BatchNorm1d(4)
     module = nn.Sequential(norm)
     module(torch.randn(30, 4))  # leaves statistics behind
@@ -327,7 +327,7 @@ def test_estimated_statistics_are_those_of_the_data() -> None:
 
 def test_statistics_of_several_batches_are_their_mean() -> None:
     rows = np.array([[0.0], [2.0], [4.0], [6.0], [10.0]], dtype=np.float32)
-    data, norm = Dataset(VectorSamples(rows), VectorView()), nn.BatchNorm1d(1)
+    data, norm = Dataset(VectorSamples(rows)), nn.BatchNorm1d(1)
     order = np.random.default_rng(3).permutation(5)
     estimate_statistics(
         nn.Sequential(norm), data, Runtime(Compute("cpu", cache=None)), 2, np.random.default_rng(3)

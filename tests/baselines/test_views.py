@@ -19,7 +19,7 @@ from ucds.baselines.views import (
     resized_view,
     sobel_backbone,
 )
-from ucds.data.dataset import ImageView, VectorView
+from ucds.data.dataset import ImageView, View
 from ucds.errors import UserError
 
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -145,7 +145,7 @@ def test_the_backbone_says_how_images_are_seen() -> None:
 
 @pytest.mark.parametrize("spec", [identity_backbone(7).spec, BackboneSpec("frozen", 7, 224)])
 def test_vectors_stay_vectors(spec: BackboneSpec) -> None:
-    usual = VectorView()
+    usual = View()
     assert resized_view(spec, usual, 0.5) is usual
     pairs = paired_view(spec, usual, 0.5, 0.3, 2)
     assert isinstance(pairs, PairedVectorView)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, VectorView, View
+from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, View
 
 
 def images(n: int, size: int = 40) -> torch.Tensor:
@@ -103,7 +103,7 @@ def test_one_row_of_draws_per_image():
 
 
 def test_vectors_pass_unchanged():
-    view: View = VectorView()
+    view = View()
     raw = torch.randn(5, 7)
     draws = view.draw(5, torch.Generator())
     assert draws.shape == (5, 0)

@@ -14,7 +14,7 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError
 from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
@@ -41,7 +41,7 @@ def main(devices: int, out: Path, refused: bool) -> None:
         return FeatureClusters(axes, features.mean(0), prototypes, shares.mean(0, keepdims=True), shares)
 
     session = Session(runtime, ConsensusSettings())
-    data = Dataset(VectorSamples(vectors), VectorView())
+    data = Dataset(VectorSamples(vectors))
     try:
         backbone = identity_backbone(6)
         features = features_to_cluster(session, backbone, data, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import module_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
@@ -34,7 +34,7 @@ def main(devices: int, out: Path) -> None:
     runtime.launch()
     vectors = np.random.default_rng(0).normal(size=(SAMPLES, 6)).astype(np.float32)
     network = Counting()
-    data = Dataset(VectorSamples(vectors), VectorView())
+    data = Dataset(VectorSamples(vectors))
     found = frozen_features(module_backbone(network, 6), data, runtime, batch_size=8)
     np.save(out / f"features-{runtime.rank}.npy", found.samples.read(np.arange(SAMPLES)).numpy())
     (out / f"seen-{runtime.rank}").write_text(str(network.seen))

@@ -19,7 +19,7 @@ from ucds.backbones import build_backbone, identity_backbone
 from ucds.baselines.deepcluster import DeepClusterSettings
 from ucds.baselines.loop import Clustering
 from ucds.config import ConsensusSettings, PCDSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
@@ -54,8 +54,8 @@ def changed(**settings: Any) -> TaskOptions:
 @pytest.fixture(scope="module")
 def task(blobs: Blobs) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
-    target = Dataset(VectorSamples(made.pop("t")), VectorView())
-    source = Dataset(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")))
+    source = Dataset(VectorSamples.from_arrays(made))
     return Task(source, target, lambda: identity_backbone(6), 4)
 
 
@@ -141,7 +141,7 @@ def test_the_source_data_do_not_touch_what_does_without(
     task: Task, outcomes: dict[str, Outcome], blobs: Blobs
 ) -> None:
     other = VectorSamples.from_arrays(blobs({"x": 30, "y": 30}, seed=9))
-    changed = Task(Dataset(other, VectorView()), task.target, task.backbone, 4)
+    changed = Task(Dataset(other), task.target, task.backbone, 4)
     for outcome in run_methods(changed, OPTIONS, ["kmeans", "po", "to"]):
         assert_same(outcome, outcomes[outcome.method])
     (so,) = run_methods(changed, OPTIONS, ["so"])
@@ -283,8 +283,8 @@ def test_the_cache_changes_no_result(tmp_path: Path) -> None:
 def test_adaptation_works_where_it_must(blobs: Blobs) -> None:
     """Far blobs that are only shifted: every stage must find them, and keep the provider's numbering."""
     made = blobs({"a": 120, "b": 120, "t": 120})
-    target = Dataset(VectorSamples(made.pop("t")), VectorView())
-    source = Dataset(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")))
+    source = Dataset(VectorSamples.from_arrays(made))
     easy = Task(source, target, lambda: identity_backbone(6), 4)
     settings = PCDSettings(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
     so, pcd = run_methods(easy, replace(OPTIONS, settings=(settings,)), ["so", "pcd"])
@@ -371,7 +371,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
 
 def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32))
-    data = Dataset(samples, VectorView())
+    data = Dataset(samples)
     task = Task(data, data, lambda: identity_backbone(5), 12)
     vectors = normalize(samples.read(np.arange(200)).numpy())
     for outcome in run_methods(task, TaskOptions((), 0), ["kmeans", "kmeans-100"]):

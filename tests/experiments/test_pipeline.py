@@ -16,7 +16,7 @@ from torch import nn
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import module_backbone
 from ucds.config import ConsensusSettings, PCDSettings, for_source, side_of
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Outcome, Sources, Task, TaskOptions
@@ -46,8 +46,8 @@ def changed(**settings: Any) -> TaskOptions:
 @pytest.fixture(scope="module")
 def task(blobs: Blobs) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
-    target = Dataset(VectorSamples(made.pop("t")), VectorView())
-    source = Dataset(VectorSamples.from_arrays(made), VectorView())
+    target = Dataset(VectorSamples(made.pop("t")))
+    source = Dataset(VectorSamples.from_arrays(made))
     return Task(source, target, lambda: identity_backbone(6), 4)
 
 
@@ -146,7 +146,7 @@ def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
 
 def test_queries_are_what_the_source_model_is_asked_about(task: Task) -> None:
     turned = VectorSamples(-task.target.samples.read(np.arange(50)).numpy())
-    asked = replace(task, queries=Dataset(turned, VectorView()))
+    asked = replace(task, queries=Dataset(turned))
     direct, other = (next(run_methods(t, OPTIONS, ["so"])) for t in (task, asked))
     assert not np.array_equal(direct.labels, other.labels)
     to, same_to = (next(run_methods(t, OPTIONS, ["to"])) for t in (task, asked))

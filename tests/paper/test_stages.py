@@ -15,7 +15,7 @@ from torch.nn.functional import kl_div, one_hot
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.pcd import temporal_ensemble
@@ -112,7 +112,7 @@ def assert_same(found: ClusteringModel, expected: ClusteringModel) -> None:
 def test_stage_1_over_domains_of_unequal_size() -> None:
     samples, found = vectors(9, 14), model()
     expected, proportions = one_step(found, samples)
-    result = learn_source(session(), found, Dataset(samples, VectorView()), samples)
+    result = learn_source(session(), found, Dataset(samples), samples)
     assert_same(found, expected)
     torch.testing.assert_close(result.proportions, proportions)
 
@@ -120,7 +120,7 @@ def test_stage_1_over_domains_of_unequal_size() -> None:
 def test_stage_3() -> None:
     samples, found = vectors(20), model()
     expected, proportions = one_step(found, samples)
-    result = refine_target(session(), found, Dataset(samples, VectorView()))
+    result = refine_target(session(), found, Dataset(samples))
     assert_same(found, expected)
     torch.testing.assert_close(result.proportions, proportions)
 
@@ -135,7 +135,7 @@ def test_stage_2_adds_the_distance_from_smoothed_labels() -> None:
 
     expected, _ = one_step(found, samples, distil)
     labels = ClusterLabels(samples.ids, hard, K, "test")
-    cluster_target(session(), found, Dataset(samples, VectorView()), labels)
+    cluster_target(session(), found, Dataset(samples), labels)
     assert_same(found, expected)
 
 
@@ -156,7 +156,7 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
     result = cluster_target(
         Session(Runtime(Compute("cpu", cache=None)), settings),
         trained,
-        Dataset(samples, VectorView()),
+        Dataset(samples),
         labels,
     )
     assert [e.step for e in result.evaluations] == [2, 4, 6]
@@ -177,7 +177,7 @@ def test_methods_without_a_term_skip_it() -> None:
     cluster_target(
         stage_session,
         network,
-        Dataset(samples, VectorView()),
+        Dataset(samples),
         ClusterLabels(samples.ids, np.arange(20) % K, K, "test"),
     )
     assert len(calls) == 2  # one training step, one evaluation

@@ -16,7 +16,7 @@ import torch
 from serving_kit import NPY, FakeLabeller, FakeMeanLabeller, Service, npy, running, vector, wait_until
 
 from ucds.backbones import identity_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError
 from ucds.labels.calibration import digest_of_contents
@@ -52,7 +52,7 @@ def samples(count: int = 100, seed: int = 0) -> np.ndarray:
 
 def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
     """Labels as `ucds label` finds them for a whole folder."""
-    data = Dataset(VectorSamples(rows), VectorView())
+    data = Dataset(VectorSamples(rows))
     model = Model(recentring(), Compute("cpu", cache=None))
     return model.decide(data, recentred=recentred)[0].tolist()
 

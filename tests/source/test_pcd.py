@@ -9,7 +9,7 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
@@ -22,7 +22,7 @@ K, MOST = 4, 100
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
 def test_of_many_samples_some_choose_the_model(blobs: Any, fraction: float) -> None:
-    data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})), VectorView())
+    data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})))
     settings = PCDSettings(
         bottleneck_width=8,
         batch_size=20,

@@ -14,7 +14,7 @@ from torch import nn
 from ucds import InputError, SourceClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.math.consensus import match
 from ucds.models import ClusteringModel
@@ -148,7 +148,7 @@ def train(path: Path | None, data: Dataset) -> tuple[ClusteringModel, Session[Me
 
 def data() -> Dataset:
     vectors, _, domain = shifted(BALANCED)
-    return Dataset(VectorSamples(vectors, domain, ("a", "b")), VectorView())
+    return Dataset(VectorSamples(vectors, domain, ("a", "b")))
 
 
 def test_a_finished_clustering_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ucds.backbones import identity_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError
@@ -23,7 +23,7 @@ from ucds.training.runtime import Runtime
 @pytest.fixture
 def data(blobs: Any) -> Dataset:
     array = blobs({"x": 40})["x"]
-    return Dataset(VectorSamples(np.concatenate([array, array[:10]])), VectorView())
+    return Dataset(VectorSamples(np.concatenate([array, array[:10]])))
 
 
 def _choose(data: Dataset, count: int, known: list[int], seed: int = 0) -> list[int]:

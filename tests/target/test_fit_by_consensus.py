@@ -14,7 +14,7 @@ from torch import nn
 from ucds import InputError, TargetClustering
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
@@ -46,7 +46,7 @@ class Listener(Quiet):
 def blob_data(n: int = N) -> Dataset:
     rng = np.random.default_rng(0)
     vectors = np.eye(WIDTH)[np.arange(n) % K] + 0.08 * rng.normal(size=(n, WIDTH)) + 2
-    return Dataset(VectorSamples(vectors.astype(np.float32)), VectorView())
+    return Dataset(VectorSamples(vectors.astype(np.float32)))
 
 
 def given(labels: np.ndarray, rows: np.ndarray | None = None, n_clusters: int = K) -> ClusterLabels:
@@ -255,7 +255,7 @@ def test_as_many_samples_as_clusters_are_enough() -> None:
 
 def test_the_seed_decides() -> None:
     noise = np.random.default_rng(3).normal(size=(N, WIDTH)).astype(np.float32)
-    data = Dataset(VectorSamples(noise), VectorView())
+    data = Dataset(VectorSamples(noise))
     models = [train(data=data, seed=seed)[0].prototypes for seed in (0, 0, 1)]
     assert torch.equal(models[0], models[1])
     assert not torch.equal(models[0], models[2])

@@ -11,7 +11,7 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels
@@ -81,7 +81,7 @@ def test_the_first_ensemble_gives_a_target_and_the_next_blends_it() -> None:
 def _data(blobs: Any) -> tuple[Dataset, np.ndarray]:
     # A numbering of the provider's own, which no clustering could find by itself.
     provider = np.array([2, 0, 3, 1])[np.arange(N) % K]
-    return Dataset(VectorSamples(blobs({"x": N})["x"]), VectorView()), provider
+    return Dataset(VectorSamples(blobs({"x": N})["x"])), provider
 
 
 def _train(data: Dataset, labels: ClusterLabels, epochs: int, n_clusters: int = K) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import MethodSettings, PCDSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
@@ -29,7 +29,7 @@ SETTINGS = PCDSettings(
 @pytest.mark.filterwarnings("ignore:30 of 400 samples have a label")
 def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any, tmp_path: Path) -> None:
     provider = np.array([2, 0, 3, 1])[np.arange(N) % K]
-    data, asked = Dataset(VectorSamples(blobs({"x": N})["x"]), VectorView()), np.arange(300, 330)
+    data, asked = Dataset(VectorSamples(blobs({"x": N})["x"])), np.arange(300, 330)
     labels = ClusterLabels(tuple(map(str, asked)), provider[asked], K, "p")
     folder = RunFolder(tmp_path / "run")
     folder.open({}, resume=False)

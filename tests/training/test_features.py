@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone, BackboneSpec, module_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError
@@ -47,7 +47,7 @@ def named(module: nn.Module, name: str = "counting") -> Backbone:
 def data(n: int = 50, seed: int = 0) -> Dataset:
     array = np.random.default_rng(seed).normal(size=(n, 4)).astype(np.float32)
     domain = (np.arange(n) % 2).astype(np.int64)
-    return Dataset(VectorSamples(array, domain, ("a", "b")), VectorView())
+    return Dataset(VectorSamples(array, domain, ("a", "b")))
 
 
 def values(result: Dataset) -> Tensor:
@@ -96,7 +96,7 @@ def test_other_splits_orders_and_names_share_features(tmp_path: Path) -> None:
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
     for samples in (subset(inputs.samples, chosen), renamed):
         module = Counting()
-        found = extract(named(module), Dataset(samples, VectorView()), tmp_path)
+        found = extract(named(module), Dataset(samples), tmp_path)
         assert module.seen == 0
         assert torch.equal(values(found), values(whole)[chosen])
 
@@ -107,7 +107,7 @@ def test_only_new_contents_are_computed_each_once(tmp_path: Path) -> None:
     new = values(data(8, seed=9)).numpy()
     mixed = VectorSamples(np.concatenate([old, new, new, old]))
     module = Counting()
-    found = extract(named(module), Dataset(mixed, VectorView()), tmp_path)
+    found = extract(named(module), Dataset(mixed), tmp_path)
     assert module.seen == 8
     assert torch.equal(values(found)[5:13], values(found)[13:21])
     assert torch.equal(values(found)[:5], values(found)[21:])

@@ -16,7 +16,7 @@ from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.math.spaces import centre, principal_axes, unit_rows
@@ -53,7 +53,7 @@ def blob_data(domains: int = 1) -> Dataset:
     rng = np.random.default_rng(0)
     vectors = (np.eye(K, 6)[TRUTH] + 0.05 * rng.normal(size=(N, 6)) + 0.3).astype(np.float32)
     domain = np.arange(N) * domains // N
-    return Dataset(VectorSamples(vectors, domain, tuple("abc"[:domains])), VectorView())
+    return Dataset(VectorSamples(vectors, domain, tuple("abc"[:domains])))
 
 
 def network(seed: int = 0) -> Backbone:

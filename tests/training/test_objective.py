@@ -14,7 +14,8 @@ from ucds.config import PCDSettings
 from ucds.math.pcd import sample_weights
 from ucds.math.transport import cosine_cost, solve_transport
 from ucds.training import objective
-from ucds.training.objective import PrototypeTransport, mixing_loss
+from ucds.training.objective import PrototypeTransport
+from ucds.training.stage import Stage
 
 CPU = torch.device("cpu")
 
@@ -129,7 +130,7 @@ def test_mixing_by_hand() -> None:
     assert 0.01 < ratio < 0.99
     fake, seen = stage(PCDSettings(), prototypes)
     logits = inputs @ prototypes
-    loss = mixing_loss(fake, SimpleNamespace(inputs=inputs, rng=rng), logits)  # type: ignore[arg-type]
+    loss = Stage.mixing_loss(fake, SimpleNamespace(inputs=inputs, rng=rng), logits)  # type: ignore[arg-type]
     mixed = ratio * inputs + (1 - ratio) * inputs[partner]
     torch.testing.assert_close(seen[0], mixed)
     p = logits.softmax(-1).detach()
@@ -145,6 +146,6 @@ def test_without_weight_nothing_is_mixed() -> None:
     fake, seen = stage(PCDSettings(mixing_weight=0), prototypes)
     rng = np.random.default_rng(0)
     step = SimpleNamespace(inputs=inputs, rng=rng)
-    assert mixing_loss(fake, step, inputs @ prototypes).item() == 0  # type: ignore[arg-type]
+    assert Stage.mixing_loss(fake, step, inputs @ prototypes).item() == 0  # type: ignore[arg-type]
     assert seen == []
     assert rng.random() == np.random.default_rng(0).random()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.models import ClusteringModel
 from ucds.training.encoding import evaluation_mode
@@ -44,7 +44,7 @@ RUNTIME = Runtime(Compute("cpu", cache=None))
 
 def data(n: int = 23) -> Dataset:
     vectors = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
-    return Dataset(VectorSamples(vectors), VectorView())
+    return Dataset(VectorSamples(vectors))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 22, 23, 24, 256])

@@ -16,7 +16,7 @@ import pytest
 
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.training.inputs import Inputs
@@ -29,7 +29,7 @@ from ucds.training.session import Session
 from ucds.training.stage import Stage
 
 SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
-INPUTS = Inputs(Dataset(SAMPLES, VectorView()), identity_backbone(4))
+INPUTS = Inputs(Dataset(SAMPLES), identity_backbone(4))
 OPTIONS = RunOptions(seed=7)
 SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 

@@ -13,7 +13,7 @@ import torch
 
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.math.pcd import mutual_information_loss
@@ -29,7 +29,7 @@ from ucds.training.stage import Stage, Step, make_sampler
 
 SETTINGS = PCDSettings(batch_size=8, bottleneck_width=5, evaluations_per_stage=3)
 N, K = 24, 3
-DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)), VectorView())
+DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)))
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,8 @@ from torch import Tensor, nn
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ModelSettings, PCDSettings
 from ucds.data.batches import DomainBalancedSampler
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
@@ -24,22 +28,23 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
-from ucds.training.steps import LOG_STEPS, Batch, Reader, Steps, build_optimiser, set_learning_rate
+from ucds.training.steps import LOG_STEPS, Batch, Steps, build_optimiser, set_learning_rate
 
-DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)), VectorView())
+DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)))
 SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
 
 
-def made(total: int = 50, seed: int = 0, name: str = "loop", folder: RunFolder | None = None) -> Steps:
+def made(
+    total: int = 50, seed: int = 0, name: str = "loop", folder: RunFolder | None = None, data: Dataset = DATA
+) -> Steps:
     network = nn.Linear(3, 1)
     nn.init.zeros_(network.weight)
     session = Session(Runtime(Compute("cpu", cache=None), seed=seed, folder=folder), ModelSettings())
-    return Steps(session, name, network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, total)
+    return Steps(session, name, network, torch.optim.SGD(network.parameters(), lr=0.1), data, total)
 
 
 def drawn(step: int, seed: int = 0, name: str = "loop") -> Batch:
-    with made(seed=seed, name=name).open(SAMPLER, 50) as draw:
-        return draw(step)
+    return next(made(seed=seed, name=name).batches(SAMPLER, step, 50))
 
 
 def test_a_batch_holds_the_samples_at_its_positions() -> None:
@@ -57,17 +62,17 @@ def test_the_choices_of_a_step_are_a_function_of_seed_name_and_step() -> None:
 def test_stochastic_layers_do_not_depend_on_what_was_drawn_before() -> None:
     noise = []
     for unrelated in (0, 5):
-        with made().open(SAMPLER, 50) as draw:
-            torch.rand(unrelated)
-            draw(2)
+        torch.rand(unrelated)
+        with closing(made().batches(SAMPLER, 2, 50)) as batches:
+            next(batches)
             noise.append(torch.rand(4))
     assert torch.equal(*noise)
 
 
 def test_the_global_generator_is_as_it_was_afterwards() -> None:
     steps, before = made(), torch.get_rng_state()
-    with steps.open(SAMPLER, 50) as draw:
-        draw(1)
+    with closing(steps.batches(SAMPLER, 1, 50)) as batches:
+        next(batches)
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -192,97 +197,68 @@ DOMAIN = np.repeat([0, 1], [7, 5])
 IMAGES = torch.arange(12 * 3 * 4, dtype=torch.uint8).view(12, 3, 2, 2)
 
 
-class Watched:
+class Watched(Samples):
     """Samples that note which thread reads how many of them, and can be made to fail."""
 
-    ids: tuple[str, ...] = ()
-    domain = DOMAIN
-    domain_names = ("a", "b")
-    keys: tuple[bytes, ...] = ()
-    fingerprint = ""
-
     def __init__(self, values: Tensor = IMAGES) -> None:
+        super().__init__([], DOMAIN, ("a", "b"))
+        self.kind = "images" if values.ndim > 2 else "embeddings"
         self.values = values
         self.log: list[tuple[str, int]] = []
-        self.broken = False
-
-    def __len__(self) -> int:
-        return len(self.values)
 
     def read(self, index: IntArray) -> Tensor:
         main = threading.current_thread() is threading.main_thread()
         self.log.append(("now" if main else "ahead", len(index)))
-        if self.broken:
-            raise UserError("the disk is gone")
         return self.values[torch.from_numpy(index)]
 
 
-def sampler() -> DomainBalancedSampler:
-    return DomainBalancedSampler(DOMAIN, 6, 3)
-
-
-def reader(samples: Watched, total: int, share: slice = slice(None)) -> Reader:
-    return Reader(samples, sampler(), share, total, pin=False)
+def batches(samples: Samples, end: int, start: int = 0) -> Generator[Batch]:
+    return made(data=Dataset(samples)).batches(DomainBalancedSampler(DOMAIN, 6, 3), start, end)
 
 
 @pytest.mark.parametrize("values", [IMAGES, IMAGES.flatten(1)])
 @pytest.mark.parametrize("share", [slice(0, 6), slice(0, 3), slice(3, 6)])
-def test_gives_the_samplers_batches_and_this_processs_rows(share: slice, values: Tensor) -> None:
-    fresh = sampler()
-    with reader(Watched(values), 9, share) as reading:
-        for step in range(9):
-            index, raw = reading.take(step)
-            np.testing.assert_array_equal(index, fresh.batch(step))
-            assert torch.equal(raw, values[torch.from_numpy(index[share])])
+def test_gives_the_samplers_batches_and_this_processs_rows(
+    share: slice, values: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runtime, "share", lambda runtime, n: share)
+    fresh = DomainBalancedSampler(DOMAIN, 6, 3)
+    for step, batch in zip(range(2, 9), batches(Watched(values), 9, start=2), strict=True):
+        np.testing.assert_array_equal(batch.index, fresh.batch(step))
+        assert torch.equal(batch.inputs, values[batch.index[share]].float())
 
 
-def test_may_start_anywhere_and_jump() -> None:
-    fresh = sampler()
-    with reader(Watched(), 20) as reading:
-        for step in (5, 6, 2, 3, 19):
-            np.testing.assert_array_equal(reading.take(step)[0], fresh.batch(step))
+def test_images_are_read_one_step_ahead_and_vectors_when_they_are_wanted() -> None:
+    images, vectors = Watched(), Watched(IMAGES.flatten(1))
+    with closing(batches(images, 4)) as reading:
+        next(reading)
+        deadline = time.monotonic() + 10
+        while len(images.log) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert images.log == [("ahead", 6)] * 2
+        assert len(list(reading)) == 3
+    assert images.log == [("ahead", 6)] * 4
+    with closing(batches(vectors, 4)) as reading:
+        next(reading)
+    assert vectors.log == [("now", 6)]
 
 
-def test_images_are_read_one_step_ahead_and_never_past_the_end() -> None:
-    samples = Watched()
-    with reader(samples, 4) as reading:
-        for step in range(4):
-            reading.take(step)
-        assert reading._ahead is not None
-        assert reading._ahead[0] == 3
-    assert samples.log == [("now", 6), ("ahead", 6), ("ahead", 6), ("ahead", 6)]
-
-
-def test_vectors_are_read_when_they_are_wanted() -> None:
-    samples = Watched(IMAGES.flatten(1))
-    with reader(samples, 3) as reading:
-        for step in range(3):
-            reading.take(step)
-    assert samples.log == [("now", 6)] * 3
-
-
-def test_an_error_in_the_thread_is_raised_by_take() -> None:
+def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
     class LastFails(Watched):
         def read(self, index: IntArray) -> Tensor:
-            self.broken = len(self.log) == 2
+            if len(self.log) == 2:
+                raise UserError("the disk is gone")
             return super().read(index)
 
-    samples = LastFails()
-    with reader(samples, 3) as reading:
-        reading.take(0)
-        reading.take(1)
-        with pytest.raises(UserError, match="the disk is gone"):
-            reading.take(2)
-    assert samples.log[2] == ("ahead", 6)
+    reading = batches(LastFails(), 3)
+    next(reading)
+    next(reading)
+    with pytest.raises(UserError, match="the disk is gone"):
+        next(reading)
 
 
 def test_leaving_early_stops_the_thread() -> None:
     before = threading.active_count()
-
-    def leave(reading: Reader) -> None:
-        reading.take(0)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), reader(Watched(), 100) as reading:
-        leave(reading)
+    with closing(batches(Watched(), 100)) as reading:
+        next(reading)
     assert threading.active_count() == before

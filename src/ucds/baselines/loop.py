@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,9 +73,10 @@ class Loop:
         """Yield the batches of one epoch; the caller ends every step with :meth:`update`."""
         end = self._step + sampler.steps_per_epoch
         self._steps.module.train()
-        with self._steps.open(sampler, end) as draw, _denormals_as_zero():
-            while self._step < end:
-                yield draw(self._step)
+        batches = self._steps.batches(sampler, self._step, end)
+        with closing(batches), _denormals_as_zero():
+            for batch in batches:
+                yield batch
                 self._step += 1
                 losses = self._steps.read_losses(self._step)
                 if losses is not None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
-from ucds.data.dataset import ImageView, VectorView, View
+from ucds.data.dataset import ImageView, View
 from ucds.errors import InputError
 
 _JITTER, _HUE = 0.4, 0.125
@@ -29,7 +29,7 @@ _SMALL = 128
 """Inputs below this size in pixels get IIC's stem for small pictures in place of ResNet's."""
 
 
-class ResizedImageView:
+class ResizedImageView(View):
     """A square crop, resized to the ``size`` of the network's input, and flipped half the time.
 
     ``crop`` is the side of the crop as a share of the image's; ``mean`` and ``std`` are those of each colour,
@@ -94,7 +94,7 @@ class PairedImageView(ResizedImageView):
         return self._normalise(torch.stack(views, dim=1))
 
 
-class PairedVectorView(VectorView):
+class PairedVectorView(View):
     """Each vector as it is, and copies of it with a share of the features dropped."""
 
     def __init__(self, width: int, dropout: float, repeats: int = 1) -> None:

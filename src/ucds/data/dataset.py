@@ -7,8 +7,7 @@ parameters for a pooled batch and apply only their own rows of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,28 +18,25 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-class View(Protocol):
-    """Turns raw samples into model inputs.
-
-    Attributes:
-        input_shape: shape of one model input, without the batch; -1 where any length will do.
-    """
+class View:
+    """Turns raw samples into model inputs; this one passes vectors on, in training and in testing alike."""
 
     @property
-    def input_shape(self) -> tuple[int, ...]:  # noqa: D102  (described above)
-        ...
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one model input, without the batch; -1 where any length will do."""
+        return (-1,)
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw the random parameters of n training views: ``(n, p)`` on the CPU, one row per sample."""
-        ...
+        return torch.empty(n, 0)
 
     def train(self, raw: Tensor, draws: Tensor) -> Tensor:
         """Make training views ``(b, *input_shape)`` float32 on ``raw``'s device; row i uses ``draws[i]``."""
-        ...
+        return raw.float()
 
     def test(self, raw: Tensor) -> Tensor:
         """Make test views ``(b, *input_shape)`` float32 on ``raw``'s device, without randomness."""
-        ...
+        return raw.float()
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,10 @@ class Dataset:
     """
 
     samples: Samples
-    view: View
+    view: View = field(default_factory=View)
 
 
-class ImageView:
+class ImageView(View):
     """Random crop and horizontal flip in training, centre crop in testing; both normalised.
 
     Args:
@@ -120,24 +116,3 @@ class ImageView:
         shifts = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
         scale, shift = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (scales, shifts))
         return images.to(torch.float32, copy=True).mul_(scale).add_(shift)
-
-
-class VectorView:
-    """Vectors as they are, in training and in testing."""
-
-    @property
-    def input_shape(self) -> tuple[int]:
-        """Shape of a view: ``(-1,)``, a vector of any length."""
-        return (-1,)
-
-    def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return an empty ``(n, 0)``: nothing is random."""
-        return torch.empty(n, 0)
-
-    def train(self, raw: Tensor, draws: Tensor) -> Tensor:
-        """Return the vectors themselves, ``(b, d)`` float32."""
-        return raw.float()
-
-    def test(self, raw: Tensor) -> Tensor:
-        """Return the vectors themselves, ``(b, d)`` float32."""
-        return raw.float()

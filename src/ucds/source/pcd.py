@@ -12,7 +12,7 @@ from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.drawing import draw_dataset
-from ucds.training.objective import PrototypeTransport, mixing_loss
+from ucds.training.objective import PrototypeTransport
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
@@ -52,7 +52,7 @@ def learn_source(
         transport.update_proportions(logits, counts, weights, momentum)
         # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
         transport_term = transport.loss(features, model.prototypes, counts, weights)
-        mixing_term = mixing_loss(stage, step, logits)
+        mixing_term = stage.mixing_loss(step, logits)
         # Line 5, Eq. 4.
         stage.update(
             transport=settings.transport_weight * transport_term,

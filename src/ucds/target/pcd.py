@@ -23,7 +23,7 @@ from ucds.math.pcd import (
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.drawing import draw_dataset
-from ucds.training.objective import PrototypeTransport, mixing_loss
+from ucds.training.objective import PrototypeTransport
 from ucds.training.prepare import TrainedModel, conclude, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
@@ -93,7 +93,7 @@ def cluster_target(
         momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
         taught.update_proportions(logits, counts, weights, momentum)
         transport_term = taught.loss(features, model.prototypes, counts, weights)
-        mixing_term = mixing_loss(stage, step, logits)
+        mixing_term = stage.mixing_loss(step, logits)
         distillation_term = distillation_loss(logits, taught.targets[step.index])
         # Line 4: distillation and the clustering loss of stage 1.
         stage.update(

@@ -18,7 +18,7 @@ from torch import Tensor
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.data.content import first_positions
-from ucds.data.dataset import Dataset, VectorView
+from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.part_store import PartStore
@@ -79,7 +79,7 @@ def frozen_features(
             store.gather(([samples.keys[i] for i in index], features) for index, features in extracted)
             runtime.wait_for_all()
             store.refresh()
-            return Dataset(FeatureSamples(samples, store), VectorView())
+            return Dataset(FeatureSamples(samples, store))
     return _in_memory(encoder, data, runtime, batch_size)
 
 
@@ -91,7 +91,7 @@ def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_si
     parts = [features for _, features in _extract(encoder, data, runtime, share, batch_size)]
     whole = runtime.pool(torch.from_numpy(np.concatenate(parts)).to(runtime.device))[:n]
     vectors = VectorSamples(whole.cpu().numpy(), samples.domain, samples.domain_names, samples.ids)
-    return Dataset(vectors, VectorView())
+    return Dataset(vectors)
 
 
 def _open_store(encoder: FrozenEncoder, cache: Path) -> PartStore:

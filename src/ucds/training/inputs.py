@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
 from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
 from ucds.choices import Role, Tune
-from ucds.data.dataset import Dataset, ImageView, VectorView, View
+from ucds.data.dataset import Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
@@ -81,8 +81,8 @@ def open_for_training(
         if tune == "full":
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
-        return Inputs(Dataset(found, VectorView()), _load_encoder(found.folder, found.manifest))
-    return Inputs(Dataset(found, VectorView()), identity_backbone(_width(found)))
+        return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
+    return Inputs(Dataset(found), identity_backbone(_width(found)))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
@@ -105,12 +105,12 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         _require_encoder(found, backbone)
-        return Dataset(found, VectorView())
+        return Dataset(found)
     if spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
     if spec.width != _width(found) and spec.name == IDENTITY:
         raise InputError(f"{what} has vectors of width {_width(found)}; the model takes {spec.width}")
-    return Dataset(found, VectorView())
+    return Dataset(found)
 
 
 def _width(vectors: Samples) -> int:
@@ -120,7 +120,7 @@ def _width(vectors: Samples) -> int:
 def view_for(spec: BackboneSpec) -> View:
     """Make the views that a backbone takes."""
     if spec.input_size is None:
-        return VectorView()
+        return View()
     if spec.mean is None or spec.std is None:
         return ImageView(crop=spec.input_size)
     return ImageView(crop=spec.input_size, mean=spec.mean, std=spec.std)

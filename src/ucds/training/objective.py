@@ -1,8 +1,9 @@
-"""Loss terms that several stages share: transport with its proportions, and CutMix."""
+"""The transport of samples to prototypes and the sizes of the clusters, which all stages share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,19 +11,18 @@ from torch import Tensor
 from ucds.config import PCDSettings
 from ucds.errors import InputError
 from ucds.math.pcd import (
-    mix,
-    soft_cross_entropy,
     stack_domains,
     transport_loss,
     uniform_proportions,
     update_proportions,
 )
 from ucds.math.transport import cosine_cost, solve_transport
-from ucds.training.stage import Stage, StageState, Step
 
 
-class PrototypeTransport(StageState):
+class PrototypeTransport:
     """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
+
+    It is the state that the loop of a stage carries from step to step, apart from the model.
 
     Args:
         n_domains: number of domains, D.
@@ -31,8 +31,11 @@ class PrototypeTransport(StageState):
         device: device of the batches.
 
     Attributes:
+        KEPT: names of the attributes that a checkpoint holds, all of them tensors.
         proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
     """
+
+    KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
 
     def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
         self.proportions = uniform_proportions(n_domains, n_clusters, device)
@@ -100,22 +103,11 @@ class PrototypeTransport(StageState):
             f"{self._settings.transport_tolerance:g}): raise transport_max_iterations or epsilon"
         )
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state by name, for checkpoints."""
+        return {name: getattr(self, name) for name in self.KEPT}
 
-def mixing_loss(stage: Stage, step: Step, logits: Tensor) -> Tensor:
-    """Compute the CutMix loss of a pooled batch: predictions of mixed samples equal the mixed predictions.
-
-    Pairs are drawn from all domains together, so that the clusters do not separate domains.
-
-    Args:
-        stage: stage whose model predicts.
-        step: step whose batch is mixed.
-        logits: ``(n, K)`` logits of the pooled batch; their softmax gives the targets, without gradient.
-
-    Returns:
-        A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
-    """
-    if stage.settings.mixing_weight == 0:
-        return logits.new_zeros(())
-    mixture = mix(stage.runtime.pool(step.inputs), stage.settings.mixing_alpha, step.rng)
-    mixed_logits = stage.forward(mixture.inputs[stage.runtime.share(len(mixture.inputs))]).logits
-    return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore a state that :meth:`tensors` returned."""
+        for name in self.KEPT:
+            setattr(self, name, tensors[name].to(getattr(self, name)))

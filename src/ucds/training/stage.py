@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -23,39 +23,14 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.math.pcd import sample_weights
+from ucds.math.pcd import mix, sample_weights, soft_cross_entropy
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
+from ucds.training.objective import PrototypeTransport
 from ucds.training.prediction import predict, threads_for
 from ucds.training.session import Session
 from ucds.training.steps import Batch, Steps, build_optimiser, diverged, set_learning_rate
-
-
-class StageState:
-    """State that the loop of a stage carries from step to step, apart from the model.
-
-    Attributes:
-        KEPT: names of the attributes that a checkpoint holds, all of them tensors.
-        proportions: ``(D, K)`` sizes of the clusters in each domain.
-    """
-
-    KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
-    proportions: Tensor
-
-    @property
-    def warning(self) -> str | None:
-        """One sentence about a problem, for the end of the stage; ``None`` if there was none."""
-        return None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return {name: getattr(self, name) for name in self.KEPT}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
-        for name in self.KEPT:
-            setattr(self, name, tensors[name].to(getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -98,7 +73,7 @@ class Stage:
         name: str,
         model: ClusteringModel,
         data: Dataset,
-        state: StageState,
+        state: PrototypeTransport,
         *,
         epochs: int,
         evaluation: Samples | None = None,
@@ -133,15 +108,15 @@ class Stage:
         if self._session.result_of(self.name) is not None:
             return
         progress = self._progress
-        with self._steps.open(self._sampler, self._total) as draw, threads_for(self.model):
+        batches = self._steps.batches(self._sampler, progress.step, self._total)
+        with closing(batches), threads_for(self.model):
             self.model.train()
             if self.runtime.rank == 0:
                 self.runtime.reporter.begin(self.name, self._total, progress.step)
             # A resumed stage needs the predictions of an evaluation just before its step once more.
             predictions = self._predict() if progress.step in self._moments else None
             started = saved = time.monotonic()
-            while progress.step < self._total:
-                batch = draw(progress.step)
+            for batch in batches:
                 yield Step(batch.inputs, batch.index, batch.rng, progress.step / self._total, predictions)
                 progress.step += 1
                 self._report_losses()
@@ -166,6 +141,24 @@ class Stage:
         """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch."""
         set_learning_rate(self._steps.optimiser, self._progress.step / self._total, self.settings)
         self._steps.update(**terms)
+
+    def mixing_loss(self, step: Step, logits: Tensor) -> Tensor:
+        """Compute the CutMix loss of a batch: predictions of mixed samples equal the mixed predictions.
+
+        Pairs are drawn from all domains together, so that the clusters do not separate domains.
+
+        Args:
+            step: step whose batch is mixed.
+            logits: ``(n, K)`` logits of the pooled batch; their softmax gives the targets, without gradient.
+
+        Returns:
+            A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
+        """
+        if self.settings.mixing_weight == 0:
+            return logits.new_zeros(())
+        mixture = mix(self.runtime.pool(step.inputs), self.settings.mixing_alpha, step.rng)
+        mixed_logits = self.forward(mixture.inputs[self.runtime.share(len(mixture.inputs))]).logits
+        return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
 
     def result(self) -> StageResult:
         """Return the result of the finished stage."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch.optim import Optimizer
 from ucds.config import PCDSettings, Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
+from ucds.data.image_files import map_ahead
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
@@ -71,16 +70,26 @@ class Steps:
         self.module, self.optimiser = self._runtime.place(module, optimiser)
         self._terms: dict[str, Tensor] = {}
 
-    @contextmanager
-    def open(self, sampler: DomainBalancedSampler, end: int) -> Iterator[Callable[[int], Batch]]:
-        """Yield a function that returns the batch of a step; batches before ``end`` are read ahead."""
-        runtime = self._runtime
-        share, on_cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
+    def batches(self, sampler: DomainBalancedSampler, start: int, end: int) -> Generator[Batch]:
+        """Yield the batches of the steps from ``start`` up to ``end``; images are read one step ahead."""
+        runtime, samples = self._runtime, self._data.samples
+        share, cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
+
+        def read(step: int) -> tuple[int, IntArray, Tensor]:
+            index = sampler.batch(step)
+            raw = samples.read(index[share])
+            # A CUDA device reads page-locked memory asynchronously.
+            return step, index, raw.pin_memory() if cuda else raw
+
         with (
-            Reader(self._data.samples, sampler, share, end, pin=on_cuda) as reader,
-            torch.random.fork_rng(devices=[runtime.device] if on_cuda else []),
+            ThreadPoolExecutor(1) as pool,
+            torch.random.fork_rng(devices=[runtime.device] if cuda else []),
         ):
-            yield lambda step: self._draw(reader, step)
+            steps = range(start, end)
+            # A batch of vectors is read in less time than it takes to wake a thread.
+            ahead = samples.kind == "images"
+            for loaded in map_ahead(pool, read, steps, 2) if ahead else map(read, steps):
+                yield self._batch(*loaded)
 
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch, by name."""
@@ -106,12 +115,11 @@ class Steps:
         self._session.write(self._name, step, "losses", losses)
         return losses
 
-    def _draw(self, reader: Reader, step: int) -> Batch:
+    def _batch(self, step: int, index: IntArray, raw: Tensor) -> Batch:
         runtime, view = self._runtime, self._data.view
         seeds = step_seeds(runtime.seed, self._name, step)
         # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
         runtime.seed_layers(seeds.layers + runtime.rank)
-        index, raw = reader.take(step)
         draws = view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]
         raw = raw.to(runtime.device, non_blocking=True)
         return Batch(view.train(raw, draws), torch.from_numpy(index).to(runtime.device), seeds.rng)
@@ -139,40 +147,3 @@ def set_learning_rate(optimiser: Optimizer, progress: float, settings: PCDSettin
     factor = (1.0 + settings.decay_rate * progress) ** -settings.decay_power
     for group in optimiser.param_groups:
         group["lr"] = group["initial_lr"] * factor
-
-
-class Reader:
-    """Reads one process's share of the batches, one step ahead in a thread, up to the step before ``total``.
-
-    With ``pin`` batches are copied to page-locked memory, from which a CUDA device reads asynchronously.
-    """
-
-    def __init__(
-        self, samples: Samples, sampler: DomainBalancedSampler, share: slice, total: int, *, pin: bool
-    ) -> None:
-        self._samples, self._sampler, self._share = samples, sampler, share
-        self._total, self._pin = total, pin
-        self._thread = ThreadPoolExecutor(1)
-        self._ahead: tuple[int, Future[tuple[IntArray, Tensor]]] | None = None
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.shutdown(cancel_futures=True)
-
-    def take(self, step: int) -> tuple[IntArray, Tensor]:
-        """Return the positions ``(n,)`` of a step's pooled batch, and this process's raw rows of it."""
-        if self._ahead is not None and self._ahead[0] == step:
-            batch = self._ahead[1].result()
-        else:
-            batch = self._read(step)
-        # A batch of vectors is read in less time than it takes to wake a thread.
-        if step + 1 < self._total and batch[1].ndim > 2:
-            self._ahead = step + 1, self._thread.submit(self._read, step + 1)
-        return batch
-
-    def _read(self, step: int) -> tuple[IntArray, Tensor]:
-        index = self._sampler.batch(step)
-        raw = self._samples.read(index[self._share])
-        return index, raw.pin_memory() if self._pin else raw
