@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from ucds.backbones import Backbone, identity_backbone
 from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.serve import serve_with
+from ucds.serving.serve import listen
+from ucds.serving.service import Service as LabelService
 from ucds.serving.signing import Signer
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
@@ -115,6 +116,7 @@ def running(
     *,
     signer: Signer | None = None,
     host: str = "127.0.0.1",
+    clock: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> Iterator[Service]:
     signer = signer or Signer.open(Path(str(ledger.place)) / "signing-key.pem")
@@ -123,7 +125,8 @@ def running(
 
     def serve(ready: Callable[[str], None], stop: threading.Event) -> None:
         told = {"host": host, "ops_port": port, "ready": ready, "stop": stop} | options
-        serve_with(labeller, ledger, signer, limits or Limits(), **told)
+        with closing(LabelService(labeller, ledger, signer, limits or Limits(), clock)) as service:
+            listen(service, **told)
 
     with in_thread(serve) as url:
         yield Service(url, f"http://{host}:{port}", ledger)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from ucds.errors import DamagedFileError, InputError, UserError, first_problem
 from ucds.files import append_line
 from ucds.labels.receipts import is_authentic
 from ucds.serving.ledger import Ledger
+from ucds.serving.ops import record
 from ucds.serving.signing import Signer
 from ucds.serving.state import LossAccepted, Statement
 
@@ -72,8 +72,8 @@ class Snapshots:
 
     At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
     that one was removed, and would charge for it again. All this works in a thread of its own, and no answer
-    waits for it. Each signed statement is one line of a file, if there is one, and is told. A failure is
-    counted, named in the log of the service, and tried again.
+    waits for it. Each signed statement is a security event, and one line of a file, if there is one. A
+    failure is counted, named in the log of the service, and tried again.
     """
 
     def __init__(
@@ -81,12 +81,11 @@ class Snapshots:
         ledger: Ledger,
         signer: Signer,
         file: Path | None = None,
-        told: Callable[[Statement], None] = lambda statement: None,
         *,
         every: int = EVERY,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        self._ledger, self._signer, self._file, self._told = ledger, signer, file, told
+        self._ledger, self._signer, self._file = ledger, signer, file
         self._every, self._retry_seconds = every, retry_seconds
         if file is not None:
             self._check_file(file)
@@ -141,4 +140,4 @@ class Snapshots:
         if self._file is not None:
             append_line(self._file, newest.model_dump_json())
         self._last = newest
-        self._told(newest)
+        record("snapshot", **newest.model_dump())

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
@@ -15,9 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
-from ucds.serving.bounds import Share
-from ucds.serving.labeller import Batcher
 from ucds.serving.problems import HANDLERS
+
+if TYPE_CHECKING:
+    from ucds.serving.bounds import Share
+    from ucds.serving.labeller import Batcher
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PATHS = (LABELS_PATH, CALIBRATION_PATH, INFO_PATH, "/openapi.json")

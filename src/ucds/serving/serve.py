@@ -7,7 +7,6 @@ import logging
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from ucds.serving.keys import as_text
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
-from ucds.serving.ops import create_ops_app, record
+from ucds.serving.ops import create_ops_app
 from ucds.serving.sandbox import can_confine
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
@@ -92,22 +91,19 @@ def serve(
         stack.callback(book.close)
         signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
         book.set_signer(signer.public)
-        file = None if checkpoints is None else Path(checkpoints)
-        snapshots = Snapshots(
-            book, signer, file=file, told=lambda one: record("snapshot", **one.model_dump())
-        )
+        snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
         if not can_confine():
             notice(
                 "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
                 "this user can read: give the service a user of its own"
             )
-        serve_with(
-            labeller,
-            book,
-            signer,
-            limits or Limits(),
-            snapshots,
+        service = Service(labeller, book, signer, limits or Limits())
+        stack.callback(service.close)
+        words = "Failed tries to write a checkpoint"
+        service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
+        listen(
+            service,
             host=host,
             port=port,
             ops_port=ops_port,
@@ -117,12 +113,8 @@ def serve(
         )
 
 
-def serve_with(
-    labeller: ModelLabeller,
-    ledger: Ledger,
-    signer: Signer,
-    limits: Limits,
-    snapshots: Snapshots | None = None,
+def listen(
+    service: Service,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -130,19 +122,10 @@ def serve_with(
     behind_proxy: str | None = None,
     ready: Callable[[str], None],
     stop: threading.Event | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answer with a model and a ledger that are open already; see :func:`serve` for the other arguments.
-
-    ``clock`` returns the seconds in which keys make up for work that they wasted.
-    """
+    """Answer over HTTP for a service that is open already; :func:`serve` explains the other arguments."""
     with ExitStack() as stack:
         listening = stack.enter_context(_bind(host, port))
-        service = Service(labeller, ledger, signer, limits, clock)
-        stack.callback(service.close)
-        if snapshots is not None:
-            words = "Failed tries to write a checkpoint"
-            service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
         # The collector of garbage passes over what is there already. With torch that is 420,000 objects, for
         # which it would take a quarter of a second and stop every thread.
         gc.collect()
@@ -151,7 +134,7 @@ def serve_with(
         if ops_port is not None:
             ops = create_ops_app(service.metrics, service.check_ready)
             stack.enter_context(_in_thread(_Server(ops), stack.enter_context(_bind(host, ops_port))))
-        server = _Server(create_app(service), behind_proxy, limits.shutdown_seconds, stop)
+        server = _Server(create_app(service), behind_proxy, service.limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listening.getsockname()[1]}")  # who connects from now on waits for an answer
         server.run(sockets=[listening])

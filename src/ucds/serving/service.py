@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,6 @@ from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
 from ucds.labels.calibration import digest_of_contents
-from ucds.math.arrays import FloatArray
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.keys import Key
@@ -129,12 +129,16 @@ class Service:
         """Label the samples of a request that can be used, and charge for those that are new."""
         labeller = self.labeller
         async with self._admit(request, shown) as upload:
-            key, contents = upload.key, upload.contents
-            found = await self._read(lambda: self.ledger.find_answers(key, labeller.digest, contents))
+            asked = upload.key, labeller.digest, upload.contents
+            found = await _ask(self._readers, lambda: self.ledger.find_answers(*asked))
             new = {content: one for content, one in upload.samples.items() if content not in found.labels}
             unusable: dict[bytes, str] = {}
             if new:
-                found, unusable = await self._label(upload, new, found, request.state.request_id)
+                with self.queue.taking(upload.key.number, len(new)):
+                    rows, unusable = await self._make_rows(upload.key, new)
+                    if rows:
+                        usable = [content for content in upload.contents if content not in unusable]
+                        found = await self._label(upload.key, usable, rows, request.state.request_id)
             else:
                 self._waste.charge(upload.key.number, cost_of_bytes(upload.length))
         labels = [None if content in unusable else found.labels[content] for content in upload.contents]
@@ -169,29 +173,26 @@ class Service:
                             self._waste.charge(key.number, time.monotonic() - begun)
         return wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
 
-    async def _label(
-        self, upload: _Upload, new: dict[bytes, Any], found: Answers, request: str
-    ) -> tuple[Answers, dict[bytes, str]]:
-        """Compute the labels of new samples and charge for them; also return why some cannot be used."""
-        key, labeller = upload.key, self.labeller
-        use = key.use(labeller.digest)
-        with self.queue.taking(key.number, len(new)):
-            rows, unusable = await self._make_rows(key, new)
-            if not rows:
-                return found, unusable
-            computed = await self._compute(key, rows, use.vector)
-            charged = await self._write(
-                lambda: self.ledger.charge(
-                    key,
-                    labeller.digest,
-                    [content for content in upload.contents if content not in unusable],
-                    computed,
-                    request=request,
-                    calibration=use.calibration_digest,
-                    privacy=labeller.privacy,
-                )
-            )
-        return charged, unusable
+    async def _label(self, key: Key, contents: list[bytes], rows: dict[bytes, Rows], request: str) -> Answers:
+        """Compute the labels of new contents, charge for them, and return those of all contents."""
+        labeller, use = self.labeller, key.use(self.labeller.digest)
+        stacked = np.stack(list(rows.values()))
+        try:
+            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, use.vector))
+        except Stopped:
+            raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
+        self.metrics.computed.inc(len(rows))
+        charge = partial(
+            self.ledger.charge,
+            key,
+            labeller.digest,
+            contents,
+            dict(zip(rows, labels.tolist(), strict=True)),
+            request=request,
+            calibration=use.calibration_digest,
+            privacy=labeller.privacy,
+        )
+        return await _ask(self._writer, charge)
 
     async def _calibrate(self, key: Key, rows: dict[bytes, Rows]) -> tuple[wire.Calibration, bool]:
         """Return the mean of some samples as it is kept for a key, and whether that is new."""
@@ -199,12 +200,12 @@ class Service:
             detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(rows)}."
             raise Refusal("not-calibrated", detail)
         model, digest = self.labeller.digest, digest_of_contents(rows)
-        use = (await self._read(self.ledger.state)).keys[key.number].use(model)  # as it is now
+        use = (await _ask(self._readers, self.ledger.state)).keys[key.number].use(model)  # as it is now
         if found := use.find_calibration(digest):
             return found, False
         mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
         told = wire.Calibration(samples=len(rows), digest=digest)
-        return await self._write(lambda: self.ledger.calibrate(key, model, told, mean)), True
+        return await _ask(self._writer, lambda: self.ledger.calibrate(key, model, told, mean)), True
 
     @asynccontextmanager
     async def _admit(self, request: Request, shown: Shown) -> AsyncIterator[_Upload]:
@@ -232,7 +233,7 @@ class Service:
             if shown is None:
                 raise Refusal("no-key", "Send your key in the header 'Authorization: Bearer KEY'.")
             secret = shown.credentials
-            key = await self._read(lambda: self.ledger.authenticate(secret, address))
+            key = await _ask(self._readers, lambda: self.ledger.authenticate(secret, address))
         except Refusal as refusal:
             if refusal.kind != "ledger-away":
                 self.metrics.failures.labels(refusal.kind).inc()
@@ -287,21 +288,6 @@ class Service:
         unusable = {content: reason for content, reason in pairs if isinstance(reason, str)}
         self.metrics.unusable.inc(len(unusable))
         return {content: row for content, row in pairs if not isinstance(row, str)}, unusable
-
-    async def _compute(self, key: Key, rows: dict[bytes, Rows], mean: FloatArray | None) -> dict[bytes, int]:
-        stacked = np.stack(list(rows.values()))
-        try:
-            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
-        except Stopped:
-            raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
-        self.metrics.computed.inc(len(rows))
-        return dict(zip(rows, labels.tolist(), strict=True))
-
-    async def _read(self, work: Callable[[], Result]) -> Result:
-        return await _ask(self._readers, work)
-
-    async def _write(self, work: Callable[[], Result]) -> Result:
-        return await _ask(self._writer, work)
 
 
 async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:

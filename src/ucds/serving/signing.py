@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,15 +73,10 @@ def _make_key_file(path: Path) -> None:
     """Write a new key, all of it or none; of two processes that start at once, one wins."""
     key = Ed25519PrivateKey.generate()
     content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with writing(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(path).hardlink_to(temporary)
-        except FileExistsError:
-            pass
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+    # Under another name at first, readable by its owner alone, so that nobody reads half a key.
+    with writing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            path.hardlink_to(file.name)
