@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,8 +29,6 @@ from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
 MARK_BYTES = 8
-
-
 _TOGETHER = 10_000  # entries that are Python objects at the same time: a million of them fill the memory
 
 
@@ -172,8 +171,8 @@ class ClusterLabels:
             "labels": self.labels,
         }
         fields |= {} if self.contents is None else {"contents": self.contents}
-        lines = _in_lines(fields | {"digest": _digest_of(fields)})
-        write_atomically(Path(path), lambda file: file.writelines(lines))
+        lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
+        write_atomically(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])))
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:
@@ -238,36 +237,30 @@ class LabelFile(Message):
 
 def _digest_of(fields: dict[str, Any]) -> str:
     """Compute the digest of the canonical JSON of fields."""
-    digest, before = hashlib.sha256(), "{"
-    for name in sorted(fields):
-        digest.update(f'{before}"{name}":'.encode())
-        for text in _as_json(fields[name], ",", "", ascii_only=True):
-            digest.update(text.encode())
-        before = ","
-    digest.update(b"}")
+    digest = hashlib.sha256()
+    for part in _to_json(dict(sorted(fields.items())), "", ascii_only=True):
+        digest.update(part)
     return digest.hexdigest()
 
 
-def _in_lines(fields: dict[str, Any]) -> Iterator[bytes]:
-    """Yield fields as JSON with one entry of a list in a line; ``indent`` would be ten times slower."""
-    before = "{\n"
+def _to_json(fields: dict[str, Any], line: str, *, ascii_only: bool) -> Iterator[bytes]:
+    """Yield fields as JSON, each entry of a list in a line of its own; ``indent`` would be ten times slower.
+
+    Lines that end with nothing make the canonical form.
+    """
+    between, colon = f",{line}", ": " if line else ":"
+    write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, colon))
+    before = "{" + line
     for name, value in fields.items():
-        yield f'{before}"{name}": '.encode()
-        for text in _as_json(value, ",\n", "\n", ascii_only=False):
-            yield text.encode()
-        before = ",\n"
-    yield b"\n}\n"
-
-
-def _as_json(value: Any, between: str, around: str, *, ascii_only: bool) -> Iterator[str]:
-    """Yield a value as JSON, with these texts between the entries of a list and inside its brackets."""
-    write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, ":"))
-    if value is None or isinstance(value, str | int):
-        yield write(value)
-        return
-    yield f"[{around}"
-    for start in range(0, len(value), _TOGETHER):
-        part = value[start : start + _TOGETHER]
-        entries = part.tolist() if isinstance(part, np.ndarray) else list(part)
-        yield (between if start else "") + write(entries)[1:-1]
-    yield f"{around}]"
+        yield f"{before}{write(name)}{colon}".encode()
+        if value is None or isinstance(value, str | int):
+            yield write(value).encode()
+        else:
+            yield f"[{line}".encode()
+            for start in range(0, len(value), _TOGETHER):
+                part = value[start : start + _TOGETHER]
+                entries = part.tolist() if isinstance(part, np.ndarray) else list(part)
+                yield ((between if start else "") + write(entries)[1:-1]).encode()
+            yield f"{line}]".encode()
+        before = between
+    yield f"{line}}}".encode()
