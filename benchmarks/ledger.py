@@ -19,7 +19,7 @@ from pathlib import Path
 from records import table
 from sqlalchemy import Connection, insert
 
-from ucds.labels.receipts import answers_digest
+from ucds.labels.wire import answers_digest
 from ucds.serving import log
 from ucds.serving.checkpoints import EVERY
 from ucds.serving.ledger import Ledger

@@ -33,8 +33,7 @@ from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.labels.journal import Journal, read_receipts
-from ucds.labels.receipts import KeptReceipt
+from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.models import ClusteringModel
 from ucds.reports.page.record import read_record

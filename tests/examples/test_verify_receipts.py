@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ucds.labels.journal import Journal
-from ucds.labels.receipts import KeptReceipt
+from ucds.labels.journal import Journal, KeptReceipt
 from ucds.labels.wire import ServiceInfo
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger

@@ -23,8 +23,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import answers_digest
-from ucds.labels.wire import Receipt
+from ucds.labels.wire import Receipt, answers_digest
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError, UcdsWarning
-from ucds.labels.journal import Journal, journal_path, read_receipts
-from ucds.labels.receipts import KeptReceipt
+from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.wire import Calibration, Receipt, ServiceInfo
 
 INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)

@@ -13,10 +13,10 @@ from ucds.data.folders import scan_folder
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import Journal, journal_path, read_receipts
+from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
-from ucds.labels.receipts import KeptReceipt, is_authentic
+from ucds.labels.wire import is_authentic
 
 
 def _expected(images: Path) -> dict[str, int]:

@@ -13,8 +13,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import answers_digest, is_authentic
-from ucds.labels.wire import Receipt
+from ucds.labels.wire import Receipt, answers_digest, is_authentic
 
 
 def _receipt(**changes: Any) -> Receipt:

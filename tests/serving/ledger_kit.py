@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, create_engine, select
 
-from ucds.labels.journal import Journal
-from ucds.labels.receipts import KeptReceipt, answers_digest
-from ucds.labels.wire import Calibration, ServiceInfo
+from ucds.labels.journal import Journal, KeptReceipt
+from ucds.labels.wire import Calibration, ServiceInfo, answers_digest
 from ucds.serving import log
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key

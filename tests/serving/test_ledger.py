@@ -28,8 +28,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
-from ucds.labels.receipts import find_fault
-from ucds.labels.wire import Calibration
+from ucds.labels.wire import Calibration, find_fault
 from ucds.serving import log
 from ucds.serving.ledger import Ledger
 from ucds.serving.problems import Refusal

@@ -16,7 +16,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.receipts import is_authentic
+from ucds.labels.wire import is_authentic
 from ucds.math.privacy import PrivacyClaim
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify

@@ -11,8 +11,7 @@ from typing import IO, Literal, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.receipts import KeptReceipt
-from ucds.labels.wire import Clusters, Message, ModelDigest, PublicKey, ServiceInfo
+from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, PublicKey, Receipt, ServiceInfo
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
@@ -24,6 +23,13 @@ _WORDS = {
     "n_clusters": "the number of clusters",
     "calibration": "the calibration",
 }
+
+
+class KeptReceipt(Message):
+    """A receipt with the answers that it stands for: one line of a client's journal."""
+
+    receipt: Receipt
+    labels: dict[HexBytes, Count]
 
 
 class _Header(Message):

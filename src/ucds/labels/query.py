@@ -18,10 +18,9 @@ from ucds.errors import InputError, RefusedError, UcdsWarning, UserError, shown
 from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.labels.journal import Journal, journal_path
+from ucds.labels.journal import Journal, KeptReceipt, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
-from ucds.labels.receipts import KeptReceipt, find_fault
-from ucds.labels.wire import LabelAnswer, ServiceInfo
+from ucds.labels.wire import LabelAnswer, ServiceInfo, find_fault
 
 Progress = Callable[[int, int], None]
 Selector = Callable[[Mapping[bytes, int]], Sequence[int]]

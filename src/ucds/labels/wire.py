@@ -6,7 +6,9 @@ cannot send anything else by mistake, and the client would refuse it if it did.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -74,7 +76,7 @@ class Receipt(Signed):
     entries: Annotated[list[Digest], Field(min_length=1)]  # hashes of those that charged the answers, sorted
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
-    answers_digest: Digest  # of contents and labels; see `ucds.labels.receipts.answers_digest`
+    answers_digest: Digest  # of contents and labels; see :func:`answers_digest`
     privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy.PrivacyClaim`
 
 
@@ -157,3 +159,42 @@ class Problem(Message):
 def canonical_json(fields: dict[str, Any]) -> bytes:
     """Write fields as JSON in the one form that is signed: sorted by name, in ASCII, without blanks."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:
+    """Compute the SHA-256 of answers given at once; it does not depend on their order.
+
+    It covers, in the order of the content keys, each key (16 bytes) and its label (8 bytes, big-endian).
+    """
+    digest = hashlib.sha256()
+    for content, label in sorted(answers):
+        digest.update(content + label.to_bytes(8, "big", signed=True))
+    return digest.hexdigest()
+
+
+def is_authentic(statement: Signed) -> bool:
+    """Return whether a statement was signed with the key that it names."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(statement.signer))
+    try:
+        key.verify(bytes.fromhex(statement.signature), statement.signed_bytes())
+    except InvalidSignature:
+        return False
+    return True
+
+
+def find_fault(
+    receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str
+) -> str | None:
+    """Return why a receipt is not the provider's word on these answers; ``None`` if it is."""
+    if receipt.signer != signer:
+        return "a receipt is signed with another key than the service named"
+    if not is_authentic(receipt):
+        return "the signature of a receipt is wrong"
+    if receipt.model_digest != model_digest:
+        return "a receipt is for another model"
+    if receipt.answers_digest != answers_digest(labels.items()):
+        return "a receipt is for other answers"
+    return None

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem
 from ucds.files import append_line
-from ucds.labels.receipts import is_authentic
+from ucds.labels.wire import is_authentic
 from ucds.serving.ledger import Ledger
 from ucds.serving.ops import record
 from ucds.serving.signing import Signer

@@ -17,8 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ucds.errors import InputError
-from ucds.labels.receipts import answers_digest
-from ucds.labels.wire import Budget, Calibration
+from ucds.labels.wire import Budget, Calibration, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import log
 from ucds.serving.keys import (

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Row, select
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.labels.receipts import answers_digest
+from ucds.labels.wire import answers_digest
 
 GENESIS = "0" * 64  # hash before the first entry
 LONGEST_NAME = 64  # letters of an operator's name

@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
-from ucds.labels.receipts import answers_digest
-from ucds.labels.wire import Receipt, Signed
+from ucds.labels.wire import Receipt, Signed, answers_digest
 from ucds.serving.ledger import Answers
 
 SIGNING_KEY_FILE = "signing-key.pem"

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ucds.labels.receipts import is_authentic
 from ucds.labels.wire import (
     Calibration,
     Count,
@@ -27,6 +26,7 @@ from ucds.labels.wire import (
     PublicKey,
     Signed,
     Time,
+    is_authentic,
 )
 from ucds.serving.keys import Key, ModelUse, Name, Secret, Terms, as_text
 from ucds.serving.log import GENESIS, Entry
@@ -214,7 +214,7 @@ class Answered(KeyEntry):
 
     model: ModelDigest
     charged: Positive
-    digest: Digest  # of the answers; see `ucds.labels.receipts.answers_digest`
+    digest: Digest  # of the answers; see `ucds.labels.wire.answers_digest`
     request: str
     calibration: ModelDigest | None = None  # digest of the one from which the samples were seen
     privacy: Guarantee | None = None

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Row
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_atomically
-from ucds.labels.journal import read_receipts
-from ucds.labels.receipts import KeptReceipt, answers_digest, is_authentic
+from ucds.labels.journal import KeptReceipt, read_receipts
+from ucds.labels.wire import answers_digest, is_authentic
 from ucds.serving import log
 from ucds.serving.checkpoints import read_checkpoints
 from ucds.serving.database import Database
