@@ -205,24 +205,18 @@ class _Query:
 
     def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
+        batch = running[future]
         try:
-            self._take(future, running[future])
-        except UserError:
-            del running[future]
-            raise
-        del running[future]
-
-    def _take(self, future: Future[LabelAnswer], batch: _Batch) -> None:
-        try:
-            answer = future.result()
-        except OverBudgetError:
-            # A part of the batch may still be covered, or be paid for already.
+            self._keep(future.result(), batch)
+        except OverBudgetError:  # a part of the batch may still be covered, or be paid for already
             middle = len(batch) // 2
             self.exhausted |= middle == 0
             if middle:
                 self.again.extendleft([batch[middle:], batch[:middle]])
-        else:
-            self._keep(answer, batch)
+        except UserError:
+            del running[future]
+            raise
+        del running[future]
 
     def _keep(self, answer: LabelAnswer, batch: _Batch) -> None:
         if not self._is_of_the_same_model(answer):
