@@ -13,7 +13,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
-from ucds.training.prediction import decide
+from ucds.training.prediction import predict
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -37,5 +37,5 @@ def test_of_many_samples_some_choose_the_model(blobs: Any, fraction: float) -> N
     counted = MOST + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
     assert stage.evaluations[-1].step == 30 * counted // 20
     assert {len(one.labels) for one in stage.evaluations} == {counted}
-    clusters = decide(found.model, data, runtime).clusters.numpy()
+    clusters = predict(found.model, data, runtime).argmax(-1).numpy()
     assert len(np.unique(clusters)) > 1

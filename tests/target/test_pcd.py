@@ -15,7 +15,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
-from ucds.training.prediction import decide
+from ucds.training.prediction import predict
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -36,7 +36,7 @@ def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any
     runtime = Runtime(Compute("cpu", cache=None), folder=folder)
     session: Session[MethodSettings] = Session(runtime, SETTINGS)
     found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
-    clusters = decide(found.model, data, runtime).clusters.numpy()
+    clusters = predict(found.model, data, runtime).argmax(-1).numpy()
     # Eight labels would be too few for the numbering: so those asked were drawn first.
     assert (clusters == provider).mean() > 0.95
     clustering, refining = found.stages

@@ -11,17 +11,7 @@ import torch
 from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
-from ucds.backbones.spec import (
-    IDENTITY,
-    MODULE,
-    Backbone,
-    BackboneSpec,
-    Network,
-    StateDict,
-    channels_last,
-    feature_width,
-    identity_backbone,
-)
+from ucds.backbones.spec import IDENTITY, MODULE, Backbone, BackboneSpec, StateDict, identity_backbone
 from ucds.backbones.weight_files import load_file, require_file
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
 
@@ -49,11 +39,11 @@ def build_backbone(
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
         require_file(Path(choice))
-    network = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
+    backbone = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
-        adapt = partial(timm_models.adapt, network.module)
-        network = network._replace(origin=load_file(network.module, Path(choice), name, adapt))
-    return _finish(name, network)
+        adapt = partial(timm_models.adapt, backbone.module)
+        backbone = replace(backbone, weights=load_file(backbone.module, Path(choice), name, adapt))
+    return backbone
 
 
 def rebuild_backbone(spec: BackboneSpec) -> Backbone:
@@ -70,8 +60,7 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
         )
-    network = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=0)
-    backbone = _finish(spec.name, network)
+    backbone = _create(spec.name, pretrained=False, input_size=spec.input_size, seed=0)
     if backbone.spec.width != spec.width:
         raise InputError(
             f"backbone '{spec.name}' returns {backbone.spec.width} features here, but {spec.width} where the "
@@ -125,7 +114,7 @@ class StoredBackbone(Backbone):
         return self._state
 
 
-def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Network:
+def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Backbone:
     if name in (IDENTITY, MODULE):
         raise InputError(f"'{name}' is no name to build from: use {name}_backbone(...)")
     with torch.random.fork_rng(devices=[]):
@@ -137,13 +126,6 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -
         if timm_models.is_known(name):
             return timm_models.create(name, pretrained=pretrained, input_size=input_size)
     raise InputError(f"no encoder is named '{name}'; {_suggestion(name)}")
-
-
-def _finish(name: str, network: Network) -> Backbone:
-    """Describe a network."""
-    module, size, mean, std, origin = network
-    width = feature_width(channels_last(module), torch.zeros(1, 3, size, size), name)
-    return Backbone(module, BackboneSpec(name, width, size, mean, std), origin)
 
 
 def _suggestion(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ucds.backbones.spec import Network
+from ucds.backbones.spec import Backbone, image_backbone
 
 NAME = "ucds/oriented_edges"
 ORIENTATIONS = 8
@@ -49,7 +49,9 @@ class OrientedEdges(nn.Module):
         return (cells / (length + 0.5 * typical + 1e-6)).flatten(1)
 
 
-def create(*, input_size: int | None = None) -> Network:
+def create(*, input_size: int | None = None) -> Backbone:
     """Build the filter bank as a backbone for pictures of 32 pixels, or of ``input_size``."""
     centre, spread = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-    return Network(OrientedEdges().eval(), input_size or 32, centre, spread, "none (fixed filters)")
+    return image_backbone(
+        NAME, OrientedEdges().eval(), input_size or 32, centre, spread, "none (fixed filters)"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from pydantic import ConfigDict
@@ -90,19 +89,17 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-class Network(NamedTuple):
-    """A network without its classifier, as a model library gives it, and the inputs that it expects."""
-
-    module: nn.Module
-    input_size: int
-    mean: ChannelTriple
-    std: ChannelTriple
-    origin: str
-
-
 def identity_backbone(width: int) -> Backbone:
     """Make a backbone for inputs that are features already: ``(n, width)`` in, the same out."""
     return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width), "none (identity)")
+
+
+def image_backbone(
+    name: str, module: nn.Module, input_size: int, mean: ChannelTriple, std: ChannelTriple, weights: str
+) -> Backbone:
+    """Make a backbone of a network of images without its classifier, whose width is found by a run."""
+    width = feature_width(channels_last(module), torch.zeros(1, 3, input_size, input_size), name)
+    return Backbone(module, BackboneSpec(name, width, input_size, mean, std), weights)
 
 
 def module_backbone(

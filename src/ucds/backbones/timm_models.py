@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ucds.backbones.spec import Network, StateDict
+from ucds.backbones.spec import Backbone, StateDict, image_backbone
 from ucds.backbones.weight_files import REMEDY, download_weights, require_reachable
 from ucds.errors import InputError, one_line
 
@@ -32,7 +32,7 @@ def is_known(name: str) -> bool:
     return True
 
 
-def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
+def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
     """Build a timm model without its classifier; see :func:`ucds.backbones.build_backbone`."""
     import timm
     from timm.models import PretrainedCfg
@@ -52,7 +52,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
         raise InputError(f"{reason}: {one_line(error)}" + (f"; {REMEDY}" if pretrained else "")) from error
     mean: Any = tuple(map(float, config.mean))
     std: Any = tuple(map(float, config.std))
-    return Network(module, input_size or config.input_size[-1], mean, std, origin)
+    return image_backbone(name, module, input_size or config.input_size[-1], mean, std, origin)
 
 
 def adapt(module: nn.Module, state: StateDict) -> StateDict:

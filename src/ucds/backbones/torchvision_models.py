@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ucds.backbones.spec import Network
+from ucds.backbones.spec import Backbone, image_backbone
 from ucds.backbones.weight_files import download_weights, load_file
 from ucds.errors import InputError
 
@@ -28,7 +28,7 @@ def names() -> list[str]:
     return [PREFIX + name for name in (*models.list_models(module=models), *PUBLISHED)]
 
 
-def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
+def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
     """Build a torchvision model without its classifier; see :func:`ucds.backbones.build_backbone`."""
     from torchvision import models
 
@@ -44,7 +44,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Network:
     if pretrained:
         load_file(module, download_weights(url or weights.url, name), name)
         origin = f"hub: {url or f'torchvision {weights}'}"
-    return Network(module, size, tuple(recipe.mean), tuple(recipe.std), origin)
+    return image_backbone(name, module, size, tuple(recipe.mean), tuple(recipe.std), origin)
 
 
 def without_classifier(module: nn.Module) -> nn.Module:

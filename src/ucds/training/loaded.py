@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +17,12 @@ from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
-from ucds.math.arrays import Watch
-from ucds.models import ClusteringModel
+from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.prediction import decide, outputs
+from ucds.training.prediction import compute_all, require_finite
 from ucds.training.runtime import Runtime
 
 FEWEST_TO_CENTRE = 32
@@ -107,11 +107,10 @@ class Model:
         Raises:
             InputError: a feature or a logit is NaN or infinite.
         """
-        runtime = Runtime(self.compute)
-        model, taken = self._prepared(data, runtime, recentred)
-        features, logits = outputs(model, taken, runtime, _watch_of(taken, runtime))
-        probabilities = logits.softmax(-1)
-        found = (features, probabilities, probabilities.max(-1).values)
+        both = self._compute_all(data, recentred, lambda out: require_finite(torch.cat(out, dim=1).float()))
+        width = self.stored.card.bottleneck_width
+        probabilities = both[:, width:].softmax(-1)
+        found = (both[:, :width], probabilities, probabilities.max(-1).values)
         return Outputs(*(each.detach().cpu().numpy() for each in found))
 
     def decide(
@@ -122,19 +121,25 @@ class Model:
         In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory;
         arguments and errors are the same.
         """
-        runtime = Runtime(self.compute)
-        model, taken = self._prepared(data, runtime, recentred)
-        clusters, confidence = decide(model, taken, runtime, _watch_of(taken, runtime))
-        return clusters.cpu().numpy(), confidence.cpu().numpy()
 
-    def _prepared(self, data: Dataset, runtime: Runtime, recentred: bool) -> tuple[ClusteringModel, Dataset]:
-        """Return the part of the model that is to be computed, and the samples that it takes.
+        def choose(out: ModelOutput) -> torch.Tensor:
+            require_finite(out.features)
+            confidence, clusters = require_finite(out.logits.float()).softmax(-1).max(-1)
+            return torch.stack((clusters, confidence), dim=1)
+
+        both = self._compute_all(data, recentred, choose)
+        return both[:, 0].long().cpu().numpy(), both[:, 1].cpu().numpy()
+
+    def _compute_all(
+        self, data: Dataset, recentred: bool, choose: Callable[[ModelOutput], torch.Tensor]
+    ) -> torch.Tensor:
+        """Compute something of every sample, by the part of the model that is not known of it yet.
 
         A model whose backbone stayed frozen reads cached features: those of its training data, and of all
         samples that any model with the same backbone has seen, are there already. Features of images in
         memory are not stored there, as the same images may never come again.
         """
-        card = self.stored.card
+        card, runtime = self.stored.card, Runtime(self.compute)
         recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
         if card.tune == "head" and card.backbone.input_size is not None and apart:
@@ -145,12 +150,8 @@ class Model:
             model = self.stored.model.to(runtime.device)
         if recentred:
             model = recentre(model, data)
-        return model, data
-
-
-def _watch_of(data: Dataset, runtime: Runtime) -> Watch | None:
-    """Return what is told of the progress: images go through the encoder, features take little time."""
-    return runtime.watch if data.samples.kind == "images" else None
+        watch = runtime.watch if data.samples.kind == "images" else None  # features take little time
+        return compute_all(choose, model, data, runtime, watch=watch)
 
 
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:

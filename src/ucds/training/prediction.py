@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -68,12 +67,7 @@ def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size:
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.
     """
-
-    def compute(inputs: Tensor) -> Tensor:
-        probabilities: Tensor = model(inputs).logits.float().softmax(-1)
-        return probabilities
-
-    return _gather(compute, model, data, runtime, batch_size)
+    return compute_all(lambda out: out.logits.float().softmax(-1), model, data, runtime, batch_size)
 
 
 def encode(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
@@ -82,73 +76,29 @@ def encode(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: 
     Raises:
         InputError: a feature is NaN or infinite.
     """
-
-    def compute(inputs: Tensor) -> Tensor:
-        features: Tensor = model(inputs).features.float()
-        return features
-
-    return _finite(_gather(compute, model, data, runtime, batch_size))
+    return require_finite(compute_all(lambda out: out.features.float(), model, data, runtime, batch_size))
 
 
-def outputs(
-    model: ClusteringModel, data: Dataset, runtime: Runtime, watch: Watch | None = None
-) -> ModelOutput:
-    """Compute features and logits of every sample, fp32, in one pass; otherwise like :func:`encode`.
-
-    The argument ``watch`` is told after each batch.
-    """
-
-    def compute(inputs: Tensor) -> Tensor:
-        return torch.cat(model(inputs), dim=1).float()
-
-    both = _finite(_gather(compute, model, data, runtime, 64, watch))
-    return ModelOutput(both[:, : model.bottleneck_width], both[:, model.bottleneck_width :])
-
-
-class Decisions(NamedTuple):
-    """Most probable cluster of each sample.
-
-    Attributes:
-        clusters: ``(n,)`` int64 clusters; of equally probable ones the first.
-        confidence: ``(n,)`` fp32 probability of it.
-    """
-
-    clusters: Tensor
-    confidence: Tensor
-
-
-def decide(model: ClusteringModel, data: Dataset, runtime: Runtime, watch: Watch | None = None) -> Decisions:
-    """Find the most probable cluster of every sample; otherwise like :func:`outputs`.
-
-    Features and probabilities are forgotten batch by batch, so that memory hardly depends on the samples.
-    """
-
-    def compute(inputs: Tensor) -> Tensor:
-        features, logits = model(inputs)
-        _finite(features)
-        confidence, clusters = _finite(logits.float()).softmax(-1).max(-1)
-        return torch.stack((clusters, confidence), dim=1)
-
-    both = _gather(compute, model, data, runtime, 64, watch)
-    return Decisions(both[:, 0].long(), both[:, 1])
-
-
-def _finite(outputs: Tensor) -> Tensor:
+def require_finite(outputs: Tensor) -> Tensor:
     """Return the outputs of a finished model as they are, once they are known to be finite."""
     if not outputs.isfinite().all():
         raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
     return outputs
 
 
-def _gather(
-    compute: Callable[[Tensor], Tensor],
+def compute_all(
+    choose: Callable[[ModelOutput], Tensor],
     model: ClusteringModel,
     data: Dataset,
     runtime: Runtime,
-    batch_size: int,
+    batch_size: int = 64,
     watch: Watch | None = None,
 ) -> Tensor:
-    """Compute something of every sample, a share of them in each process."""
+    """Compute something of every sample, a share of them in each process; otherwise like :func:`predict`.
+
+    The function ``choose`` makes ``(b, m)`` rows of the model's output of a batch; ``watch`` is told after
+    each batch.
+    """
     n = len(data.samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more
@@ -156,7 +106,7 @@ def _gather(
         for start in counted(watch, "predict", range(0, size, batch_size)):
             # All processes predict equally many samples; the surplus repeats samples and is cut off again.
             mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
-            rows = compute(data.view.test(data.samples.read(mine).to(runtime.device)))
+            rows = choose(model(data.view.test(data.samples.read(mine).to(runtime.device))))
             whole = rows.new_empty(size, *rows.shape[1:]) if whole is None else whole
             whole[start : start + len(rows)] = rows
         assert whole is not None  # there is at least one sample
