@@ -140,7 +140,7 @@ def _read_rows(folder: Path) -> None:
 
 
 def _open_images(folder: Path) -> None:
-    assert len(ImageSamples.open(scan_folder(folder / "pictures"), folder, size=8)) == 1
+    assert len(ImageSamples(scan_folder(folder / "pictures"), folder, size=8)) == 1
 
 
 def _write_known_files(folder: Path) -> None:

@@ -38,7 +38,7 @@ def decodings(monkeypatch) -> list[str]:
 
 
 def opened(tmp_path: Path, **options) -> ImageSamples:
-    return ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache", size=SIZE, **options)
+    return ImageSamples(scan_domains(tmp_path / "data"), tmp_path / "cache", size=SIZE, **options)
 
 
 def everything(samples: Samples) -> torch.Tensor:
@@ -100,7 +100,7 @@ def test_renamed_and_duplicated_files_reuse_rows(tmp_path, make_images, decoding
     assert after.fingerprint != before.fingerprint
     assert len(decodings) == 2
     shutil.move(tmp_path / "data", tmp_path / "moved")
-    one = ImageSamples.open(scan_folder(tmp_path / "moved" / "a"), tmp_path / "cache", size=SIZE)
+    one = ImageSamples(scan_folder(tmp_path / "moved" / "a"), tmp_path / "cache", size=SIZE)
     assert one.ids == ("2.png", "renamed.png")
     assert len(decodings) == 2
 
@@ -108,10 +108,10 @@ def test_renamed_and_duplicated_files_reuse_rows(tmp_path, make_images, decoding
 def test_listed_files_come_in_their_order_from_the_same_cache(tmp_path, make_images, decodings, monkeypatch):
     paths = make_images("a/1.png", "a/2.png", "b/3.png")
     whole = everything(opened(tmp_path))
-    listed = ImageSamples.open(scan_files([paths[2], paths[0]]), tmp_path / "cache", size=SIZE)
+    listed = ImageSamples(scan_files([paths[2], paths[0]]), tmp_path / "cache", size=SIZE)
     assert torch.equal(everything(listed), whole[[2, 0]])
     monkeypatch.chdir(tmp_path / "data")
-    relative = ImageSamples.open(scan_files(["a/2.png"]), tmp_path / "cache", size=SIZE)
+    relative = ImageSamples(scan_files(["a/2.png"]), tmp_path / "cache", size=SIZE)
     assert torch.equal(everything(relative), whole[[1]])
     assert len(decodings) == 3
 
@@ -132,7 +132,7 @@ def test_changed_content_is_decoded_again(tmp_path, make_images, decodings, nois
 def test_sizes_are_apart(tmp_path, make_images):
     make_images("a/1.png")
     small = opened(tmp_path)
-    large = ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache", size=20)
+    large = ImageSamples(scan_domains(tmp_path / "data"), tmp_path / "cache", size=20)
     assert everything(large).shape == (1, 3, 20, 20)
     assert small.fingerprint != large.fingerprint
     assert small.keys == large.keys
@@ -230,7 +230,7 @@ def test_rows_of_other_data_sets_make_room(tmp_path, make_images, decodings):
     make_images(*names("a", 8), root=tmp_path / "other", first_seed=100)
     first = opened(tmp_path, limit_bytes=10 * ROW)
     scan = scan_domains(tmp_path / "other")
-    second = ImageSamples.open(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)
+    second = ImageSamples(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)
     assert len(decodings) == 16
     assert rows_stored(tmp_path) == 8
     assert torch.equal(everything(second), reference(second))
@@ -274,7 +274,7 @@ def test_a_killed_opening_goes_on_where_it_was(tmp_path, make_images, decodings,
     child = os.fork()
     if child == 0:
         try:
-            opened(tmp_path, progress=die, workers=2)
+            opened(tmp_path, progress=die)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -331,7 +331,7 @@ def test_what_is_remembered_of_files_grows_and_serves_odd_names(tmp_path, make_i
     make_images(*names)
     scan = scan_domains(tmp_path / "data")
     for part in ([2, 0], [1, 3]):  # as two processes that know of different files
-        ImageSamples.open(scan.take(part), tmp_path / "cache", size=SIZE)
+        ImageSamples(scan.take(part), tmp_path / "cache", size=SIZE)
     monkeypatch.setattr(folders, "read_image_bytes", lambda path: pytest.fail("a file was read again"))
     assert len(opened(tmp_path)) == 4
     (known,) = (tmp_path / "cache" / "images").glob("*.known")

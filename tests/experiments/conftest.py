@@ -26,7 +26,7 @@ def picture_task(tmp_path: Path) -> Task:
     write_pictures(tmp_path / "pictures")
     backbone = build_backbone("ucds/oriented_edges", weights="none")
     scan = scan_domains(tmp_path / "pictures")
-    samples = ImageSamples.open(scan, tmp_path / "cache", size=stored_size(backbone.spec))
+    samples = ImageSamples(scan, tmp_path / "cache", size=stored_size(backbone.spec))
     source, target = (subset(samples, np.flatnonzero(samples.domain == d)) for d in (0, 1))
     view = view_for(backbone.spec)
     return Task(Dataset(source, view), Dataset(target, view), lambda: backbone, 3)

@@ -241,7 +241,7 @@ def draw(root: Path, boundaries: Sequence[int]) -> None:
 
 def picture_task(root: Path, cache: Path) -> Task:
     backbone = build_backbone("ucds/oriented_edges", weights="none")
-    samples = ImageSamples.open(scan_domains(root), cache, size=stored_size(backbone.spec))
+    samples = ImageSamples(scan_domains(root), cache, size=stored_size(backbone.spec))
     view = view_for(backbone.spec)
     is_target = samples.domain == samples.domain_names.index("neon")
     return Task(

@@ -40,7 +40,7 @@ def test_the_folder_of_one_domain_has_the_same_classes(office31):
 
 def test_images_come_from_the_cache(office31, tmp_path):
     scan = scan_domains(office31, ["dslr"])
-    samples = ImageSamples.open(scan, tmp_path, limit_bytes=300 * 3 * 256 * 256)
+    samples = ImageSamples(scan, tmp_path, limit_bytes=300 * 3 * 256 * 256)
     assert len(samples) == 498
     chosen = np.array([0, 299, 300, 497, 17])
     files = [samples.files.read(int(i)) for i in chosen]

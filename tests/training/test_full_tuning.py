@@ -41,7 +41,7 @@ def images(tmp_path: Path) -> ImageSamples:
         for number in range(8):
             pixels = rng.integers(256, size=(40, 60, 3), dtype=np.uint8)
             Image.fromarray(pixels).resize((300, 260)).save(tmp_path / "data" / domain / f"{number}.jpg")
-    return ImageSamples.open(scan_domains(tmp_path / "data"), tmp_path / "cache")
+    return ImageSamples(scan_domains(tmp_path / "data"), tmp_path / "cache")
 
 
 @pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")  # 8 images do not fill 3 clusters

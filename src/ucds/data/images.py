@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
@@ -26,7 +27,7 @@ from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors
-from ucds.data.part_store import PartStore, default_cache_dir
+from ucds.data.part_store import PartStore
 from ucds.data.samples import Samples
 from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
@@ -43,73 +44,129 @@ _WARNINGS_SHOWN = 20
 _COPIES_SHOWN = 3
 
 
+class _Loaded(NamedTuple):
+    """What one thread found out about one file; no pixels if the store has them already."""
+
+    stamp: Stamp | None
+    key: bytes
+    pixels: ByteArray | None
+
+
 class ImageSamples(Samples):
-    """Images of one or several domains, ``size`` x ``size`` 8-bit RGB; made by :meth:`ImageSamples.open`.
+    """Images of one or several domains, ``size`` x ``size`` 8-bit RGB, without those that cannot be used.
+
+    Images that the cache does not have yet are decoded first. One store per size serves all data sets. Rows
+    are found by the content of the file, whatever its name or folder. When the store is full, further images
+    are decoded at each reading; rows of other data sets make room, the oldest first.
+
+    Args:
+        scan: files found by a function of :mod:`ucds.data.folders`.
+        cache_dir: folder of all caches.
+        size: side of the decoded images in pixels.
+        limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
+        progress: called as ``progress(done, total)`` with numbers of files that have to be decoded; never
+            if there are none.
 
     Attributes:
         files: image files that can be used.
         size: side of the decoded images in pixels.
         skipped: files that cannot be used, each with its reason.
+
+    Raises:
+        InputError: no file of a domain can be used.
+        NoSpaceError: the cache cannot be written.
+
+    Warns:
+        UcdsWarning: for each file that cannot be used (20 at most are named) and in summary; files are
+            copies of others.
     """
 
     kind = "images"
     files: Scan
 
-    def __init__(self, filling: _Filling, workers: int) -> None:
-        scan, problems = filling.scan, dict(sorted(filling.problems.items()))
-        good = np.setdiff1d(np.arange(len(scan)), list(problems))
-        _check_domains(scan, good, problems)
-        files, form = scan.take(good), f"images {filling.size} {DECODER_VERSION}"
-        super().__init__(files.ids, files.domain, files.domain_names, form)
-        self.files, self.size, self._workers = files, filling.size, workers
-        self.keys = Column(filling.keys[good])
-        self.skipped = tuple(problems.values())
-        self._store, self._rows = filling.store, filling.store.rows_of(self.keys)
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         scan: Scan,
-        cache_dir: str | Path | None = None,
+        cache_dir: str | Path,
         *,
         size: int = 256,
         limit_bytes: int | None = None,
-        workers: int | None = None,
         progress: Progress | None = None,
-    ) -> ImageSamples:
-        """Decode the images that the cache does not have yet, and drop those that cannot be used.
-
-        One store per size serves all data sets. Rows are found by the content of the file, whatever
-        its name or folder. When the store is full, further images are decoded at each reading;
-        rows of other data sets make room, the oldest first.
-
-        Args:
-            scan: files found by a function of :mod:`ucds.data.folders`.
-            cache_dir: folder of all caches; the user's cache folder when omitted.
-            size: side of the decoded images in pixels.
-            limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
-            workers: number of threads that decode; one per processor when omitted.
-            progress: called as ``progress(done, total)`` with numbers of files that have to be decoded; never
-                if there are none.
-
-        Raises:
-            InputError: no file of a domain can be used.
-            NoSpaceError: the cache cannot be written.
-
-        Warns:
-            UcdsWarning: for each file that cannot be used (20 at most are named) and in summary; files are
-                copies of others.
-        """
-        folder = Path(cache_dir or default_cache_dir()) / "images"
+    ) -> None:
+        self.size, folder = size, Path(cache_dir) / "images"
+        self._store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
-        store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
-        known = _known_file(folder, scan.root)
-        filling = _Filling(scan, store, limit // store.row_bytes, known, size)
-        filling.run(workers or processors(), progress or (lambda done, total: None))
-        samples = cls(filling, workers or processors())
-        _warn_of_skipped(samples.skipped, len(scan))
-        _warn_of_copies(samples)
-        return samples
+        capacity, known = limit // self._store.row_bytes, _known_file(folder, scan.root)
+        keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
+        good = np.setdiff1d(np.arange(len(scan)), list(problems))
+        _check_domains(scan, good, problems)
+        files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
+        super().__init__(files.ids, files.domain, files.domain_names, form)
+        self.files, self.keys, self.skipped = files, Column(keys[good]), tuple(problems.values())
+        self._rows = self._store.rows_of(self.keys)
+        _warn_of_skipped(self.skipped, len(scan))
+        _warn_of_copies(self)
+
+    def _bring_up_to_date(
+        self, scan: Scan, known_file: Path, capacity: int, progress: Progress
+    ) -> tuple[npt.NDArray[np.void], dict[int, UnusableImageError]]:
+        """Decode the images that the store lacks; return all keys, and what is wrong with some files."""
+        store, keys, is_known = self._store, np.zeros(len(scan), KEY_TYPE), np.zeros(len(scan), bool)
+        remembered = _read_known(known_file)
+        for position, path in enumerate(scan.paths):
+            stamp, key = remembered.get(path, (None, b""))
+            if stamp is not None and stamp == scan.stamp(position):
+                keys[position], is_known[position] = key, True
+        # Files never decoded so far, and files that have lost their row if there is room for it.
+        unknown = np.flatnonzero(~is_known)
+        lost, free = np.flatnonzero(is_known & (store.rows_of(Column(keys)) < 0)), 0
+        if store.writable:  # rows of other data sets make room
+            store.make_room(min(len(unknown) + len(lost), capacity), capacity, Column(keys[is_known]))
+            free = max(0, capacity - len(store))
+        todo = np.sort(np.concatenate([unknown, lost[:free]])).tolist()
+        needed = min(len(todo), free) * store.row_bytes
+        require_space(store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another UCDS_CACHE")
+        problems, fresh = dict[int, UnusableImageError](), dict[str, tuple[Stamp, bytes]]()
+
+        def decoded(pool: ThreadPoolExecutor) -> Iterator[tuple[Sequence[bytes], ByteArray]]:
+            room = free
+            loaded = map_ahead(pool, lambda position: self._load(scan, position), todo, _AHEAD)
+            for done, (position, found) in enumerate(zip(todo, loaded, strict=True), 1):
+                if isinstance(found, UnusableImageError):
+                    problems[position] = found
+                else:
+                    if found.pixels is not None and room > 0:
+                        room -= 1
+                        yield [found.key], found.pixels[None]
+                    keys[position] = found.key
+                    if found.stamp is not None:
+                        fresh[scan.paths[position]] = found.stamp, found.key
+                if done % _STEP == 0 or done == len(todo):
+                    progress(done, len(todo))
+
+        if todo:
+            progress(0, len(todo))
+            # The image library's own remarks are silenced: what matters of them becomes a warning of ours.
+            with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
+                try:
+                    store.gather(decoded(pool))
+                finally:
+                    _save_known(known_file, fresh)
+        return keys, problems
+
+    def _load(self, scan: Scan, position: int) -> _Loaded | UnusableImageError:
+        """Read and decode one file, or return what is wrong with it."""
+        # Taken first: a file that changes while it is read is read again next time.
+        before = scan.stamp(position)
+        try:
+            data = scan.read(position)
+            key = content_key(data)
+            stored = self._store.rows_of([key])[0] >= 0
+            return _Loaded(
+                before, key, None if stored else decode_image(data, self.size, scan.file(position))
+            )
+        except UnusableImageError as error:
+            return error
 
     def read(self, index: IntArray) -> Tensor:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
@@ -126,7 +183,7 @@ class ImageSamples(Samples):
             self._rows = self._store.rows_of(self.keys)
             return self.read(index)
         if not cached.all():
-            with ThreadPoolExecutor(self._workers) as pool, warnings.catch_warnings(action="ignore"):
+            with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
                 pixels[~cached] = list(pool.map(self._decode, index[~cached].tolist()))
         return torch.from_numpy(pixels)
 
@@ -139,86 +196,6 @@ class ImageSamples(Samples):
             return decode_image(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
-
-
-class _Loaded(NamedTuple):
-    """What one thread found out about one file; no pixels if the store has them already."""
-
-    position: int
-    stamp: Stamp | None
-    key: bytes
-    pixels: ByteArray | None
-
-
-class _Filling:
-    """One pass over the files that brings the store and the known files up to date."""
-
-    def __init__(self, scan: Scan, store: PartStore, capacity: int, known: Path, size: int) -> None:
-        self.scan, self.store, self.size = scan, store, size
-        self._capacity, self._known_file, self._fresh = capacity, known, dict[str, tuple[Stamp, bytes]]()
-        self.problems: dict[int, UnusableImageError] = {}
-        self.keys = np.zeros(len(scan), KEY_TYPE)
-        self._known = np.zeros(len(scan), dtype=bool)
-        remembered = _read_known(known)
-        for position, path in enumerate(scan.paths):
-            stamp, key = remembered.get(path, (None, b""))
-            if stamp is not None and stamp == scan.stamp(position):
-                self.keys[position], self._known[position] = key, True
-
-    def run(self, workers: int, progress: Progress) -> None:
-        """Decode the images that the store lacks."""
-        todo = self._todo()
-        needed = min(len(todo), self._free) * self.store.row_bytes
-        require_space(self.store.path, needed, "bound it by UCDS_CACHE_LIMIT, or choose another UCDS_CACHE")
-        if not len(todo):
-            return
-        # The image library's own remarks are silenced: what matters of them becomes one warning of ours.
-        with ThreadPoolExecutor(workers) as pool, warnings.catch_warnings(action="ignore"):
-            try:
-                self.store.gather(self._decoded(pool, todo, progress))
-            finally:
-                _save_known(self._known_file, self._fresh)
-
-    def _todo(self) -> IntArray:
-        """List files never decoded so far, and files that have lost their row if there is room for it."""
-        unknown = np.flatnonzero(~self._known)
-        lost = np.flatnonzero(self._known & (self.store.rows_of(Column(self.keys)) < 0))
-        self._free = 0
-        if self.store.writable:  # rows of other data sets make room
-            wanted = min(len(unknown) + len(lost), self._capacity)
-            self.store.make_room(wanted, self._capacity, Column(self.keys[self._known]))
-            self._free = max(0, self._capacity - len(self.store))
-        return np.sort(np.concatenate([unknown, lost[: self._free]]))
-
-    def _decoded(
-        self, pool: ThreadPoolExecutor, todo: IntArray, progress: Progress
-    ) -> Iterator[tuple[Sequence[bytes], ByteArray]]:
-        """Yield content key and pixels of each image that the store lacks and has room for."""
-        progress(0, len(todo))
-        for done, item in enumerate(map_ahead(pool, self._load, map(int, todo), _AHEAD), 1):
-            if item is not None:
-                if item.pixels is not None and self._free > 0:
-                    self._free -= 1
-                    yield [item.key], item.pixels[None]
-                self.keys[item.position] = item.key
-                if item.stamp is not None:
-                    self._fresh[self.scan.paths[item.position]] = item.stamp, item.key
-            if done % _STEP == 0 or done == len(todo):
-                progress(done, len(todo))
-
-    def _load(self, position: int) -> _Loaded | None:
-        """Read and decode one file; what cannot be used is noted as a problem."""
-        # Taken first: a file that changes while it is read is read again next time.
-        before = self.scan.stamp(position)
-        try:
-            data = self.scan.read(position)
-            key = content_key(data)
-            stored = self.store.rows_of([key])[0] >= 0
-            pixels = None if stored else decode_image(data, self.size, self.scan.file(position))
-            return _Loaded(position, before, key, pixels)
-        except UnusableImageError as error:
-            self.problems[position] = error
-            return None
 
 
 def _known_file(folder: Path, root: Path) -> Path:

@@ -140,7 +140,7 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
     cache = compute.cache or default_cache_dir()
     make_private(cache)
     progress = told_to(compute.reporter, "decode images")
-    samples = ImageSamples.open(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
+    samples = ImageSamples(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
     return Dataset(samples, view)
 
 
