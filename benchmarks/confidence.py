@@ -6,26 +6,24 @@ a domain are clustered, and the others, which the model has not seen, are judged
 the scores only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all
 of them.
 
-    python benchmarks/confidence.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 5]
+    python benchmarks/confidence.py DATA ... [--weights ENCODER=FILE] [--digits] [--cache DIR] [--seeds 5]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import mean
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, parser_of, read_domains
-from records import Records, grouped, line
+from records import Records, Row, line
 from sklearn.metrics import roc_auc_score
 
-from ucds import TargetClustering
+from ucds import Compute, Model, TargetClustering
 from ucds.math.metrics import match_clusters
-from ucds.training.loaded import Model
-from ucds.training.options import Compute
 
 CHOSEN_ON = ("dslr", "photo", "art_painting")
 """Domains on which the rule of the confidence was chosen."""
@@ -51,31 +49,20 @@ HEAD = """
 | domain | seeds | accuracy | error | too high | AUROC | right | wrong | surest half |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+FORMS = {
+    "accuracy": "{:.1%}",
+    "error": "{:.1%}",
+    "excess": "{:+.1%}",
+    "auroc": "{:.3f}",
+    "right": "{:.0%}",
+    "wrong": "{:.0%}",
+    "surest": "{:.1%}",
+}
+"""How the figures of the tables are written, less the sign of percent."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What the confidence was worth in one domain; ``new``: on samples that were not clustered."""
-
-    domain: str
-    seed: int
-    new: bool
-    samples: int
-    accuracy: float
-    error: float
-    auroc: float
-    right: float
-    wrong: float
-    surest: float
-
-    @property
-    def excess(self) -> float:
-        """Mean confidence less the accuracy."""
-        return self.accuracy * self.right + (1 - self.accuracy) * self.wrong - self.accuracy
-
-
-def measure(domain: Domain, seed: int, new: bool) -> Iterator[Run]:
-    """Cluster a domain, or four fifths of it, and judge the confidence."""
+def measure(domain: Domain, seed: int, new: bool) -> Iterator[Row]:
+    """Cluster a domain, or four fifths of it, and judge the confidence of what was clustered, or was not."""
     left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
     learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
     judged = left_out if new else learned
@@ -86,78 +73,67 @@ def measure(domain: Domain, seed: int, new: bool) -> Iterator[Run]:
     clusters, classes = found.probabilities.argmax(1), domain.classes[judged]
     matching = match_clusters(clusters, classes)
     right = np.array([matching.get(int(k)) for k in clusters]) == classes
-    yield Run(domain.name, seed, new, len(right), *judge(found.confidence, right))
+    run = {"domain": domain.name, "seed": seed, "new": new, "samples": len(right)}
+    yield run | judge(found.confidence, right)
 
 
-def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> tuple[float, ...]:
+def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> dict[str, float]:
     """Return accuracy, calibration error, AUROC, means of right and wrong, accuracy of the surest half."""
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = [abs(float((confidence - right)[bins == b].sum())) for b in range(BINS)]
     surest = np.argsort(-confidence, kind="stable")[: len(right) // 2]
-    figures = (
-        right.mean(),
-        sum(gaps) / len(right),
-        roc_auc_score(right, confidence),
-        confidence[right].mean(),
-        confidence[~right].mean(),
-        right[surest].mean(),
-    )
-    return tuple(round(float(figure), 4) for figure in figures)
+    figures = {
+        "accuracy": right.mean(),
+        "error": sum(gaps) / len(right),
+        "auroc": roc_auc_score(right, confidence),
+        "right": confidence[right].mean(),
+        "wrong": confidence[~right].mean(),
+        "surest": right[surest].mean(),
+    }
+    return {name: round(float(figure), 4) for name, figure in figures.items()}
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: pd.DataFrame) -> str:
     """Write a row for each domain, and the means of those of the choice and of the others."""
-    rows = [row(name + " *" * is_chosen_on(name), own) for name, own in grouped(runs, "domain").items()]
-    for title, chosen in (("mean of those with (*)", True), ("mean of the others", False)):
-        if own := [run for run in runs if is_chosen_on(run.domain) is chosen]:
-            rows.append(row(title, own))
+    domains = runs.groupby("domain", sort=False)
+    means = domains[list(FORMS)].agg(mean)  # of whole decimals, which the sums of pandas would round
+    seeds = domains.size()
+    chosen = means.index.str.split().str[-1].isin(CHOSEN_ON)
+    names = means.index + np.where(chosen, " *", "")
+    rows = [row(*each) for each in zip(names, seeds, means.to_dict("records"), strict=True)]
+    for title, some in (("mean of those with (*)", chosen), ("mean of the others", ~chosen)):
+        if some.any():
+            rows.append(row(title, seeds[some].min(), means[some].agg(mean)))
     return HEAD + "".join(rows)
 
 
-def row(title: str, runs: Sequence[Run]) -> str:
-    """Write the mean figures of some runs; every domain counts alike."""
-    domains = grouped(runs, "domain").values()
-
-    def figure(name: str) -> float:
-        return float(mean(mean(getattr(run, name) for run in own) for own in domains))
-
-    seeds = min(map(len, domains))
-    cells = [title, str(seeds), f"{100 * figure('accuracy'):.1f}", f"{100 * figure('error'):.1f}"]
-    cells += [
-        f"{100 * figure('excess'):+.1f}",
-        f"{figure('auroc'):.3f}",
-        *(f"{100 * figure(name):.0f}" for name in ("right", "wrong")),
-    ]
-    cells.append(f"{100 * figure('surest'):.1f}")
-    return line(cells)
+def row(title: str, seeds: int, means: Mapping[str, float]) -> str:
+    """Write some figures."""
+    return line([title, str(seeds), *(form.format(means[name]).rstrip("%") for name, form in FORMS.items())])
 
 
-def is_chosen_on(domain: str) -> bool:
-    """Whether the rule was chosen on a domain."""
-    return domain.split()[-1] in CHOSEN_ON
-
-
-def page(runs: Sequence[Run]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """Write the tables of all records."""
-    parts = [INTRODUCTION]
-    for new, where in ((False, "Samples that were clustered"), (True, "Samples that the model has not seen")):
-        own = [run for run in runs if run.new is new]
-        if own:
-            parts += [f"\n## {where}\n", table(own)]
-    return "".join(parts)
+    runs = pd.DataFrame(rows)
+    runs["excess"] = runs["accuracy"] * (runs["right"] - 1) + (1 - runs["accuracy"]) * runs["wrong"]
+    text = INTRODUCTION
+    for new, own in runs.groupby("new"):
+        where = "Samples that the model has not seen" if new else "Samples that were clustered"
+        text += f"\n## {where}\n{table(own)}"
+    return text
 
 
 def main() -> None:
     parser = parser_of("Measure what the confidence of predictions is worth.")
     parser.add_argument("--new", action="store_true", help="judge samples that were left out")
     options = parser.parse_args()
-    domains = list(read_domains(options))
+    domains = [one for domains in read_domains(options) for one in domains]
     jobs = (
         ({"domain": one.name, "seed": seed, "new": options.new}, partial(measure, one, seed, options.new))
         for seed in range(options.seeds)
         for one in domains
     )
-    Records(__file__, Run).complete(jobs, page)
+    Records(__file__, Row).complete(jobs, page)
 
 
 if __name__ == "__main__":

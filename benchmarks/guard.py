@@ -16,16 +16,17 @@ the clusterings are kept in a folder, so that another guard can be tried in minu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import mean
 
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from real_features import Domain, Domains, parser_of_encoders, read_by_encoder
+from real_features import Domain, Domains, parser_of, read_by_encoder
 from records import Records, kept_results, line
 
 from ucds.data.ground_truth import GroundTruth
@@ -36,7 +37,7 @@ from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
-from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, Use, weigh_labels
+from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, weigh_labels
 
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
@@ -113,16 +114,29 @@ class Run:
     provider_consistency: float
 
     @property
-    def use(self) -> Use:
-        """Use that the guard chooses by these figures."""
-        clusters = (20, round(20 * self.task.share))  # their ratio alone counts
-        figures = (self.own_agreement, self.provider_agreement, self.own_consistency)
-        measured = (*figures, self.provider_consistency, *clusters, self.samples)
-        return Evidence("own", *measured, "guarded").advised
-
-    def gain_of(self, use: Use) -> float:
-        """Points that a use gains against setting the labels aside, exact to the decimals of accuracies."""
-        return round(100 * (self.uses[use] - self.uses["own"]), 4)
+    def figures(self) -> dict[str, object]:
+        """Its task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
+        gains = {use: round(100 * (self.uses[use] - self.uses["own"]), 4) for use in WEIGHTS}
+        guarded = Evidence(
+            "own",
+            self.own_agreement,
+            self.provider_agreement,
+            self.own_consistency,
+            self.provider_consistency,
+            *(20, round(20 * self.task.share)),  # their ratio alone counts
+            self.samples,
+            "guarded",
+        )
+        return gains | {
+            "task": self.task,
+            "target": self.task.target,
+            "situation": self.task.situation,
+            "kind": self.task.kind,
+            "labels": self.labels,
+            "without": self.uses["own"],
+            "guard": gains[guarded.advised],
+            "oracle": max(gains.values()),  # of each single run: it profits from chance, too
+        }
 
 
 @dataclass(frozen=True)
@@ -155,26 +169,14 @@ def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
             return everything
 
 
-def take_classes(domain: Domain, first: int, end: int) -> Domain:
-    """Return the samples of a domain whose classes lie in a group, and name the group."""
-    mask = (domain.classes >= first) & (domain.classes < end)
-    name = f"{domain.name}, classes {first + 1} to {end}"
-    return Domain(name, domain.vectors[mask], domain.classes[mask] - first)
-
-
-def tasks_of(target: str, encoders: Sequence[str]) -> Iterator[Task]:
-    """List the situations of one target; the first encoder is the better one."""
-    whole = [Task(target, client, provider, "whole") for client in encoders for provider in encoders]
-    if whole[0].few_classes:
-        yield from whole
-        return
-    for task in whole:
-        for part in PARTS:
-            yield replace(task, part=part)
-    for part in ("whole", "100 images"):
-        for share in OTHER_SHARES:
-            yield Task(target, encoders[0], encoders[0], part, share)
-        yield Task(target, encoders[0], encoders[0], part, shuffled=True)
+def take_classes(domains: Sequence[Domain], first: int, end: int) -> list[Domain]:
+    """Return the samples whose classes lie in a group, and name the group in the names of the domains."""
+    found = []
+    for one in domains:
+        mask = (one.classes >= first) & (one.classes < end)
+        name = f"{one.name}, classes {first + 1} to {end}"
+        found.append(Domain(name, one.vectors[mask], one.classes[mask] - first))
+    return found
 
 
 class Bench:
@@ -191,6 +193,21 @@ class Bench:
         self._seed = seed
         self._cluster = keep.cache(cluster)
         self._found: dict[tuple[str, str, str, int], Clustered] = {}
+
+    def tasks(self) -> Iterator[Task]:
+        """List the situations of all targets; the first encoder is the better one."""
+        encoders = list(dict.fromkeys(encoder for encoder, _ in self._domains))
+        for target in dict.fromkeys(name for _, name in self._domains):
+            pairs = product(encoders, repeat=2)
+            whole = [Task(target, client, provider, "whole") for client, provider in pairs]
+            if whole[0].few_classes:
+                yield from whole
+                continue
+            yield from (replace(task, part=part) for task, part in product(whole, PARTS))
+            for part in ("whole", "100 images"):
+                for share in OTHER_SHARES:
+                    yield replace(whole[0], part=part, share=share)
+                yield replace(whole[0], part=part, shuffled=True)
 
     def run(self, task: Task) -> Iterator[Run]:
         """Cluster the target of a task with every use of the provider's labels."""
@@ -268,57 +285,41 @@ the digits, without **amazon, cartoon and sketch**. The least agreement was adde
 The rule for own clusterings that agree nearly fully was made on ten classes of Office-31 (amazon, webcam and
 dslr, one seed). The groups of ten and eleven classes here are others: the classes in alphabetical order.
 """
-COLUMNS = (
-    *("tasks", "seeds", "labels", "without labels", "guard", "worst task", "worst run"),
-    *(f"runs below -{LOSS}", "best fixed use", "oracle", "share"),
-    *(f"always {use}" for use in WEIGHTS if use != "own"),
-)
-
-
-def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a line for each run: its task in words, accuracies, and gains in points."""
-    lines = [
-        {
-            "task": run.task,
-            "target": run.task.target,
-            "situation": run.task.situation,
-            "kind": run.task.kind,
-            "labels": run.labels,
-            "without": run.uses["own"],
-            "guard": run.gain_of(run.use),
-            "oracle": max(map(run.gain_of, WEIGHTS)),  # of each single run: it profits from chance, too
-        }
-        | {use: run.gain_of(use) for use in WEIGHTS}
-        for run in runs
-    ]
-    return pd.DataFrame(lines)
 
 
 def table(frame: pd.DataFrame, by: str) -> str:
     """Write a row for each target or situation, and one for all."""
-    head = f"\n| {' | '.join((by, *COLUMNS))} |\n| --- |{' ---: |' * len(COLUMNS)}\n"
-    rows = [row(str(name), some) for name, some in frame.groupby(by, sort=False)]
-    return head + "".join([*rows, row("**all**", frame)])
+    rows = {str(name): row(some) for name, some in frame.groupby(by, sort=False)}
+    rows["**all**"] = row(frame)
+    head = line([by, *rows["**all**"]]) + "| --- |" + " ---: |" * len(rows["**all**"])
+    return f"\n{head}\n" + "".join(line([name, *own.values()]) for name, own in rows.items())
 
 
-def row(name: str, runs: pd.DataFrame) -> str:
-    """Write the figures of some runs: a task is the mean over its seeds."""
+def row(runs: pd.DataFrame) -> dict[str, str]:
+    """Write the figures of some runs by their titles: a task is the mean over its seeds."""
     tasks = runs.groupby("task", sort=False)
-    figures = ["labels", "without", "guard", "oracle", *WEIGHTS]
-    means = tasks[figures].agg(mean)  # of whole decimals, which the sums of pandas would round
-    guard, best = mean(means["guard"]), mean(means["oracle"])
-    cells = [name, str(len(means)), str(tasks.size().min())]
-    cells += [f"{100 * mean(means[figure]):.1f}" for figure in ("labels", "without")]
-    cells += [f"{value:+.1f}" for value in (guard, means["guard"].min(), runs["guard"].min())]
-    cells += [str((runs["guard"] < -LOSS).sum()), f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}"]
-    cells += [f"{best:+.1f}", f"{guard / best:.0%}" if best > 0.05 and guard >= 0 else "-"]
-    cells += [f"{mean(means[use]):+.1f}" for use in WEIGHTS if use != "own"]
-    return line(cells)
+    # Means of whole decimals, which the sums of pandas would round.
+    means = tasks[["labels", "without", "guard", "oracle", *WEIGHTS]].agg(mean)
+    total = means.agg(mean)
+    gain, best = total["guard"], total["oracle"]
+    return {
+        "tasks": str(len(means)),
+        "seeds": str(tasks.size().min()),
+        "labels": f"{100 * total['labels']:.1f}",
+        "without labels": f"{100 * total['without']:.1f}",
+        "guard": f"{gain:+.1f}",
+        "worst task": f"{means['guard'].min():+.1f}",
+        "worst run": f"{runs['guard'].min():+.1f}",
+        f"runs below -{LOSS}": str((runs["guard"] < -LOSS).sum()),
+        "best fixed use": f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}",
+        "oracle": f"{best:+.1f}",
+        "share": f"{gain / best:.0%}" if best > 0.05 and gain >= 0 else "-",
+    } | {f"always {use}": f"{total[use]:+.1f}" for use in WEIGHTS if use != "own"}
 
 
 def page(runs: Sequence[Run]) -> str:
     """Write the tables of all records."""
-    parts, frame = [INTRODUCTION], frame_of(runs)
+    parts, frame = [INTRODUCTION], pd.DataFrame([run.figures for run in runs])
     for title in (TUNED, NOT_TUNED, FEW_CLASSES):
         some = frame[frame["kind"] == title]
         if len(some):
@@ -328,28 +329,20 @@ def page(runs: Sequence[Run]) -> str:
     return "".join(parts)
 
 
-def jobs_of(
-    sets: Sequence[Domains], seeds: int, keep: joblib.Memory
-) -> Iterator[tuple[Mapping[str, object], Callable[[], Iterator[Run]]]]:
-    """Yield the runs of all data sets, each with the entries by which its record is known."""
-    for domains in sets:
-        encoders = list(domains)
-        for seed in range(seeds):
-            bench = Bench(domains, seed, keep)
-            for target in [one.name for one in domains[encoders[0]]]:
-                for task in tasks_of(target, encoders):
-                    yield {"task": task, "seed": seed}, partial(bench.run, task)
-
-
 def main() -> None:
-    options = parser_of_encoders("Measure what asking a provider gains.").parse_args()
-    sets: list[Domains] = []
-    for found in read_by_encoder(options):
-        sets.append(found)
-        grouped = next(iter(found.values()))[0].name.split()[0] == GROUPED
-        for group in GROUPS if grouped else ():
-            sets.append({name: [take_classes(one, *group) for one in own] for name, own in found.items()})
-    jobs = jobs_of(sets, options.seeds, kept_results(options.keep))
+    options = parser_of("Measure what asking a provider gains.").parse_args()
+    keep, sets = kept_results(options.keep), list[Domains]()
+    for domains in read_by_encoder(options):
+        sets.append(domains)
+        if next(iter(domains.values()))[0].name.split()[0] == GROUPED:
+            sets += [{name: take_classes(own, *group) for name, own in domains.items()} for group in GROUPS]
+    jobs = (
+        ({"task": task, "seed": seed}, partial(bench.run, task))
+        for domains in sets
+        for seed in range(options.seeds)
+        for bench in [Bench(domains, seed, keep)]
+        for task in bench.tasks()
+    )
     Records(__file__, Run).complete(jobs, page)
 
 

@@ -40,34 +40,30 @@ Domains = Mapping[str, Sequence[Domain]]
 
 
 def parser_of(description: str, seeds: int = 5) -> argparse.ArgumentParser:
-    """Make a parser of the options by which a script learns where images and encoder are."""
+    """Make a parser of the options by which a script learns where images and encoders are."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
-    parser.add_argument("--backbone", default="mobilenetv2_100", help="encoder of the images")
-    parser.add_argument("--weights", default="default", help="its weights")
-    parser.add_argument("--cache", type=Path, help="folder of the cache")
+    parser.add_argument(
+        "--weights",
+        action="append",
+        metavar="ENCODER[=FILE]",
+        help="encoder of the images; of several the better first, where each side has one of them",
+    )
+    parser.add_argument("--digits", action="store_true", help="the embedded digits too")
+    parser.add_argument("--cache", type=Path, default=Compute().cache, help="folder of the cache of features")
+    parser.add_argument("--keep", type=Path, help="folder in which guard.py and review.py keep clusterings")
     parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds")
     return parser
 
 
-def parser_of_encoders(description: str) -> argparse.ArgumentParser:
-    """Make a parser for scripts in which each side has one of several encoders."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("data", nargs="*", type=Path, help="folders of data sets: domain/class/image")
-    parser.add_argument(
-        "--weights", action="append", default=[], metavar="ENCODER=FILE", help="the better first"
-    )
-    parser.add_argument("--digits", action="store_true", help="the embedded digits too")
-    parser.add_argument("--cache", type=Path, help="folder of the cache of features")
-    parser.add_argument("--keep", type=Path, help="folder in which clusterings are kept")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
-    return parser
+def encoders_of(options: argparse.Namespace) -> list[EncoderOptions]:
+    """Return the encoders that the options name."""
+    return [EncoderOptions(*one.split("=", 1)) for one in options.weights or ["mobilenetv2_100"]]
 
 
 def read_by_encoder(options: argparse.Namespace) -> list[Domains]:
     """Compute the features of every data set by every encoder; the digits have one of their own."""
-    encoders = [EncoderOptions(*one.split("=", 1)) for one in options.weights]
-    asked = [(path, encoders) for path in options.data]
+    asked = [(path, encoders_of(options)) for path in options.data]
     with tempfile.TemporaryDirectory() as folder:
         if options.digits:
             write_digits(Path(folder) / "digits")
@@ -78,16 +74,14 @@ def read_by_encoder(options: argparse.Namespace) -> list[Domains]:
         ]
 
 
-def read_domains(options: argparse.Namespace) -> Iterator[Domain]:
-    """Compute the features of all domains of all data sets, or take them from the cache."""
-    encoder = EncoderOptions(options.backbone, options.weights)
-    for path in options.data:
-        yield from read_data_set(path, encoder, options.cache)
+def read_domains(options: argparse.Namespace) -> list[Sequence[Domain]]:
+    """Compute the features of the domains of every data set by the first encoder."""
+    return [next(iter(domains.values())) for domains in read_by_encoder(options)]
 
 
-def read_data_set(path: Path, encoder: EncoderOptions, cache: Path | None) -> Iterator[Domain]:
+def read_data_set(path: Path, encoder: EncoderOptions, cache: Path) -> Iterator[Domain]:
     """Compute the features of the domains of one data set, or take them from the cache."""
-    compute = Compute("cpu") if cache is None else Compute("cpu", cache=cache)
+    compute = Compute("cpu", cache=cache)
     inputs = open_for_training(find_samples(path, by_domain=True), encoder, compute)
     data = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64)
     truth = read_ground_truth(inputs.data.samples)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import joblib  # type: ignore[import-untyped]
 from pydantic import TypeAdapter
@@ -16,10 +16,12 @@ from ucds.experiments.revision import code_revision
 from ucds.files import append_line, write_text_atomically
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
     from typing_extensions import TypeForm
 
-Run = TypeVar("Run", bound="DataclassInstance")
+Run = TypeVar("Run")
+Row = dict[str, Any]
+"""A run by the names of its entries."""
+
 UNKNOWN = "not recorded"
 
 
@@ -28,7 +30,7 @@ class Records(Generic[Run]):
 
     Args:
         script: the script's `__file__`.
-        kind: dataclass of a run, or a union of dataclasses, which `what: Literal[...]` tells apart.
+        kind: :data:`Row`, dataclass of a run, or a union of dataclasses, told apart by `what: Literal[...]`.
 
     Attributes:
         runs: all runs that are recorded, in the order in which they were made.
@@ -59,10 +61,8 @@ class Records(Generic[Run]):
         """Do the jobs of whose entries there is no run yet, on one thread, and write the page of all runs."""
         with threadpool_limits(1):
             for entries, job in jobs:
-                known = (
-                    all(getattr(run, name) == entry for name, entry in entries.items()) for run in self.runs
-                )
-                for run in job() if not any(known) else ():
+                known = (run if isinstance(run, dict) else vars(run) for run in self.runs)
+                for run in job() if not any(entries.items() <= run.items() for run in known) else ():
                     self.add(run)
         self.write_page(page(self.runs))
 
@@ -70,14 +70,6 @@ class Records(Generic[Run]):
         """Write `NAME.md`: a text, and the revisions of the runs that it was made from."""
         revisions = ", ".join(sorted(self._revisions))
         write_text_atomically(self._path.with_suffix(".md"), f"{text}\nRevisions of the code: {revisions}.\n")
-
-
-def grouped(runs: Iterable[Run], entry: str) -> dict[str, list[Run]]:
-    """Group runs by one of their entries, in the order in which its values were recorded first."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(getattr(run, entry), []).append(run)
-    return groups
 
 
 def line(cells: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from guard import PARTS, Bench, Clustered, Task, choose_part
-from real_features import Domains, parser_of_encoders, read_by_encoder
+from real_features import Domains, parser_of, read_by_encoder
 from records import Records, kept_results
 from review_page import ANSWERS, AT, PAIRS, PERSONS, WITHOUT_LABELS, Person, Run, write_page
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -209,7 +209,7 @@ def review_all(
 
 
 def main() -> None:
-    options = parser_of_encoders("Measure what a person's answers gain.").parse_args()
+    options = parser_of("Measure what a person's answers gain.").parse_args()
     records, keep, data = Records(__file__, Run), kept_results(options.keep), read_by_encoder(options)
     with threadpool_limits(1):
         benches = {

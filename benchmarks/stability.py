@@ -5,21 +5,20 @@ with one seed but 20 draws of relative noise of 1e-7 on the features, which is a
 library version may change. Runs that are recorded in `stability.jsonl` are left out, so that the work can be
 done in pieces; the page is written anew from all of them each time.
 
-    python benchmarks/stability.py DATA ... [--backbone NAME --weights FILE] [--cache DIR] [--seeds 20]
+    python benchmarks/stability.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 20]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from real_features import Domain, parser_of, read_domains
-from records import Records, grouped, line, spread
+from records import Records, Row, line, spread
 
-from ucds import TargetClustering
-from ucds.math.metrics import clustering_accuracy
+from ucds import TargetClustering, clustering_accuracy
 
 NOISE = 1e-7
 INTRODUCTION = """# How far chance and rounding change the accuracy
@@ -35,51 +34,40 @@ features, which is about what another processor or library version changes.
 KINDS = ("seed", "rounding")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One clustering of a domain: ``kind`` is what differs from draw to draw."""
-
-    domain: str
-    kind: str
-    draw: int
-    samples: int
-    accuracy: float
-
-
-def measure(domain: Domain, kind: str, draw: int) -> Iterator[Run]:
+def measure(domain: Domain, kind: str, draw: int) -> Iterator[Row]:
     """Cluster a domain with a seed of its own, or with seed 0 and features that are rounded otherwise."""
     vectors, seed = domain.vectors, draw
     if kind == "rounding":
         noise = NOISE * np.random.default_rng(draw).standard_normal(vectors.shape)
         vectors, seed = (vectors * (1 + noise)).astype(np.float32), 0
     estimator = TargetClustering(len(np.unique(domain.classes)), random_state=seed, accelerator="cpu")
-    accuracy = clustering_accuracy(estimator.fit(vectors).labels_, domain.classes)
-    yield Run(domain.name, kind, draw, len(vectors), round(accuracy, 4))
+    accuracy = round(clustering_accuracy(estimator.fit(vectors).labels_, domain.classes), 4)
+    run = {"domain": domain.name, "kind": kind, "draw": draw}
+    yield run | {"samples": len(vectors), "accuracy": accuracy}
 
 
-def row(domain: str, runs: Sequence[Run]) -> str:
-    """Write the line of one domain."""
-    cells = [domain, f"{runs[0].samples:,}", str(len({run.draw for run in runs}))]
-    for kind in KINDS:
-        found = [100 * run.accuracy for run in runs if run.kind == kind]
-        cells += [spread(found), f"{min(found):.1f}" if found else "missing"]
-    return line(cells)
-
-
-def page(runs: Sequence[Run]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """Write the table of all runs."""
-    return INTRODUCTION + "".join(row(*each) for each in grouped(runs, "domain").items())
+    text = INTRODUCTION
+    for domain, runs in pd.DataFrame(rows).groupby("domain", sort=False):
+        cells = [domain, f"{runs['samples'].iloc[0]:,}", str(runs["draw"].nunique())]
+        for kind in KINDS:
+            found = 100 * runs.loc[runs["kind"] == kind, "accuracy"]
+            cells += [spread(found), f"{found.min():.1f}"]
+        text += line(cells)
+    return text
 
 
 def main() -> None:
     options = parser_of("Measure how far chance and rounding change the accuracy.", seeds=20).parse_args()
     jobs = (
         ({"domain": one.name, "kind": kind, "draw": draw}, partial(measure, one, kind, draw))
-        for one in read_domains(options)
+        for domains in read_domains(options)
+        for one in domains
         for draw in range(options.seeds)
         for kind in KINDS
     )
-    Records(__file__, Run).complete(jobs, page)
+    Records(__file__, Row).complete(jobs, page)
 
 
 if __name__ == "__main__":
