@@ -19,7 +19,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `hostile_files`
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `label_service`
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

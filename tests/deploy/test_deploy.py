@@ -20,7 +20,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
 
-from behind_nginx import files_with_a_body, make_certificate, nginx, replaced
+from label_service import files_with_a_body, make_certificate, nginx, replaced
 from postgres import postgresql
 from serving_kit import (
     NPY,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from behind_nginx import make_certificate
+from label_service import make_certificate
 from fake_service import KEY, FakeService, label_of, problem
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError

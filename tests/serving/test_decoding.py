@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile_files import large_webp, slow_bmp
+from label_service import large_webp, slow_bmp
 from PIL import Image
 from serving_kit import children
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hostile_files import slow_bmp
+from label_service import slow_bmp
 from serving_kit import (
     NPY,
     FakeImageLabeller,
