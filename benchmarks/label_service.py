@@ -1,4 +1,4 @@
-"""A label service as a process of its own: a model for it, nginx before it, clients, and files that harm it."""
+"""A label service as a process of its own: its model, nginx before it, clients, and files that harm it."""
 
 from __future__ import annotations
 

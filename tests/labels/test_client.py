@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from label_service import make_certificate
 from fake_service import KEY, FakeService, label_of, problem
+from label_service import make_certificate
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.client import LabelClient, OverBudgetError
