@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError, UserError
@@ -51,7 +50,10 @@ LOSSES = {
 
 
 def draw_figures(results: TableRecords, folder: Path) -> list[str]:
-    """Draw all figures for which there are records, and describe each, or what it lacks, in Markdown."""
+    """Draw all figures for which there are records, and describe each, or what it lacks, in Markdown.
+
+    A figure is two files, ``KIND.png`` and ``KIND.svg``, in the folder.
+    """
     return [_draw(results, folder, figure) for figure in results.benchmark.figures]
 
 
@@ -66,21 +68,6 @@ def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
     return f"![{caption}]({folder.name}/{figure.kind}.svg)"
 
 
-def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    record = _find(results, METHOD, dataset, target, "true_proportions")
-    proportions(record["true_proportions"], record["estimated_proportions"], record["classes"], path)
-    return f"True and estimated proportions of {target}, {method_named(METHOD).title}, seed {SEED}"
-
-
-def _draw_features(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    panels = {}
-    for method in ("to", METHOD):
-        record = _find(results, method, dataset, target, "sample_points")
-        panels[f"{method_named(method).title} ({100 * record['accuracy']:.1f} %)"] = record
-    features(panels, path)
-    return f"Features of {target} in the plane, seed {SEED}: {', '.join(panels)}"
-
-
 def _find(results: TableRecords, method: str, dataset: str, target: str, entry: str) -> Record:
     """Return the record of a method and the figures' seed that holds an entry."""
     row = RowKey(results.benchmark.all_variants[0].name, method)
@@ -92,54 +79,22 @@ def _find(results: TableRecords, method: str, dataset: str, target: str, entry: 
     return record
 
 
-def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    lines = {}
-    for sweep in results.benchmark.sweeps:
-        points = dict(_points(results, sweep, dataset, target))
-        if len(points) > 1:
-            lines[LOSSES.get(sweep.setting, sweep.setting)] = dict(sorted(points.items()))
-    if not lines:
-        raise InputError(f"no records of two weights of one loss on {target}")
-    sensitivity(lines, path)
-    return f"Accuracy on {target} against the weight of each loss, the others at their own"
-
-
-def _points(
-    results: TableRecords, sweep: Sweep, dataset: str, target: str
-) -> Iterator[tuple[float, list[float]]]:
-    """Yield the accuracies in percent at each value of a sweep, and at the grid's own value."""
-    named = {sweep.name_of(value): value for value in sweep.values}
-    plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
-    own = next(getattr(given, sweep.setting) for given in plain if isinstance(given, PCDSettings))
-    for variant, value in {"": own, **named}.items():
-        runs = results.of(RowKey(variant, METHOD), dataset, target)
-        if runs:
-            yield float(value), [float(100 * np.float64(record["accuracy"])) for record in runs.values()]
-
-
-def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], path: Path) -> None:
-    """Draw estimated cluster proportions beside the true class proportions, class by class.
+def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
+    """Draw estimated cluster proportions beside the true class proportions, clusters without a class last.
 
     The title gives the L1 distance of the estimate, and of equal shares of all classes: the dashed line.
-
-    Args:
-        true: proportions of the classes, ``(C,)``.
-        estimated: proportions of the clusters in the order of their classes, clusters without a class last;
-            see :func:`ucds.math.metrics.proportions_by_class`.
-        names: names of the classes.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
     """
-    truth, found = np.asarray(true, dtype=np.float64), np.asarray(estimated, dtype=np.float64)
-    uniform = np.full(len(truth), 1 / len(truth))
+    record = _find(results, METHOD, dataset, target, "true_proportions")
+    truth, found = (np.array(record[f"{kind}_proportions"], float) for kind in ("true", "estimated"))
+    uniform, unmatched = np.full(len(truth), 1 / len(truth)), len(found) - len(truth)
     distance, of_uniform = proportions_l1(found, truth), proportions_l1(uniform, truth)
-    labels = [*names, *("no class" for _ in range(len(found) - len(truth)))]
-    shares = {"true": np.pad(truth, (0, len(found) - len(truth))), "estimated": found}
+    labels = [*record["classes"], *["no class"] * unmatched]
 
     with _canvas(path, 2.9) as ax:
         import seaborn
 
-        places, kinds = np.tile(np.arange(len(found)), 2), np.repeat(list(shares), len(found))
-        values = 100 * np.concatenate(list(shares.values()))
+        places, kinds = np.tile(np.arange(len(found)), 2), np.repeat(["true", "estimated"], len(found))
+        values = 100 * np.concatenate([np.pad(truth, (0, unmatched)), found])
         seaborn.barplot(x=places, y=values, hue=kinds, palette=[COLOURS[0], COLOURS[3]], saturation=1, ax=ax)
         ax.axhline(100 * uniform[0], color=INK, linestyle="--", linewidth=0.9, label="uniform")
         # Names are upright once they would overlap, and smaller once there are many.
@@ -151,22 +106,20 @@ def proportions(true: ArrayLike, estimated: ArrayLike, names: Sequence[str], pat
         ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
         title = f"L1 distance to the true proportions: estimated {distance:.3f}, uniform {of_uniform:.3f}"
         ax.set_title(title, loc="left", pad=22)
+    return f"True and estimated proportions of {target}, {method_named(METHOD).title}, seed {SEED}"
 
 
-def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path) -> None:
-    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation.
-
-    Args:
-        lines: accuracies in percent, one a seed, by name of the loss and then by its positive weight.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
-    """
+def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: str) -> str:
+    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation."""
     points = [
-        (name, weight, accuracy)
-        for name, runs in lines.items()
-        for weight, accuracies in runs.items()
-        for accuracy in accuracies
+        (LOSSES.get(sweep.setting, sweep.setting), *point)
+        for sweep in results.benchmark.sweeps
+        for point in _points(results, sweep, dataset, target)
     ]
+    if not points:
+        raise InputError(f"no records of two weights of one loss on {target}")
     losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
+    lines = dict.fromkeys(losses)
 
     with _canvas(path, 3.2) as ax:
         import seaborn
@@ -188,34 +141,43 @@ def sensitivity(lines: Mapping[str, Mapping[float, Sequence[float]]], path: Path
         ax.minorticks_off()
         ax.set(xlabel="weight of the loss", ylabel="clustering accuracy (%)")
         ax.legend(frameon=False)
+    return f"Accuracy on {target} against the weight of each loss, the others at their own"
 
 
-def features(panels: Mapping[str, Record], path: Path) -> None:
-    """Draw features in the plane, coloured by class, and prototypes as crosses; a panel a record.
+def _points(results: TableRecords, sweep: Sweep, dataset: str, target: str) -> list[tuple[float, float]]:
+    """Return weight and accuracy in percent of the runs of a sweep, and of those with the grid's own weight.
 
-    Args:
-        panels: records with ``sample_points`` ``(n, 2)``, ``sample_classes`` ``(n,)`` and
-            ``prototype_points`` ``(K, 2)``, by title.
-        path: file to write; its suffix is replaced by ``.png`` and ``.svg``.
+    Runs with one weight make no line; there are no points then.
     """
+    plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
+    own = next(getattr(given, sweep.setting) for given in plain if isinstance(given, PCDSettings))
+    variants = {own: ""} | {value: sweep.name_of(value) for value in sweep.values}
+    points = [
+        (float(value), float(100 * np.float64(record["accuracy"])))
+        for value, variant in sorted(variants.items())
+        for record in results.of(RowKey(variant, METHOD), dataset, target).values()
+    ]
+    return points if len({weight for weight, _ in points}) > 1 else []
+
+
+def _draw_features(results: TableRecords, path: Path, dataset: str, target: str) -> str:
+    """Draw features in the plane, coloured by class, and prototypes as crosses; a panel a method."""
+    panels = {}
+    for method in ("to", METHOD):
+        record = _find(results, method, dataset, target, "sample_points")
+        panels[f"{method_named(method).title} ({100 * record['accuracy']:.1f} %)"] = record
+
     with _canvas(path, 3.8) as ax:
         ax.axis("off")
         for number, (title, record) in enumerate(panels.items()):
             panel = ax.inset_axes((number / len(panels), 0, 0.98 / len(panels), 0.92))
             points, classes = np.array(record["sample_points"]), np.array(record["sample_classes"])
             for one in np.unique(classes):  # colour and shape together tell many classes apart
-                across, up = points[classes == one].T
-                panel.scatter(
-                    across,
-                    up,
-                    s=8,
-                    color=COLOURS[one % len(COLOURS)],
-                    marker=MARKERS[one // len(COLOURS) % len(MARKERS)],
-                    linewidths=0,
-                )
-            across, up = np.array(record["prototype_points"]).T
-            panel.scatter(across, up, s=28, color=INK, marker="x")
+                colour, marker = COLOURS[one % len(COLOURS)], MARKERS[one // len(COLOURS) % len(MARKERS)]
+                panel.scatter(*points[classes == one].T, s=8, color=colour, marker=marker, linewidths=0)
+            panel.scatter(*np.array(record["prototype_points"]).T, s=28, color=INK, marker="x")
             panel.set(title=title, xticks=[], yticks=[], aspect="equal")
+    return f"Features of {target} in the plane, seed {SEED}: {', '.join(panels)}"
 
 
 @contextmanager
