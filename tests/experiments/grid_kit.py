@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from PIL import Image
 
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
-from ucds.experiments.jobs import Ended
+from ucds.experiments.jobs import Failure
 from ucds.experiments.methods import method_named
 from ucds.experiments.preflight import Machine
 from ucds.training.options import Compute
@@ -76,15 +76,14 @@ def told(machine: Machine, reporter: Reporter) -> Machine:
 
 
 def run_inline(
-    work: Callable[[Any], None], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
-) -> Iterator[Ended]:
+    work: Callable[[Any], Iterable[Any]], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
+) -> Iterator[Any]:
     """What ``run_jobs`` does, in this process."""
     for job in jobs:
         try:
-            work(job)
-            yield Ended(job, None)
+            yield from work(job)
         except UserError as error:
-            yield Ended(job, str(error))
+            yield Failure(job, str(error))
 
 
 def record(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -21,25 +21,25 @@ from ucds.errors import UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class Ended(NamedTuple):
-    """The end of a job, and the reason if it failed."""
+class Failure(NamedTuple):
+    """A job that failed, and the reason."""
 
     job: Any
-    failure: str | None
+    reason: str
 
 
 def run_jobs(
-    work: Callable[[Any], None], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
-) -> Iterator[Ended | None]:
+    work: Callable[[Any], Iterable[Any]], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
+) -> Iterator[Any]:
     """Run ``count`` jobs at a time, each in a process of its own, so that its peak of memory is its own.
 
     The work must be importable, or a partial of what is. Each place of a process has one of the devices in
-    turn; without any, every process sees all. Besides the end of each job, ``None`` is yielded about once a
-    second, for a caller that looks at what was written.
+    turn; without any, every process sees all. What a job yields is yielded here as soon as it is there, and
+    a :class:`Failure` for each job that fails.
     """
     waiting, places = deque(jobs), deque(range(count))
     context = get_context("spawn")
-    running: dict[int, tuple[Any, Connection, int, Any]] = {}
+    running: dict[Connection, tuple[Any, int, Any]] = {}
     try:
         while waiting or running:
             while waiting and places:
@@ -49,49 +49,43 @@ def run_jobs(
                 process = context.Process(target=_do, args=(theirs, work, job, device))
                 process.start()
                 theirs.close()
-                running[process.sentinel] = process, ours, place, job
-            ready = wait(list(running), timeout=1.0)
-            for sentinel in ready:
-                assert isinstance(sentinel, int)
-                process, ours, place, job = running.pop(sentinel)
+                running[ours] = process, place, job
+            for news in wait(list(running)):
+                assert isinstance(news, Connection)
+                try:
+                    yield news.recv()
+                    continue
+                except (EOFError, OSError):  # the end of the process, perhaps in the middle of a message
+                    process, place, job = running.pop(news)
+                news.close()
                 process.join()
                 places.append(place)
-                yield Ended(job, _failure(process.exitcode or 0, ours))
-            if not ready:
-                yield None
+                if process.exitcode < 0:
+                    name = signal.Signals(-process.exitcode).name
+                    yield Failure(job, f"its process was killed by {name} (is the memory large enough?)")
+                elif process.exitcode:
+                    yield Failure(job, f"its process ended with status {process.exitcode}")
     finally:
         for process, *_ in running.values():
             process.kill()
             process.join()
 
 
-def _failure(code: int, words: Connection) -> str | None:
-    """Return why a process failed: what it said, or else how it ended."""
-    with words:
-        if words.poll():
-            try:
-                return str(words.recv())
-            except EOFError:  # the end of a pipe in which nothing was said
-                pass
-    if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name} (is the memory large enough?)"
-    return f"its process ended with status {code}" if code else None
-
-
-def _do(words: Connection, work: Callable[[Any], None], job: Any, device: str | None) -> None:
-    """Do one job in this process, and tell the parent if it fails."""
+def _do(news: Connection, work: Callable[[Any], Iterable[Any]], job: Any, device: str | None) -> None:
+    """Do one job in this process, and send the parent what it yields, or why it failed."""
     threading.Thread(target=_follow_parent, daemon=True).start()
     # Ctrl-C is for the parent alone, which ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if device is not None:
         os.environ[VISIBLE] = device
     try:
-        work(job)
+        for found in work(job):
+            news.send(found)
     except UserError as error:
-        words.send(str(error))
+        news.send(Failure(job, str(error)))
     except Exception as error:
         # A fault of this package: the grid goes on, and its last line names the fault.
-        words.send(" ".join(f"{type(error).__name__}: {error}".split()))
+        news.send(Failure(job, " ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def _follow_parent() -> None:

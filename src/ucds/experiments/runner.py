@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from ucds.errors import InputError
 from ucds.experiments.cells import UNFINISHED, CellGroup, group_cells, run_group
 from ucds.experiments.grid import Benchmark, Cell
-from ucds.experiments.jobs import VISIBLE, run_jobs
+from ucds.experiments.jobs import VISIBLE, Failure, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import (
     FILE,
@@ -56,7 +56,7 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
         todo = _without_record(cells, found, read_records(folder / FILE))
         compute_features(todo, found, machine)
         work = partial(_record_group, replace(machine, compute=machine.compute.silent()), found, folder)
-        count = _run(group_cells(todo), work, folder / FILE, machine.compute, jobs)
+        count = _run(group_cells(todo), work, machine.compute, jobs)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         return count
 
@@ -70,16 +70,16 @@ def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Reco
     return [cell for key, cell in todo.items() if key not in done]
 
 
-def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> None:
-    """Run a group in a process of its own, and append its records."""
+def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> Iterator[Record]:
+    """Run a group in a process of its own, and yield each record once it is on the disk."""
     for record in run_group(machine, found, folder, group):
         append_record(folder / FILE, record)
+        yield record
 
 
 def _run(
     groups: Sequence[CellGroup],
-    work: Callable[[CellGroup], None],
-    path: Path,
+    work: Callable[[CellGroup], Iterable[Record]],
     compute: Compute,
     jobs: int | None,
 ) -> int:
@@ -87,18 +87,16 @@ def _run(
     if not groups:
         return 0
     devices = visible_devices() if compute.accelerator != "cpu" else []
-    reporter = compute.reporter
-    before, count, failures = len(read_records(path)), 0, []
+    reporter, count, failures = compute.reporter, 0, []
     reporter.begin("run cells", sum(map(len, groups)))
-    for ended in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
-        new = read_records(path)[before + count :]
-        for record in new:
-            reporter.say(_line(record))
-        count += len(new)
-        reporter.advance(count, {})
-        if ended is not None and ended.failure is not None:
-            failures.append(f"{_name(ended.job)}: {' '.join(ended.failure.split())}")
+    for news in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
+        if isinstance(news, Failure):
+            failures.append(f"{_name(news.job)}: {' '.join(news.reason.split())}")
             reporter.say(f"failed: {failures[-1]}")
+        else:
+            reporter.say(_line(news))
+            count += 1
+            reporter.advance(count, {})
     reporter.end()
     if failures:
         message = f"{len(failures)} of {len(groups)} tasks failed, the others are recorded"
