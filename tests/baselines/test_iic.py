@@ -21,7 +21,7 @@ from ucds.baselines.iic import (
     cluster_by_iic,
     conclude,
     in_pairs,
-    make_optimiser,
+    make_loop,
     mutual_information,
     pair_probabilities,
     prepare_networks,
@@ -191,7 +191,7 @@ def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None
     pairs = in_pairs(identity_backbone(24), usual, PAIRS)
     with torch.no_grad():
         made.heads.clusters[1] *= 100  # the surer of equals
-    loop = Loop(opened, "test", made.heads, make_optimiser(made.heads, PAIRS), pairs, 1)
+    loop = make_loop(opened, "test", made.heads, pairs, 1)
     found = conclude(opened, loop, made, pairs, name="test")
     assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]

@@ -26,13 +26,13 @@ from ucds.baselines.iic import (
     PairSettings,
     conclude,
     in_pairs,
-    make_optimiser,
+    make_loop,
     mutual_information,
     pair_probabilities,
     prepare_networks,
     view_joint,
 )
-from ucds.baselines.loop import Clustering, Loop
+from ucds.baselines.loop import Clustering
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError
@@ -84,8 +84,7 @@ def learn_acids(
     pairs, heads = in_pairs(backbone, usual, settings), networks.heads
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
     split_norms(heads.encoder, sampler.counts)
-    total = 2 * settings.source_epochs * sampler.steps_per_epoch
-    loop = Loop(session, name, heads, make_optimiser(heads, settings), pairs, total)
+    loop = make_loop(session, name, heads, pairs, settings.source_epochs * sampler.steps_per_epoch)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     domain_joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     for epoch in range(settings.source_epochs):
@@ -119,8 +118,7 @@ def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data:
     pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
     sampler = DomainBalancedSampler(nowhere, settings.batch_size, runtime.seed)
-    total = 2 * settings.target_epochs * sampler.steps_per_epoch
-    loop = Loop(session, name, heads, make_optimiser(heads, settings), pairs, total)
+    loop = make_loop(session, name, heads, pairs, settings.target_epochs * sampler.steps_per_epoch)
     order = numpy_generator(runtime.seed, name, "statistics")
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}

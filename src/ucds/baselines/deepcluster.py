@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from ucds.backbones import Backbone
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.views import resized_view
+from ucds.baselines.views import ResizedImageView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
@@ -65,7 +65,9 @@ def cluster_by_deepcluster(
     if n_clusters > min(settings.batch_size, len(data.samples)):
         raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
     training = prepare(session, backbone, data, n_clusters, side=_NAME)
-    model, view = training.trained, resized_view(backbone.spec, training.data.view, settings.crop)
+    model, view = training.trained, training.data.view
+    if len(view.input_shape) > 1:  # images
+        view = ResizedImageView(backbone.spec, view, settings.crop)
     own = Dataset(training.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))
     loop = Loop(session, _NAME, model, make_optimiser(model, settings), own, settings.epochs * steps)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ucds.backbones import Backbone
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.views import paired_view
+from ucds.baselines.views import PairedImageView, PairedVectorView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
@@ -69,8 +69,7 @@ def cluster_by_iic(
     pairs = in_pairs(backbone, usual, settings, settings.repeats)
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
     sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.runtime.seed)
-    total = 2 * settings.epochs * sampler.steps_per_epoch
-    loop = Loop(session, "iic", networks.heads, make_optimiser(networks.heads, settings), pairs, total)
+    loop = make_loop(session, "iic", networks.heads, pairs, settings.epochs * sampler.steps_per_epoch)
     for _ in range(settings.epochs):
         for over in (True, False):
             for batch in loop.epoch(sampler):
@@ -155,8 +154,10 @@ def prepare_networks(
 
 def in_pairs(backbone: Backbone, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
     """Return data whose views are pairs, with images in the size that the backbone takes."""
-    view = paired_view(backbone.spec, data.view, settings.crop, settings.feature_dropout, repeats)
-    return Dataset(data.samples, view)
+    spec, view = backbone.spec, data.view
+    if len(view.input_shape) == 1:
+        return Dataset(data.samples, PairedVectorView(spec.width, settings.feature_dropout, repeats))
+    return Dataset(data.samples, PairedImageView(spec, view, settings.crop, repeats))
 
 
 def pair_probabilities(
@@ -175,9 +176,10 @@ def pair_probabilities(
     return first.repeat(1, repeats, 1), second
 
 
-def make_optimiser(heads: TwoHeads, settings: PairSettings) -> torch.optim.Optimizer:
-    """Make the originals' optimiser: Adam, without decay of weights or rate."""
-    return torch.optim.Adam(heads.parameters(), lr=settings.learning_rate)
+def make_loop(session: Session[PairSettings], name: str, heads: TwoHeads, pairs: Dataset, steps: int) -> Loop:
+    """Make a loop of so many steps with each head, by the originals' Adam: no decay of weights or rate."""
+    optimiser = torch.optim.Adam(heads.parameters(), lr=session.settings.learning_rate)
+    return Loop(session, name, heads, optimiser, pairs, 2 * steps)
 
 
 def conclude(

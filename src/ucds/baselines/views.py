@@ -6,7 +6,6 @@ Random numbers are drawn on the CPU, and applied on the device of the samples, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from torch.nn import functional
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
 from ucds.data.dataset import ImageView, View
-from ucds.errors import InputError
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""
@@ -25,20 +23,18 @@ _FROM_YIQ = torch.linalg.inv(_TO_YIQ)
 LUMA = _TO_YIQ[0]
 """Weights of red, green and blue in the grey value of a pixel."""
 
-_SMALL = 128
-"""Inputs below this size in pixels get IIC's stem for small pictures in place of ResNet's."""
-
 
 class ResizedImageView(View):
-    """A square crop, resized to the ``size`` of the network's input, and flipped half the time.
+    """A square crop, in the size and the colours that a network takes, and flipped half the time.
 
-    ``crop`` is the side of the crop as a share of the image's; ``mean`` and ``std`` are those of each colour,
-    of pixel values between 0 and 1.
+    ``crop`` is the side of the crop as a share of the image's. A network that says nothing of the size takes
+    that of the ``usual`` view, and one that says nothing of the colours takes pixel values between 0 and 1.
     """
 
-    def __init__(self, size: int, crop: float, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.size, self.crop = size, crop
-        self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
+    def __init__(self, spec: BackboneSpec, usual: View, crop: float) -> None:
+        self.size, self.crop = spec.input_size or usual.input_shape[-1], crop
+        colours = spec.mean or (0.0, 0.0, 0.0), spec.std or (1.0, 1.0, 1.0)
+        self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in colours)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -73,10 +69,8 @@ class ResizedImageView(View):
 class PairedImageView(ResizedImageView):
     """A plain crop of each image, and ``repeats`` crops, flipped half the time and changed in colour."""
 
-    def __init__(
-        self, size: int, crop: float, mean: Sequence[float], std: Sequence[float], repeats: int = 1
-    ) -> None:
-        super().__init__(size, crop, mean, std)
+    def __init__(self, spec: BackboneSpec, usual: View, crop: float, repeats: int = 1) -> None:
+        super().__init__(spec, usual, crop)
         self.repeats = repeats
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
@@ -108,7 +102,8 @@ class PairedVectorView(View):
         """Return views `(b, 1 + repeats, width)` of vectors `(b, width)`, the vector itself first."""
         plain = raw.float().unsqueeze(1)
         draws = draws.to(raw.device).view(len(raw), self.repeats, self.width)
-        return torch.cat([plain, drop_features(plain, draws, self.dropout)], dim=1)
+        changed = plain * (draws >= self.dropout) / (1 - self.dropout)  # what is left keeps its mean
+        return torch.cat([plain, changed], dim=1)
 
 
 def change_colours(images: Tensor, draws: Tensor) -> Tensor:
@@ -133,33 +128,6 @@ def change_colours(images: Tensor, draws: Tensor) -> Tensor:
     return torch.einsum("nij,njhw->nihw", colours, images).clamp(0, 1)
 
 
-def drop_features(vectors: Tensor, draws: Tensor, share: float) -> Tensor:
-    """Set each feature whose draw is below ``share`` to zero, and scale the others by 1 / (1 - share)."""
-    return vectors * (draws >= share) / (1 - share)
-
-
-def resized_view(spec: BackboneSpec, view: View, crop: float) -> View:
-    """Return a view for samples whose usual view is ``view``: vectors as they are, images resized."""
-    if len(view.input_shape) == 1:
-        return view
-    return ResizedImageView(*_inputs_of(spec, view, crop))
-
-
-def paired_view(spec: BackboneSpec, view: View, crop: float, dropout: float, repeats: int) -> View:
-    """Return a view in pairs for samples whose usual view is ``view``."""
-    if len(view.input_shape) == 1:
-        return PairedVectorView(spec.width, dropout, repeats)
-    return PairedImageView(*_inputs_of(spec, view, crop), repeats)
-
-
-def _inputs_of(
-    spec: BackboneSpec, view: View, crop: float
-) -> tuple[int, float, Sequence[float], Sequence[float]]:
-    """Return size, crop, and mean and deviation of the colours, of the images that a backbone takes."""
-    size = spec.input_size or view.input_shape[-1]
-    return size, crop, spec.mean or (0.0, 0.0, 0.0), spec.std or (1.0, 1.0, 1.0)
-
-
 class Sobel(nn.Module):
     """Computes the horizontal and the vertical brightness gradient of each pixel, without colours."""
 
@@ -177,32 +145,24 @@ class Sobel(nn.Module):
         return functional.conv2d(grey, self.filters, padding=1)
 
 
-def sobel_backbone(name: str = "resnet18", size: int = 64, *, seed: int = 0) -> Backbone:
-    """Build the encoder that IIC, ACIDS and DeepCluster train from scratch.
+def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
+    """Build the encoder that IIC, ACIDS and DeepCluster train from scratch: a ResNet-18 on edges.
 
-    It takes RGB pixels between 0 and 1, as other backbones do. Below 128 pixels the stem is IIC's: a 3 x 3
+    It takes RGB pixels between 0 and 1, as other backbones do. Its stem is IIC's for small pictures: a 3 x 3
     convolution of stride 1 and a 2 x 2 pooling.
 
     Args:
-        name: name of a ResNet of torchvision.
         size: side of the inputs in pixels.
         seed: seed of the random weights; PyTorch's global generator is left as it was.
-
-    Raises:
-        InputError: there is no such ResNet.
     """
     from torchvision import models
 
-    if name not in models.list_models(models, include="resnet*"):
-        raise InputError(f"the Sobel encoder is a ResNet of torchvision ('resnet18'), not '{name}'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = models.get_model(name, weights=None)
-        kernel, stride, padding = (3, 1, 1) if size < _SMALL else (7, 2, 3)
-        network.conv1 = nn.Conv2d(2, 64, kernel, stride, padding, bias=False)
+        network = models.resnet18(weights=None)
+        network.conv1 = nn.Conv2d(2, 64, 3, padding=1, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
-    if size < _SMALL:
-        network.maxpool = nn.MaxPool2d(2, stride=2, padding=1)
+    network.maxpool = nn.MaxPool2d(2, stride=2, padding=1)
     width = network.fc.in_features
     network.fc = nn.Identity()
     spec = BackboneSpec(MODULE, width, size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

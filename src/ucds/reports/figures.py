@@ -174,8 +174,10 @@ def _draw_features(results: TableRecords, path: Path, dataset: str, target: str)
             points, classes = np.array(record["sample_points"]), np.array(record["sample_classes"])
             for one in np.unique(classes):  # colour and shape together tell many classes apart
                 colour, marker = COLOURS[one % len(COLOURS)], MARKERS[one // len(COLOURS) % len(MARKERS)]
-                panel.scatter(*points[classes == one].T, s=8, color=colour, marker=marker, linewidths=0)
-            panel.scatter(*np.array(record["prototype_points"]).T, s=28, color=INK, marker="x")
+                across, up = points[classes == one].T
+                panel.scatter(across, up, s=8, color=colour, marker=marker, linewidths=0)
+            across, up = np.array(record["prototype_points"]).T
+            panel.scatter(across, up, s=28, color=INK, marker="x")
             panel.set(title=title, xticks=[], yticks=[], aspect="equal")
     return f"Features of {target} in the plane, seed {SEED}: {', '.join(panels)}"
 
