@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ucds.errors import InputError, UserError
-from ucds.reports.page.record import read_record
+from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.server import serve_review
 from ucds.reviewing.session import Session

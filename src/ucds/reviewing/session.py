@@ -18,7 +18,7 @@ from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside, choose_typical
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.reports.page.record import read_record
+from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import images_of
 from ucds.reports.page.thumbnails import Images
 from ucds.target.questions import Question

@@ -1,10 +1,11 @@
-"""The facts that a report shows: computed from a model and its samples, as arrays."""
+"""The facts that a report shows: read from the run folder, and computed from a model and its samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,12 @@ from numpy.typing import NDArray
 from ucds.data.content import find_places
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import Samples
+from ucds.data.sources import is_feature_folder
+from ucds.errors import InputError
+from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.cluster_number import ClusterNumber
 from ucds.math.exemplars import (
     Exemplars,
     choose_beside,
@@ -29,18 +34,77 @@ from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
 from ucds.target.questions import FORMAT, Question
 from ucds.target.review import Review
+from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Outputs
+from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
 
 EACH = 6
 """Images of each kind on a cluster's card."""
-
-MOST_SHOWN = 10_000
-"""Samples that a page can show; of more, so many are chosen at random."""
 
 MOST_QUESTIONS, EACH_GROUP = 10, 8
 """Questions on a page, and samples that show each of their groups."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run folder holds beside the model; entries that the run did not write are empty.
+
+    Attributes:
+        described: description of the run: method, settings, seed, digest of the data.
+        labels: labels that a provider gave.
+        transfer: use of these labels, with the evidence.
+        stability: agreement of the vote repeated in parts and of the client's own clusterings, and whether
+            these are so low that the clusters are in doubt, or that the confidence is too high.
+        choice: evidence for the number of clusters; ``None`` if the number was given.
+    """
+
+    described: dict[str, Any]
+    labels: ClusterLabels | None
+    transfer: dict[str, Any] | None
+    stability: dict[str, Any] | None
+    choice: ClusterNumber | None
+
+    def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
+        """Tell whether a person names the place of moved samples, or of the images of a folder of features.
+
+        Returns:
+            Place of the samples, and folder of the images; ``None`` where they were before.
+        """
+        place = self.described.get("images")
+        of_features = place is not None and is_feature_folder(Path(place))
+        return (None, named) if of_features else (named, None)
+
+    @property
+    def images(self) -> Path:
+        """Folder or file of the samples that the run was trained on.
+
+        Raises:
+            InputError: the run does not say, or they are no longer there.
+        """
+        place = self.described.get("images")
+        if not place:
+            raise InputError("the run does not say where its samples lie: name their folder after the run")
+        if not Path(place).exists():
+            raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
+        return Path(place)
+
+
+def read_record(run: Path) -> RunRecord:
+    """Read what a run folder holds beside the model.
+
+    Raises:
+        DamagedFileError: a file of the run cannot be read.
+    """
+    labels = run / LABELS_FILE
+    return RunRecord(
+        read_object(run / "run.json") or {},
+        ClusterLabels.load(labels) if labels.exists() else None,
+        read_object(run / TRANSFER_FILE),
+        read_object(run / STABILITY_FILE),
+        read_choice(run),
+    )
 
 
 class Asked(NamedTuple):
@@ -127,11 +191,6 @@ class Findings:
         return None if self.truth is None else score(self.clusters, self.truth.classes)
 
 
-def choose_shown(n_samples: int) -> IntArray:
-    """Draw the positions of the samples to show, ascending: all, if a page can show so many."""
-    return np.sort(np.random.default_rng(0).permutation(n_samples)[:MOST_SHOWN])
-
-
 def find_facts(
     samples: Samples,
     shown: IntArray,
@@ -154,7 +213,10 @@ def find_facts(
     pictures = None if images is None else shrink(images, order)
     small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
     nearest, (points, stars) = find_nearest(features), place_all(features, prototypes, 0)
-    truth = read_ground_truth(samples)
+    truth, answers = read_ground_truth(samples), None
+    if labels is not None:
+        rows = find_places(ids, labels.ids)
+        answers = np.where(rows < 0, -1, labels.labels[rows])
     return Findings(
         ids=ids,
         captions=tuple(texts.get(name, name) for name in ids),
@@ -166,17 +228,11 @@ def find_facts(
         exemplars=find_exemplars(features, probabilities, EACH, confidence),
         outliers=find_outliers(nearest),
         duplicates=group_near_duplicates(nearest, small),
-        answers=None if labels is None else _answers(ids, labels),
+        answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         pictures=pictures,
         questions=Questions() if review is None else _find_questions(review, ids, features),
     )
-
-
-def _answers(ids: Sequence[str], labels: ClusterLabels) -> IntArray:
-    """Return the label of each sample, -1 where it has none."""
-    rows = find_places(ids, labels.ids)
-    return np.where(rows < 0, -1, labels.labels[rows])
 
 
 def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) -> Questions:

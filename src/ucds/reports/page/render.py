@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from ucds.math.metrics import match_clusters
 from ucds.reports import COLOURS, DARK_COLOURS
-from ucds.reports.page.findings import Findings
-from ucds.reports.page.record import RunRecord
+from ucds.reports.page.findings import Findings, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS, lay_out
 from ucds.reports.page.words import SURE, finish, share
 from ucds.training.model_file import StoredModel

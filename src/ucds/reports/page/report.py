@@ -16,8 +16,7 @@ from ucds.data.tables import read_texts
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.arrays import IntArray
-from ucds.reports.page.findings import choose_shown, find_facts
-from ucds.reports.page.record import read_record
+from ucds.reports.page.findings import find_facts, read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
@@ -29,6 +28,9 @@ from ucds.training.run_folder import VOTES_FILE
 
 REPORT_FILE = "report.html"
 """Name of the report in a run folder, if no other is given."""
+
+MOST_SHOWN = 10_000
+"""Samples that a page can show; of more, so many are chosen at random."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
 
 def _look_at(model: Model, data: Dataset) -> tuple[IntArray, Outputs, IntArray]:
     """Return the positions of the samples to show, what the model says about them, and all sizes."""
-    shown = choose_shown(len(data.samples))
+    shown = np.sort(np.random.default_rng(0).permutation(len(data.samples))[:MOST_SHOWN])
     whole = len(shown) == len(data.samples)
     found = model.outputs(data if whole else Dataset(subset(data.samples, shown), data.view))
     clusters = found.probabilities.argmax(1) if whole else model.decide(data)[0]

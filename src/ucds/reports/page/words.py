@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from ucds.reports.page.findings import Findings
-from ucds.reports.page.record import RunRecord
+from ucds.reports.page.findings import Findings, RunRecord
 from ucds.training.health import SAMPLES_TO_TELL, assess
 
 SURE, DOUBTFUL = 0.9, 0.5
@@ -20,15 +17,35 @@ MUCH_DOUBT = 0.25
 def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     """Write what was found about ``what``, "images" or "samples", as sentences that can be read alone."""
     total, filled = int(findings.sizes.sum()), findings.sizes[findings.sizes > 0]
+    sure, doubtful = (findings.certainty >= SURE), (findings.certainty < DOUBTFUL)
     lines = [
         f"{total:,} {what} in {len(filled)} clusters. "
         f"The largest has {filled.max():,}, the smallest {filled.min():,}.",
-        _certainty(findings, what),
-        *_choice(record),
-        *_stability(record),
-        *_labels(findings, record, what),
-        *([finish(findings.questions.outlook)] if findings.questions.outlook else []),
+        f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
+        f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}.",
     ]
+    if record.choice is not None:
+        tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
+        lines.append(
+            f"The number of clusters, {record.choice.number}, was chosen among {tried[0]} to {tried[-1]}; "
+            f"{low} to {high} are plausible."
+        )
+    if record.stability is not None:
+        agreement = float(record.stability["own_agreement"])
+        lines.append(
+            f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
+        )
+    if findings.answers is not None and findings.overruled is not None:
+        known = findings.answers >= 0
+        lines.append(
+            f"{int(known.sum()):,} {what} have a label of the provider. "
+            f"{findings.overruled[known].mean():.0%} of these labels were overruled: their {what} lie in "
+            f"another cluster than most {what} with the same label."
+        )
+        if record.transfer is not None:
+            lines.append(finish(str(record.transfer["sentence"])))
+    if findings.questions.outlook:
+        lines.append(finish(findings.questions.outlook))
     if len(findings.outliers):
         count = len(findings.outliers)
         lines.append(f"{count:,} {_of(what, count)} {_are(count)} unlike all others.")
@@ -54,17 +71,16 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             "Another number of clusters, or a better encoder, may help."
         )
     stability = record.stability or {}
-    if stability.get("doubtful"):
-        warnings.append(
-            f"Single clusterings of the {what} agree with each other to only "
-            f"{stability['own_agreement']:.2f} (1 is full agreement): the clusters may be the work of "
-            "chance. Fewer clusters, or another encoder, may help."
+    if stability.get("doubtful") or stability.get("overconfident"):
+        advice = (
+            "the clusters may be the work of chance. Fewer clusters, or another encoder, may help."
+            if stability.get("doubtful")
+            else f"fewer {what} are in the right cluster than the confidence says. Look at the clusters "
+            "before you rely on it."
         )
-    elif stability.get("overconfident"):
         warnings.append(
             f"Single clusterings of the {what} agree with each other to only "
-            f"{stability['own_agreement']:.2f} (1 is full agreement): fewer {what} are in the right cluster "
-            "than the confidence says. Look at the clusters before you rely on it."
+            f"{stability['own_agreement']:.2f} (1 is full agreement): {advice}"
         )
     if record.choice is not None and not record.choice.clear:
         warnings.append(
@@ -84,46 +100,6 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
     if not trained_on:
         warnings.append(f"The model was trained on other {what} than these.")
     return [finish(text) for text in warnings if text]
-
-
-def _certainty(findings: Findings, what: str) -> str:
-    sure, doubtful = (findings.certainty >= SURE), (findings.certainty < DOUBTFUL)
-    return (
-        f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
-        f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}."
-    )
-
-
-def _choice(record: RunRecord) -> Sequence[str]:
-    found = record.choice
-    if found is None:
-        return []
-    return [
-        f"The number of clusters, {found.number}, was chosen among {found.candidates[0]} to "
-        f"{found.candidates[-1]}; {found.low} to {found.high} are plausible."
-    ]
-
-
-def _stability(record: RunRecord) -> Sequence[str]:
-    if record.stability is None:
-        return []
-    agreement = float(record.stability["own_agreement"])
-    return [
-        f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
-    ]
-
-
-def _labels(findings: Findings, record: RunRecord, what: str) -> Sequence[str]:
-    if findings.answers is None or findings.overruled is None:
-        return []
-    known = findings.answers >= 0
-    lines = [
-        f"{int(known.sum()):,} {what} have a label of the provider. "
-        f"{findings.overruled[known].mean():.0%} of these labels were overruled: their {what} lie in another "
-        f"cluster than most {what} with the same label."
-    ]
-    sentence = str((record.transfer or {}).get("sentence", ""))
-    return [*lines, *([finish(sentence)] if sentence else [])]
 
 
 def finish(sentence: str) -> str:
