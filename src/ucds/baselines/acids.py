@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 from ucds.backbones import Backbone
 from ucds.baselines.iic import (
@@ -216,19 +217,11 @@ def estimate_statistics(
 
     Each statistic is the mean over batches of samples in random order; no weight changes.
     """
-    norms = [child for child in module.modules() if isinstance(child, _BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over batches
-    module.train()
     order = generator.permutation(len(data.samples))
-    with torch.no_grad(), runtime.autocast():
-        # No batch is smaller than asked, so every batch has a variance.
-        for index in np.array_split(order, max(1, len(order) // max(2, batch_size))):
-            module(data.view.test(data.samples.read(index).to(runtime.device)))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    # No batch is smaller than asked, so every batch has a variance.
+    parts = np.array_split(order, max(1, len(order) // max(2, batch_size)))
+    with runtime.autocast():
+        update_bn((data.view.test(data.samples.read(part).to(runtime.device)) for part in parts), module)
 
 
 def _children(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[nn.Module, str, Kind]]:

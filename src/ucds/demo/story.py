@@ -168,11 +168,8 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
     say(f"the provider learns from {', '.join(SOURCES)}")
     train_source(place.digits, provider, N_CLUSTERS, domains=SOURCES, **place.shared)
     for clinic in STYLE_OF:
-        name, images, answers = (
-            clinic.replace("-", " "),
-            place.images(clinic),
-            place.run(f"{clinic}-labels.json"),
-        )
+        name, images = clinic.replace("-", " "), place.images(clinic)
+        answers = place.run(f"{clinic}-labels.json")
         say(f"the {name} clusters its pictures alone")
         train_target(images, place.run(f"{clinic}-alone"), n_clusters=N_CLUSTERS, **place.shared)
         if clinic == LARGE:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
         # Records give the number of clusters in use, so a terminal shared by several groups need not.
         warnings.simplefilter("ignore", UcdsWarning)
         for condition, cells in by_condition.items():
-            opened = _open(cells[0], survey.located[cells[0].dataset], machine)
+            task, truth = _open(cells[0], survey.located[cells[0].dataset], machine)
             options = TaskOptions(
                 condition.settings,
                 cells[0].seed,
@@ -82,13 +82,13 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
                 checkpoints=unfinished and unfinished / digest(condition),
             )
             named = {cell.method: cell for cell in cells}
-            for outcome in run_methods(opened.task, options, list(named), sources=sources):
+            for outcome in run_methods(task, options, list(named), sources=sources):
                 cell = named[outcome.method]
                 values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
-                values |= measure(outcome, opened.classes, opened.names)
+                values |= measure(outcome, truth.classes, truth.names)
                 if survey.draws_features and outcome.training is not None:
-                    values |= place_features(outcome.training, options.runtime(), opened.classes)
+                    values |= place_features(outcome.training, options.runtime(), truth.classes)
                 yield json.loads(json.dumps(values))
     if unfinished is not None:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -111,15 +111,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-class _Opened(NamedTuple):
-    """A task, and the classes that score it."""
-
-    task: Task
-    classes: IntArray
-    names: tuple[str, ...]
-
-
-def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
+def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
     """Open the task of a cell, and the classes that score it. K is the number of classes, as in the paper.
 
     Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
@@ -146,7 +138,7 @@ def _open(cell: Cell, located: Located, machine: Machine) -> _Opened:
         source_backbone=partial(make_backbone, condition.source, machine),
         queries=Dataset(subset(seen.samples, target), seen.view),
     )
-    return _Opened(task, truth.classes[target], truth.names)
+    return task, GroundTruth(truth.names, truth.classes[target])
 
 
 def _taking_part(cell: Cell, samples: Samples, truth: GroundTruth, is_target: NDArray[np.bool_]) -> IntArray:

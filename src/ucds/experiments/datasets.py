@@ -116,17 +116,12 @@ class Located:
     Attributes:
         path: folder of the data set.
         folders: name of each domain's folder, by the name that the benchmark uses.
-        whole: whether these domains alone take part; of an unknown data set all folders do.
+        domains: folders of the domains that take part; ``None`` stands for all, as of an unknown data set.
     """
 
     path: Path
     folders: dict[str, str]
-    whole: bool
-
-    @property
-    def domains(self) -> list[str] | None:
-        """Folders of the domains that take part; ``None`` stands for all."""
-        return sorted(self.folders.values()) if self.whole else None
+    domains: list[str] | None
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
@@ -145,7 +140,9 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     """
     known = KNOWN.get(name)
     wanted = tuple(known.counts) if known is not None else tuple(targets)
-    places = [_unwrapped(place, wanted) for place in [data, *_named(data, name, known)]]
+    names = {plain_name(given) for given in (name, *(known.folders if known is not None else ())) if given}
+    named = [data / folder for folder in _folders(data) if plain_name(folder) in names]
+    places = [_unwrapped(place, wanted) for place in (data, *named)]
     best = max(places, key=lambda place: len(_matching(place, wanted)))
     found = _matching(best, wanted)
     missing = [domain for domain in wanted if domain not in found]
@@ -157,12 +154,7 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
         )
     if missing and not found:
         raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
-    return Located(best, found, whole=known is not None)
-
-
-def _named(data: Path, name: str, known: Known | None) -> list[Path]:
-    names = {plain_name(folder) for folder in (name, *(known.folders if known is not None else ())) if folder}
-    return [data / folder for folder in _folders(data) if plain_name(folder) in names]
+    return Located(best, found, None if known is None else sorted(found.values()))
 
 
 def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
