@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.bulk.options import BulkOptions
 from ucds.choices import Sorting
 from ucds.data.folders import scan_folder
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions, sort_into_folders
-from ucds.training.options import Compute
+from ucds.training.options import BulkOptions, Compute
 from ucds.training.runtime import Runtime
 
 WRONG: Any = "other"

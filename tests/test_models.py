@@ -28,9 +28,7 @@ def test_resnet18_has_the_papers_size() -> None:
     """11.32 M in the paper: 11,176,512 of ResNet-18, 131,840 of the bottleneck, 7,936 of the prototypes."""
     model = ClusteringModel(build_backbone("resnet18", weights="none", input_size=64), 31)
     assert model.count_parameters() == 11_316_288
-    groups = model.parameter_groups()
-    assert sum(weight.numel() for weight in groups.backbone) == 11_176_512
-    assert sum(weight.numel() for weight in groups.new) == 131_328 + 512 + 7_936
+    assert sum(weight.numel() for weight in model.encoder.backbone.parameters()) == 11_176_512
 
 
 def test_output_is_features_and_their_products_with_the_prototypes() -> None:
@@ -77,15 +75,6 @@ def test_new_layers_start_after_xavier_with_zero_bias() -> None:
     assert not linear.bias.any()
     assert linear.weight.std().item() == pytest.approx(math.sqrt(2 / (512 + 256)), rel=0.02)
     assert model.prototypes.std().item() == pytest.approx(math.sqrt(2 / (256 + 31)), rel=0.05)
-
-
-def test_groups_hold_every_trainable_parameter_once() -> None:
-    model = small_model()
-    groups = model.parameter_groups()
-    assert {id(weight) for group in groups for weight in group} == {id(w) for w in model.parameters()}
-    model.encoder.backbone.requires_grad_(False)
-    assert model.parameter_groups().backbone == []
-    assert len(model.parameter_groups().new) == 5
 
 
 def test_head_sees_features_as_the_model_sees_inputs() -> None:

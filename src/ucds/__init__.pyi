@@ -6,7 +6,6 @@ from ucds.backbones import build_backbone as build_backbone
 from ucds.backbones import module_backbone as module_backbone
 from ucds.bulk.features import WrittenFeatures as WrittenFeatures
 from ucds.bulk.features import features as features
-from ucds.bulk.options import BulkOptions as BulkOptions
 from ucds.config import ConsensusSettings as ConsensusSettings
 from ucds.config import PCDSettings as PCDSettings
 from ucds.errors import DamagedFileError as DamagedFileError
@@ -38,6 +37,7 @@ from ucds.target.review import Review as Review
 from ucds.target.train import train_target as train_target
 from ucds.training.loaded import Model as Model
 from ucds.training.loaded import load as load
+from ucds.training.options import BulkOptions as BulkOptions
 from ucds.training.options import Compute as Compute
 from ucds.training.options import EncoderOptions as EncoderOptions
 from ucds.training.options import RunOptions as RunOptions

@@ -13,8 +13,6 @@ from torch.nn.utils import skip_init
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.errors import InputError
 
-BOTTLENECK_WIDTH = 256
-
 
 class ModelOutput(NamedTuple):
     """Output of a clustering model for n inputs.
@@ -26,13 +24,6 @@ class ModelOutput(NamedTuple):
 
     features: Tensor
     logits: Tensor
-
-
-class ParameterGroups(NamedTuple):
-    """Parameters of the pre-trained backbone and of the new layers; each list may be empty."""
-
-    backbone: list[nn.Parameter]
-    new: list[nn.Parameter]
 
 
 class ProjectionHead(NamedTuple):
@@ -143,7 +134,7 @@ class ClusteringModel(nn.Module):
         backbone: Backbone,
         n_clusters: int,
         *,
-        bottleneck_width: int = BOTTLENECK_WIDTH,
+        bottleneck_width: int = 256,
         unit_features: bool = False,
         head: ProjectionHead | None = None,
         generator: torch.Generator | None = None,
@@ -181,14 +172,6 @@ class ClusteringModel(nn.Module):
     def bottleneck_width(self) -> int:
         """Width of the features, d_f."""
         return self.prototypes.shape[0]
-
-    def parameter_groups(self) -> ParameterGroups:
-        """List the parameters of the backbone and those of the new layers, without frozen ones."""
-        new = [*self.encoder.bottleneck.parameters(), self.prototypes]
-        return ParameterGroups(
-            backbone=[weight for weight in self.encoder.backbone.parameters() if weight.requires_grad],
-            new=[weight for weight in new if weight.requires_grad],
-        )
 
     def head(self) -> ClusteringModel:
         """Return the layers above the backbone as a model of its own, for features computed once.

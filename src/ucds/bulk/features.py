@@ -16,19 +16,18 @@ from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.bulk.encode import MadePart, PartTask
-from ucds.bulk.options import BulkOptions
 from ucds.bulk.shards import Found, Shard, find_shards
 from ucds.choices import Engine
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
-from ucds.data.parts import DESCRIPTION, read_description, rows_file
+from ucds.data.parts import DESCRIPTION, read_description, remove_part, rows_file
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.inputs import stored_size
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import BulkOptions, Compute, EncoderOptions
 from ucds.training.processes import choose_device
 
 SKIPPED_FILE = "skipped.csv"
@@ -173,8 +172,7 @@ def _remove_others(folder: Path, parts: int) -> None:
     """Remove parts that an earlier call with more images has left."""
     number = parts
     while (path := part_path(folder, number)).with_suffix(DESCRIPTION).exists():
-        path.with_suffix(DESCRIPTION).unlink()
-        rows_file(path).unlink(missing_ok=True)
+        remove_part(path)
         number += 1
 
 

@@ -112,7 +112,7 @@ def features_command(
     """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.start()
     from ucds.bulk.features import features
-    from ucds.bulk.options import BulkOptions
+    from ucds.training.options import BulkOptions
 
     done = features(
         images,

@@ -85,8 +85,8 @@ def rows_file(path: Path) -> Path:
 
 def remove_part(path: Path) -> None:
     """Remove a part; a process that reads it meanwhile finds it damaged."""
-    path.with_suffix(DESCRIPTION).unlink(missing_ok=True)
-    rows_file(path).unlink(missing_ok=True)
+    for file in (path.with_suffix(DESCRIPTION), rows_file(path)):
+        file.unlink(missing_ok=True)
 
 
 def describe_rows(keys: Sequence[bytes], rows: npt.NDArray[Any]) -> dict[str, str]:
