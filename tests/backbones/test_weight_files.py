@@ -75,23 +75,23 @@ def test_batch_counts_may_be_missing(state: dict[str, Tensor], tmp_path: Path) -
     load_file(network(), save(state, tmp_path / "old.pth"), "small")
 
 
-def test_missing_weights_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
-    state.pop("0.weight")
-    with pytest.raises(UserError, match=r"'small': 1 weights missing in the file \(0\.weight\)"):
-        load_file(network(), save(state, tmp_path / "weights.pth"), "small")
-
-
-def test_weights_of_a_deeper_network_are_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
-    deeper = {**state, "3.weight": torch.zeros(2), "3.bias": torch.zeros(2)}
-    with pytest.raises(UserError, match=r"2 weights unknown to the backbone \(3\.weight, 3\.bias\)"):
-        load_file(network(), save(deeper, tmp_path / "weights.pth"), "small")
-
-
-def test_other_shapes_are_named_and_nothing_is_loaded(state: dict[str, Tensor], tmp_path: Path) -> None:
-    module = network(width=4)
+@pytest.mark.parametrize(
+    ("width", "missing", "more", "words"),
+    [
+        (3, "0.weight", (), r"'small': 1 weights missing in the file \(0\.weight\)"),
+        (3, "", ("3.weight", "3.bias"), r"2 weights unknown to the backbone \(3\.weight, 3\.bias\)"),
+        (4, "", (), r"0\.weight: file \(3, 1, 1, 1\), backbone \(4, 1, 1, 1\), .*3 more"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(
+    width: int, missing: str, more: tuple[str, ...], words: str, state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    module = network(width)
     before = {key: value.clone() for key, value in module.state_dict().items()}
-    with pytest.raises(UserError, match=r"0\.weight: file \(3, 1, 1, 1\), backbone \(4, 1, 1, 1\), .*3 more"):
-        load_file(module, save(state, tmp_path / "weights.pth"), "small")
+    state.pop(missing, None)
+    path = save(state | dict.fromkeys(more, torch.zeros(2)), tmp_path / "weights.pth")
+    with pytest.raises(UserError, match=words):
+        load_file(module, path, "small")
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 

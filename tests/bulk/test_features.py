@@ -49,6 +49,10 @@ def parts(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("part-*")}
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, (_, content) in parts(folder).items()}
+
+
 def changed(before: dict[str, tuple[int, bytes]], after: dict[str, tuple[int, bytes]]) -> set[str]:
     return {name for name in before | after if before.get(name) != after.get(name)}
 
@@ -88,11 +92,8 @@ def test_a_finished_part_is_not_made_again(folder: Path, edges: ucds.EncoderOpti
         opened(out)
     again = ucds.features(folder, out, encoder=edges, options=SMALL)
     assert (again.samples, again.skipped, again.made) == (35, 1, 1)
-    second = parts(out)
-    assert changed(first, second) == files_of(1)
-    assert {name: content for name, (_, content) in second.items()} == {
-        name: content for name, (_, content) in first.items()
-    }
+    assert changed(first, parts(out)) == files_of(1)
+    assert contents(out) == {name: content for name, (_, content) in first.items()}
 
 
 def test_changed_content_is_never_taken_for_finished(edges: ucds.EncoderOptions, tmp_path: Path) -> None:
@@ -170,10 +171,7 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
         )
         task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
         task(1, pickle.loads(pickle.dumps(shard)))
-    mine, theirs = parts(tmp_path / "mine"), parts(tmp_path / "theirs")
-    assert {name: data for name, (_, data) in mine.items()} == {
-        name: data for name, (_, data) in theirs.items()
-    }
+    assert contents(tmp_path / "mine") == contents(tmp_path / "theirs")
 
 
 @pytest.mark.slow
@@ -206,8 +204,7 @@ def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, engine: str) 
     assert all(after[name] == before[name] for name in before)
     encoder = ucds.EncoderOptions("ucds/oriented_edges", "none", 64)
     ucds.features(images, tmp_path / "whole", encoder=encoder, options=ucds.BulkOptions(shard_size=4))
-    whole = parts(tmp_path / "whole")
-    assert {name: data for name, (_, data) in after.items()} == {n: data for n, (_, data) in whole.items()}
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_options_of_ray_need_ray() -> None:
@@ -232,7 +229,7 @@ def test_a_full_disk_leaves_nothing_half_written(
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     out, options = tmp_path / "out", ucds.BulkOptions(shard_size=20)
     ucds.features(folder, out, encoder=edges, options=options)
-    whole = parts(out)
+    whole = contents(out)
     for path in out.glob("part-*"):
         path.unlink()
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
@@ -244,6 +241,4 @@ def test_a_full_disk_leaves_nothing_half_written(
         signal.signal(signal.SIGXFSZ, ignored)
     assert not [path for path in out.rglob("*") if "tmp" in path.name or path.suffix == ".npy"]
     ucds.features(folder, out, encoder=edges, options=options)
-    assert {name: data for name, (_, data) in parts(out).items()} == {
-        n: data for n, (_, data) in whole.items()
-    }
+    assert contents(out) == whole

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.content import first_of_each
 from ucds.data.samples import Samples, draw_samples, split_validation, subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
@@ -69,15 +68,11 @@ def test_validation_split_is_by_domain_and_repeatable():
     assert (other.index != validation.index).any()
 
 
-def test_validation_never_takes_the_last_sample():
-    train, validation = split_validation(vectors(2, 2), 0.99, seed=0)
-    assert np.bincount(train.domain).tolist() == [1, 1]
-    assert len(validation) == 2
-
-
-def test_validation_takes_one_where_it_can():
-    _, validation = split_validation(vectors(3, 3), 0.01, seed=0)
-    assert np.bincount(validation.domain).tolist() == [1, 1]
+@pytest.mark.parametrize(("n", "fraction", "kept"), [(2, 0.99, 1), (3, 0.01, 1)])
+def test_validation_takes_a_sample_of_each_domain_and_never_the_last(n, fraction, kept):
+    train, validation = split_validation(vectors(n, n), fraction, seed=0)
+    assert np.bincount(validation.domain).tolist() == [kept, kept]
+    assert len(train) == 2 * (n - kept)
 
 
 def test_nothing_to_validate_on():
@@ -89,11 +84,6 @@ def test_nothing_to_validate_on():
 def test_impossible_fractions_are_refused(fraction):
     with pytest.raises(ValueError, match="between 0 and 1"):
         split_validation(vectors(5), fraction, seed=0)
-
-
-def test_the_first_sample_of_each_content_is_found():
-    parent = subset(vectors(3), [2, 0, 2, 1, 0])
-    assert first_of_each(parent.keys).tolist() == [0, 1, 0, 3, 1]
 
 
 def test_at_most_so_many_samples_of_each_domain_are_drawn():

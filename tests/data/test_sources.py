@@ -82,6 +82,9 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     torch_set = torch.utils.data.TensorDataset(torch.from_numpy(VECTORS), torch.zeros(4))
     for bare in (
         VECTORS,
+        VECTORS.tolist(),
+        list(VECTORS),
+        torch.from_numpy(VECTORS).requires_grad_(),
         torch_set,
         tmp_path / "bare.csv",
         str(tmp_path / "x.npy"),

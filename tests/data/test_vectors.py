@@ -87,6 +87,7 @@ def test_equal_rows_have_equal_keys():
         (np.array([[1.0], [np.nan]]), r"NaN or infinity \(first in row 1\)"),
         (np.array([[np.inf], [0.0]]), r"NaN or infinity \(first in row 0\)"),
         (np.array([[1e300], [0.0]]), "NaN or infinity"),
+        (np.array([[1.0, 2.0], [1e30, 0.0]]), r"numbers beyond 1e\+15 \(first in row 1\); make all smaller"),
     ],
 )
 def test_unusable_arrays_are_refused(array, words):
@@ -140,13 +141,6 @@ def test_rows_of_a_file_are_neither_copied_nor_python_objects(tmp_path):
     assert held < 45 * n  # 16 bytes of key, 16 of id and 8 of domain; the values alone are 64
     some = np.array([n - 1, 50, 100])
     np.testing.assert_array_equal(samples.read(some), array[some].astype(np.float32))
-
-
-def test_npz_has_one_domain_per_array(tmp_path):
-    np.savez(tmp_path / "x.npz", photo=rows(2), art=rows(3))
-    samples = load_vectors(tmp_path / "x.npz")
-    assert samples.domain_names == ("art", "photo")
-    assert len(samples) == 5
 
 
 def header(words: bytes) -> bytes:
@@ -218,8 +212,3 @@ def test_a_file_that_is_not_there_is_an_error_of_the_system_or_of_the_user(tmp_p
         load_vectors(tmp_path / "none.npy")
     with pytest.raises(FileNotFoundError):
         read_arrays(tmp_path / "none.npy")
-
-
-def test_numbers_whose_squares_do_not_fit_are_refused():
-    with pytest.raises(UserError, match=r"holds numbers beyond 1e\+15 \(first in row 1\); make all smaller"):
-        VectorSamples(np.array([[1.0, 2.0], [1e30, 0.0]]))

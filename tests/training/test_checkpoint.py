@@ -64,17 +64,15 @@ def test_the_latest_is_read_and_the_one_before_it_is_kept(run: Path) -> None:
     assert list(run.iterdir()) == []
 
 
-def sealed(content: Any) -> bytes:
-    """Return a file with a true digest that holds something else than a checkpoint."""
-    file = io.BytesIO()
-    torch.save(content, file)
-    return b"ucds-checkpoint/1 %s\n" % digest_of(file.getvalue()).encode() + file.getvalue()
-
-
 def saved(content: Any) -> bytes:
     file = io.BytesIO()
     torch.save(content, file)
     return file.getvalue()
+
+
+def sealed(content: Any) -> bytes:
+    """Return a file with a true digest that holds something else than a checkpoint."""
+    return b"ucds-checkpoint/1 %s\n" % digest_of(saved(content)).encode() + saved(content)
 
 
 FORMS: dict[str, Any] = {

@@ -19,12 +19,9 @@ from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_back
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.images import MemoryImages
 from ucds.errors import NoSpaceError
-from ucds.models import ClusteringModel
 from ucds.training import encoding
 from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder, find_graph, suits_graph
 from ucds.training.features import frozen_features
-from ucds.training.loaded import Model
-from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 
@@ -236,36 +233,6 @@ def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.
     assert torch.equal(compute(None).samples.read(everything), rows[0])  # nothing is kept: PyTorch
 
 
-def test_a_model_predicts_by_its_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = build_backbone("resnet18", weights="none", input_size=32)
-    generator = torch.Generator().manual_seed(0)
-    network = ClusteringModel(backbone, 3, bottleneck_width=7, unit_features=True, generator=generator).eval()
-    card = ModelCard(
-        role="target",
-        name="run",
-        n_clusters=3,
-        bottleneck_width=7,
-        backbone=backbone.spec,
-        weights=backbone.weights,
-        domains=("a",),
-        stages=("learn",),
-        tune="head",
-        unit_features=True,
-    )
-    stored = StoredModel.of(card, network, torch.full((1, 3), 1 / 3))
-    model = Model(stored, Compute("cpu", cache=tmp_path))
-    images = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
-    expected = [model.predict_proba(images), model.transform(images), model.confidence(images)]
-    labels = model.predict(images)
-    assert not any(path.suffix == ".onnx" for path in tmp_path.iterdir())  # of so few images
-    monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
-    found = [model.predict_proba(images), model.transform(images), model.confidence(images)]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-    backbone.module.forward = None  # type: ignore[assignment]
-    np.testing.assert_array_equal(model.predict(images), labels)
-
-
 def test_a_run_takes_its_features_from_the_graph_that_an_earlier_one_made(
     tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch, exports: list[int]
 ) -> None:
@@ -281,7 +248,7 @@ def test_a_run_takes_its_features_from_the_graph_that_an_earlier_one_made(
     train += ("--set", "starts=1")
     assert run(*train, "--out", tmp_path / "first") == 0
     assert run(*train, "--out", tmp_path / "second") == 0
+    assert run("predict", tmp_path / "first", tmp_path / "images", "--out", tmp_path / "clusters.csv") == 0
     assert len(exports) == 1
-    assert (tmp_path / "first" / "model.safetensors").read_bytes()
     models = [ucds.load(tmp_path / name).stored.model.state_dict() for name in ("first", "second")]
     assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())

@@ -75,30 +75,19 @@ def test_features_are_the_backbones_in_evaluation_mode(stored: bool, tmp_path: P
     assert values(found).dtype == torch.float32
 
 
-def test_in_memory_and_stored_are_equal_to_the_bit(tmp_path: Path) -> None:
-    kept = extract(named(Counting()), data(), tmp_path)
-    in_memory = extract(named(Counting()), data(), None)
-    assert torch.equal(values(kept), values(in_memory))
-
-
-def test_a_second_run_computes_nothing(tmp_path: Path) -> None:
-    extract(named(Counting()), data(), tmp_path)
-    again = Counting()
-    extract(named(again), data(), tmp_path)
-    assert again.seen == 0
-
-
 def test_other_splits_orders_and_names_share_features(tmp_path: Path) -> None:
     whole = extract(named(Counting()), data(), tmp_path)
     inputs = data()
     chosen = np.array([7, 3, 30, 4])
     array = values(inputs).numpy()[chosen]
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
-    for samples in (subset(inputs.samples, chosen), renamed):
+    everything = np.arange(50)
+    cases = ((inputs.samples, everything), (subset(inputs.samples, chosen), chosen), (renamed, chosen))
+    for samples, rows in cases:
         module = Counting()
         found = extract(named(module), Dataset(samples), tmp_path)
         assert module.seen == 0
-        assert torch.equal(values(found), values(whole)[chosen])
+        assert torch.equal(values(found), values(whole)[rows])
 
 
 def test_only_new_contents_are_computed_each_once(tmp_path: Path) -> None:

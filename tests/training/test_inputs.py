@@ -105,36 +105,6 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
     assert len(prediction(archive, VECTORS, "source").samples) == 5
 
 
-class Labelled(torch.utils.data.Dataset[Any]):
-    """A torch dataset of items with classes."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: int) -> Any:
-        return self.items[position], 7
-
-
-def test_arrays_lists_tensors_and_torch_datasets_of_embeddings_are_alike() -> None:
-    array = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-    tensor = torch.from_numpy(array)
-    trainable = tensor.clone().requires_grad_()
-    for source in (array, array.tolist(), list(array), tensor, trainable, Labelled(array), Labelled(tensor)):
-        found = prediction(source, VECTORS)
-        assert torch.equal(found.samples.read(np.arange(4)), tensor)
-
-
-def test_pictures_and_pixels_and_torch_datasets_of_them_are_alike() -> None:
-    pixels = np.random.default_rng(0).integers(256, size=(3, 40, 40, 3), dtype=np.uint8)
-    pictures = [Image.fromarray(image) for image in pixels]
-    expected = prediction(pixels, IMAGES).samples.read(np.arange(3))
-    for source in (pictures, list(pixels), Labelled(pictures), Labelled(pixels), torch.from_numpy(pixels)):
-        assert torch.equal(prediction(source, IMAGES).samples.read(np.arange(3)), expected)
-
-
 @pytest.mark.parametrize(
     ("source", "spec", "words"),
     [

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 import torch
+from recording import Recorder
 from torch import nn
 
 from ucds.errors import InputError, Interrupted
 from ucds.training.options import Compute
 from ucds.training.processes import choose_device
-from ucds.training.progress import Quiet
 from ucds.training.runtime import Runtime
 
 
@@ -36,32 +34,18 @@ def test_a_request_to_stop_is_seen(runtime: Runtime) -> None:
     assert runtime.asked_to_stop()
 
 
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.heard: list[tuple[object, ...]] = []
-
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        self.heard.append(("begin", title, total))
-
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        self.heard.append(("advance", done))
-
-    def end(self) -> None:
-        self.heard.append(("end",))
-
-
 def test_watched_work_is_shown_and_ends_on_request() -> None:
-    listener = Listener()
+    listener = Recorder()
     runtime = Runtime(Compute("cpu", cache=None, reporter=listener))
     for _ in range(2):  # the same work again is shown anew
         for done in range(3):
             runtime.watch("k-means", done, 2)
-    once = [("begin", "k-means", 2), ("advance", 0), ("advance", 1), ("advance", 2), ("end",)]
-    assert listener.heard == 2 * once
+    once = [("begin", "k-means", 2, 0), *(("advance", done, []) for done in range(3)), ("end",)]
+    assert listener.calls == 2 * once
     runtime.stop_requested = True
     with pytest.raises(Interrupted):
         runtime.watch("k-means", 0, 2)
-    assert listener.heard == 2 * once
+    assert listener.calls == 2 * once
 
 
 def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from recording import Recorder
 
 from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
@@ -152,27 +153,14 @@ def test_checkpoints_come_with_evaluations_and_after_the_time_given(tmp_path: Pa
         assert len(moments) == expected
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        self.calls.append((title, total, done))
-
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        self.calls.append((done, sorted(figures)))
-
-    def say(self, message: str) -> None:
-        self.calls.append(message)
-
-    def end(self) -> None:
-        self.calls.append("end")
-
-
 def test_progress_is_reported_with_losses_and_the_last_evaluation() -> None:
     recorder = Recorder()
     train(started(opened(reporter=recorder), network()))
-    assert recorder.calls == [("stage", 12, 0), (12, ["clusters", "entropy", "information"]), "end"]
+    assert recorder.calls == [
+        ("begin", "stage", 12, 0),
+        ("advance", 12, ["clusters", "entropy", "information"]),
+        ("end",),
+    ]
 
 
 def test_a_collapsed_model_is_told_of() -> None:
