@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 
 from ucds.backbones import Backbone, identity_backbone
+from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -54,6 +55,9 @@ class FakeLabeller:
         self.gate.wait(20)
         time.sleep(self.seconds)
         self.batches += 1
+        return self.look_at(rows)
+
+    def look_at(self, rows: np.ndarray) -> np.ndarray:
         return np.abs(rows[:, 0].round()).astype(np.int64) % K
 
 
@@ -77,10 +81,7 @@ class FakeImageLabeller(FakeLabeller):
     row_shape = (3, 32, 32)
     dtype = np.uint8
 
-    def label(self, rows: np.ndarray) -> np.ndarray:
-        assert rows.shape == (self.batch_size, *self.row_shape)
-        self.gate.wait(20)
-        self.batches += 1
+    def look_at(self, rows: np.ndarray) -> np.ndarray:
         return (rows[:, 0, 16, 16].astype(np.int64) + 10) // 20 % K
 
 
@@ -96,7 +97,14 @@ class Service:
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
         headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=False, **options)
+
+    def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
+        """The answer to a request with image files, or with rows of embeddings."""
+        is_rows = not isinstance(samples[0], bytes)
+        body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
+        with self.client(key) as client:
+            return client.post(path, **body)
 
     def figure(self, name: str) -> float:
         """The value of one figure of the operator's page."""
@@ -165,6 +173,16 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
+
+
+def refused(answer: httpx.Response, status: int, kind: str) -> Problem:
+    """The problem document of a refusal of a status and a kind."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == PROBLEM_TYPE
+    problem = Problem.model_validate(answer.json())
+    assert (problem.status, problem.type) == (status, f"urn:ucds:problem:{kind}")
+    assert problem.detail.endswith(".")
+    return problem
 
 
 def npy(rows: Any, dtype: Any = np.float32) -> bytes:

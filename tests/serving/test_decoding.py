@@ -7,8 +7,9 @@ import io
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -56,145 +57,124 @@ async def one(decoder: ImageDecoder, data: bytes, key: int = ANNA) -> Any:
     return found
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def within() -> None:
-        await asyncio.wait_for(test(), 120)
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def within(*arguments: Any, **fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **fixtures), 120))
 
-    asyncio.run(within())
+    return within
 
 
-def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone() -> None:
+@on_a_loop
+async def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone() -> None:
     good = [picture(i, form) for i, form in enumerate(("PNG", "JPEG", "GIF", "WEBP") * 5)]
     bad = [b"no image", picture()[:60], b"x" * 100]
-
-    async def test() -> None:
-        async with decoding() as decoder:
-            files = {bytes([number]): data for number, data in enumerate(good + bad)}
-            found = await decoder.decode(ANNA, files)
-            for data, pixels in zip(good, found, strict=False):
-                np.testing.assert_array_equal(pixels, decode_image(data, SIDE))
-            for data, reason in zip(bad, found[len(good) :], strict=True):
-                with pytest.raises(UnusableImageError) as here:
-                    decode_image(data, SIDE)
-                assert reason == here.value.reason
-
-    run(test)
+    async with decoding() as decoder:
+        files = {bytes([number]): data for number, data in enumerate(good + bad)}
+        found = await decoder.decode(ANNA, files)
+        for data, pixels in zip(good, found, strict=False):
+            np.testing.assert_array_equal(pixels, decode_image(data, SIDE))
+        for data, reason in zip(bad, found[len(good) :], strict=True):
+            with pytest.raises(UnusableImageError) as here:
+                decode_image(data, SIDE)
+            assert reason == here.value.reason
 
 
-def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(slow: bytes) -> None:
+@on_a_loop
+async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(slow: bytes) -> None:
     waste = Waste(1000, clock=lambda: 0.0)
-
-    async def test() -> None:
-        async with decoding(waste, decode_seconds=0.5) as decoder:
-            before, begun = children(), time.monotonic()
-            assert await one(decoder, slow) == "not decoded within 0.5 seconds"
-            debt = waste.debt(ANNA)
-            assert 0.5 < debt < 3
-            assert time.monotonic() - begun < 15
-            assert not children() >= before  # its process is gone
-            assert await one(decoder, slow) == "not decoded within 0.5 seconds"
-            assert waste.debt(ANNA) == debt
-
-    run(test)
+    async with decoding(waste, decode_seconds=0.5) as decoder:
+        before, begun = children(), time.monotonic()
+        assert await one(decoder, slow) == "not decoded within 0.5 seconds"
+        debt = waste.debt(ANNA)
+        assert 0.5 < debt < 3
+        assert time.monotonic() - begun < 15
+        assert not children() >= before  # its process is gone
+        assert await one(decoder, slow) == "not decoded within 0.5 seconds"
+        assert waste.debt(ANNA) == debt
 
 
-def test_a_file_that_takes_too_much_memory_is_refused_and_the_process_goes_on() -> None:
+@on_a_loop
+async def test_a_file_that_takes_too_much_memory_is_refused_and_the_process_goes_on() -> None:
     large = io.BytesIO()
     Image.new("RGB", (3000, 3000)).save(large, "PNG", compress_level=1)
-
-    async def test() -> None:
-        async with decoding(decode_memory_bytes=32 * 2**20) as decoder:
-            before = children()
-            assert await one(decoder, large.getvalue()) == "does not fit into memory"
-            assert isinstance(await one(decoder, large_webp(3000)), str)  # this library has other words
-            assert isinstance(await one(decoder, picture()), np.ndarray)
-            assert children() >= before
-
-    run(test)
-
-
-def test_other_formats_and_more_pixels_than_permitted_are_refused() -> None:
-    async def test() -> None:
-        async with decoding(max_image_pixels=2000) as decoder:
-            assert await one(decoder, picture(form="PPM")) == "not an image of a known format"
-            assert isinstance(await one(decoder, picture(form="JPEG")), np.ndarray)
-        async with decoding(max_image_pixels=1999) as decoder:
-            assert "too many pixels" in await one(decoder, picture())
-
-    run(test)
-
-
-def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
-    async def test() -> None:
+    async with decoding(decode_memory_bytes=32 * 2**20) as decoder:
         before = children()
-        async with decoding() as decoder:
-            for data in (None, slow):
-                (number,) = children() - before
-                lost = asyncio.ensure_future(one(decoder, data)) if data else None
-                await asyncio.sleep(0.2)
-                os.kill(number, signal.SIGKILL)  # as the system does when memory is short
-                if lost is None:
-                    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
-                else:
-                    assert await lost == "its decoder crashed"
-                assert isinstance(await one(decoder, picture()), np.ndarray)
-
-    run(test)
+        assert await one(decoder, large.getvalue()) == "does not fit into memory"
+        assert isinstance(await one(decoder, large_webp(3000)), str)  # this library has other words
+        assert isinstance(await one(decoder, picture()), np.ndarray)
+        assert children() >= before
 
 
-def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> None:
-    async def test() -> None:
-        others = children()
-        async with decoding() as decoder:
-            (busy,) = children() - others
-            lost = asyncio.ensure_future(one(decoder, slow))
+@on_a_loop
+async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> None:
+    async with decoding(max_image_pixels=2000) as decoder:
+        assert await one(decoder, picture(form="PPM")) == "not an image of a known format"
+        assert isinstance(await one(decoder, picture(form="JPEG")), np.ndarray)
+    async with decoding(max_image_pixels=1999) as decoder:
+        assert "too many pixels" in await one(decoder, picture())
+
+
+@on_a_loop
+async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
+    before = children()
+    async with decoding() as decoder:
+        for data in (None, slow):
+            (number,) = children() - before
+            lost = asyncio.ensure_future(one(decoder, data)) if data else None
             await asyncio.sleep(0.2)
-            lost.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await lost
-            assert busy not in children()
-
-    run(test)
-
-
-def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes) -> None:
-    async def test() -> None:
-        async with decoding() as decoder:
-            files = {bytes([i]): slow + bytes([i]) for i in range(3)}
-            stuck = asyncio.ensure_future(decoder.decode(ANNA, files))
-            await asyncio.sleep(0.2)
-            assert isinstance(await one(decoder, picture(), BERT), np.ndarray)
-            assert not stuck.done()
-            stuck.cancel()
-
-    run(test)
-
-
-def test_a_key_with_debts_gets_processes_that_give_way() -> None:
-    waste = Waste(10, clock=lambda: 0.0)
-
-    async def test() -> None:
-        async with decoding(waste) as decoder:
-            usual = children()
-            assert isinstance(await one(decoder, b"no image"), str)
+            os.kill(number, signal.SIGKILL)  # as the system does when memory is short
+            if lost is None:
+                os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+            else:
+                assert await lost == "its decoder crashed"
             assert isinstance(await one(decoder, picture()), np.ndarray)
-            (own,) = children() - usual
-            here = os.getpriority(os.PRIO_PROCESS, 0)
-            assert os.getpriority(os.PRIO_PROCESS, own) == min(19, here + 10)
-            assert isinstance(await one(decoder, picture(1), BERT), np.ndarray)
-            assert children() - usual == {own}
-
-    run(test)
 
 
-def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_a_loop
+async def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> None:
+    others = children()
+    async with decoding() as decoder:
+        (busy,) = children() - others
+        lost = asyncio.ensure_future(one(decoder, slow))
+        await asyncio.sleep(0.2)
+        lost.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lost
+        assert busy not in children()
+
+
+@on_a_loop
+async def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes) -> None:
+    async with decoding() as decoder:
+        files = {bytes([i]): slow + bytes([i]) for i in range(3)}
+        stuck = asyncio.ensure_future(decoder.decode(ANNA, files))
+        await asyncio.sleep(0.2)
+        assert isinstance(await one(decoder, picture(), BERT), np.ndarray)
+        assert not stuck.done()
+        stuck.cancel()
+
+
+@on_a_loop
+async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
+    waste = Waste(10, clock=lambda: 0.0)
+    async with decoding(waste) as decoder:
+        usual = children()
+        assert isinstance(await one(decoder, b"no image"), str)
+        assert isinstance(await one(decoder, picture()), np.ndarray)
+        (own,) = children() - usual
+        here = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, own) == min(19, here + 10)
+        assert isinstance(await one(decoder, picture(1), BERT), np.ndarray)
+        assert children() - usual == {own}
+
+
+@on_a_loop
+async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
     before = children()
 
-    async def test() -> None:
-        async with decoding():
-            (number,) = children() - before
-            assert "me:secret" not in Path(f"/proc/{number}/environ").read_text()
-
-    run(test)
+    async with decoding():
+        (number,) = children() - before
+        assert "me:secret" not in Path(f"/proc/{number}/environ").read_text()
     assert children() == before

@@ -23,6 +23,7 @@ from serving_kit import (
     make_run,
     npy,
     picture,
+    refused,
     running,
     serving_process,
     vector,
@@ -51,15 +52,15 @@ def pictures_service(
     found = Limits(**settings | limits)  # type: ignore[arg-type]
     with running(FakeImageLabeller(), ledger, found, clock=clock) as service:
         service.key = honest
-        with service.client() as client:  # all processes have started
-            client.post("/v1/labels", files=files(*(picture(1, serial=i) for i in range(8))))
+        service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
         yield service
 
 
 def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
     key, labeller = ledger.add_key("anna", 100), FakeLabeller()
     labeller.gate.clear()
-    body = npy([vector(1, i) for i in range(5)])
+    rows = [vector(1, i) for i in range(5)]
+    body = npy(rows)
     with running(labeller, ledger) as service:
         with connect(service) as connection:
             words = head(key, f"Content-Length: {len(body)}", type_=NPY["Content-Type"])
@@ -68,8 +69,7 @@ def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(led
         labeller.gate.set()
         wait_until(lambda: ledger.list_keys()[0].used == 5)
         batches = labeller.batches
-        with service.client(key) as client:
-            answer = client.post("/v1/labels", content=body, headers=NPY).json()
+        answer = service.ask(*rows, key=key).json()
     assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
 
 
@@ -81,12 +81,7 @@ def test_abandoned_bodies_are_waste(ledger: Ledger) -> None:
                 connection.sendall(head(hostile, "Content-Length: 1000") + b"--b")
                 time.sleep(0.05)
 
-        def is_refused() -> bool:
-            with service.client(key=hostile) as client:
-                answer = client.post("/v1/labels", files=files(picture(1)))
-                return bool(answer.json().get("type") == "urn:ucds:problem:over-waste")
-
-        wait_until(is_refused)
+        wait_until(lambda: "over-waste" in service.ask(picture(1), key=hostile).text)
 
 
 def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:
@@ -94,14 +89,9 @@ def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_
     limits = Limits(max_batch=8, max_queue=24, waste_seconds=0.03, body_seconds=30)
 
     def ask(start: int, count: int) -> httpx.Response:
-        rows = npy([vector(1, start + i) for i in range(count)])
-        return client.post("/v1/labels", content=rows, headers=NPY)
+        return service.ask(*(vector(1, start + i) for i in range(count)), key=key)
 
-    with (
-        running(labeller, ledger, limits) as service,
-        service.client(key) as client,
-        ThreadPoolExecutor() as pool,
-    ):
+    with running(labeller, ledger, limits) as service, ThreadPoolExecutor() as pool:
         labeller.gate.clear()
         begun = [pool.submit(ask, 0, 8)]
         wait_until(lambda: service.queued == 8)
@@ -125,11 +115,9 @@ def test_who_keeps_sending_unusable_images_is_slowed_then_refused_for_a_while(
 ) -> None:
     with pictures_service(ledger, waste_seconds=0.5) as service:
         hostile = ledger.add_key("worse", 100)
-        with service.client(key=hostile) as client:
-            bad = [b"no image %d" % i for i in range(48)]
-            answers = [client.post("/v1/labels", files=files(*bad[8 * i : 8 * i + 8])) for i in range(6)]
-        with service.client() as client:
-            assert client.post("/v1/labels", files=files(picture(2, serial=50))).status_code == 200
+        bad = [b"no image %d" % i for i in range(48)]
+        answers = [service.ask(*bad[8 * i : 8 * i + 8], key=hostile) for i in range(6)]
+        assert service.ask(picture(2, serial=50)).status_code == 200
         assert service.figure("ucds_samples_unusable_total") >= 8
     statuses = [answer.status_code for answer in answers]
     assert (statuses[0], statuses[-1]) == (200, 429)
@@ -141,12 +129,9 @@ def test_who_keeps_sending_unusable_images_is_slowed_then_refused_for_a_while(
 def test_what_was_found_unusable_before_a_refusal_is_not_paid_for_again(ledger: Ledger) -> None:
     """So an honest client with many broken files comes to an end."""
     now, key, refusals = 0.0, ledger.add_key("anna", 1000), 0
-    contents = files(*(b"broken %d" % i for i in range(100)), picture(4))
-    with (
-        pictures_service(ledger, lambda: now, waste_seconds=1.0) as service,
-        service.client(key=key) as client,
-    ):
-        while (answer := client.post("/v1/labels", files=contents)).status_code == 429:
+    contents = [*(b"broken %d" % i for i in range(100)), picture(4)]
+    with pictures_service(ledger, lambda: now, waste_seconds=1.0) as service:
+        while (answer := service.ask(*contents, key=key)).status_code == 429:
             refusals, now = refusals + 1, now + int(answer.headers["retry-after"])
             assert refusals < 4  # 100 images cost two seconds in all
     assert refusals > 0
@@ -157,12 +142,11 @@ def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) 
     with pictures_service(ledger, decode_seconds=0.3) as service:
         for number in children():
             os.kill(number, signal.SIGSTOP)
-        with service.client() as client:
-            answer = client.post("/v1/labels", files=files(picture(1, serial=9)))
-            assert (answer.status_code, answer.json()["type"]) == (503, "urn:ucds:problem:busy")
-            assert int(answer.headers["retry-after"]) > 0
-            used = ledger.list_keys()[0].used
-            assert client.post("/v1/labels", files=files(picture(1, serial=9))).status_code in (200, 503)
+        answer = service.ask(picture(1, serial=9))
+        refused(answer, 503, "busy")
+        assert int(answer.headers["retry-after"]) > 0
+        used = ledger.list_keys()[0].used
+        assert service.ask(picture(1, serial=9)).status_code in (200, 503)
     assert used == 8
 
 
@@ -173,11 +157,9 @@ def test_slow_bodies_of_one_key_do_not_take_all_places(ledger: Ledger) -> None:
             connection = stack.enter_context(connect(service))
             connection.sendall(head(hostile, "Content-Length: 1000") + b"--b")
         time.sleep(0.5)
-        with service.client(key=hostile) as client:
-            answer = client.post("/v1/labels", files=files(picture(1)))
-            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-        with service.client() as client:
-            assert client.post("/v1/labels", files=files(picture(1, serial=70))).status_code == 200
+        answer = service.ask(picture(1), key=hostile)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert service.ask(picture(1, serial=70)).status_code == 200
 
 
 def test_a_refused_upload_of_64_mib_arrives_as_its_refusal(ledger: Ledger) -> None:
