@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import KEY, FakeService, label_of, problem
+from fake_service import KEY, FakeService, Reply, label_of, problem
 from label_service import make_certificate
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
@@ -44,16 +44,17 @@ def test_it_gives_the_labels_in_order(service: FakeService) -> None:
         assert client.ask(_body(b"a", b"b"), 2).labels == [label_of(b"a"), label_of(b"b")]
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_it_asks_again_when_that_may_help(service: FakeService, status: int) -> None:
-    service.faults.extend([problem(status, {"Retry-After": "0"})] * 3)
+AGAIN: dict[str, Reply | None] = {
+    "the connection was lost": None,
+    "the bound of a proxy": (429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"),
+} | {f"status {status}": problem(status, {"Retry-After": "0"}) for status in (429, 502, 503, 504)}
+
+
+@pytest.mark.parametrize("fault", AGAIN)
+def test_it_asks_again_when_that_may_help(service: FakeService, fault: str) -> None:
+    service.faults.extend([AGAIN[fault]] * 3)
     assert _ask(service) == [label_of(IMAGE)]
     assert service.requests == 4
-
-
-def test_it_asks_again_when_the_connection_was_lost(service: FakeService) -> None:
-    service.faults.extend([None, None])
-    assert _ask(service) == [label_of(IMAGE)]
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 415, 422, 500])
@@ -73,9 +74,6 @@ def test_it_waits_as_long_as_it_is_asked_to(service: FakeService) -> None:
 
 
 def test_its_patience_ends(service: FakeService) -> None:
-    service.faults.append(problem(503, {"Retry-After": "3600"}))
-    with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
-        _ask(service)
     service.faults.extend([problem(429, {"Retry-After": "1"})] * 9)
     with pytest.raises(ServiceUnavailableError, match="no: 429; try again later"):
         _ask(service, patience=1.5)
@@ -102,8 +100,8 @@ def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
     assert service.requests == 1
 
 
-@pytest.mark.parametrize("wait", ["Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
-def test_a_wait_until_a_date_that_is_far_away_is_too_long(service: FakeService, wait: str) -> None:
+@pytest.mark.parametrize("wait", ["3600", "Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
+def test_a_wait_beyond_its_patience_is_too_long(service: FakeService, wait: str) -> None:
     service.faults.append(problem(503, {"Retry-After": wait}))
     with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
         _ask(service)
@@ -117,12 +115,6 @@ def test_a_429_without_a_date_means_that_the_budget_is_used_up(service: FakeServ
     assert service.requests == 1
 
 
-def test_a_429_of_a_proxy_says_nothing_of_the_budget(service: FakeService) -> None:
-    service.faults.append((429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"))
-    assert _ask(service) == [label_of(IMAGE)]
-    assert service.requests == 2
-
-
 def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:
     with _client(service, signer=service.info["signer"].upper()) as client:
         assert client.info().signer == service.info["signer"]
@@ -133,6 +125,7 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
 @pytest.mark.parametrize(
     "change",
     [
+        {"labels": [], "receipt": None},
         {"labels": [0.0]},
         {"labels": [True]},
         {"labels": ["3"]},
@@ -155,15 +148,9 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
 )
 def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
     service.change = lambda answer: answer.update(change)
-    with pytest.raises(RefusedError, match="not of the form agreed on and is refused"):
+    with pytest.raises(RefusedError, match="not of the form agreed on|gave 0 labels for 1 samples"):
         _ask(service)
     assert service.requests == 1
-
-
-def test_an_answer_with_too_few_labels_is_refused(service: FakeService) -> None:
-    service.change = lambda answer: answer.update(labels=[], receipt=None)
-    with pytest.raises(RefusedError, match="0 labels for 1 samples"):
-        _ask(service)
 
 
 @pytest.mark.parametrize(
@@ -197,11 +184,29 @@ def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
         client.info()
 
 
-@pytest.mark.parametrize(
-    "url", ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
-)
-def test_it_sends_no_key_over_an_open_line(url: str) -> None:
-    with pytest.raises(InputError, match="not encrypted"):
+UNSAFE = ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
+NO_ADDRESSES = [
+    "labels.example.org",
+    "ftp://example.org",
+    "https://",
+    "https://a.example/?q=1",
+    "http://[bad",
+    "https://localhost:abc",
+    "https://a..b",
+    "",
+    "https://:8000",
+    "http://[::1]x",
+    "https://[v1.a]",
+    "https://localhost:65536",
+    f"https://{64 * 'a'}.example",
+    "https://xn--zz.example",
+    "https://a.example/\n",
+]
+
+
+@pytest.mark.parametrize("url", UNSAFE + NO_ADDRESSES)
+def test_it_sends_no_key_over_an_open_line_or_to_no_address(url: str) -> None:
+    with pytest.raises(InputError, match="not encrypted" if url in UNSAFE else "no address of a service"):
         LabelClient(url, KEY)
 
 
@@ -221,31 +226,6 @@ def test_it_sends_no_key_over_an_open_line(url: str) -> None:
 )
 def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
     LabelClient(url, KEY)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "labels.example.org",
-        "ftp://example.org",
-        "https://",
-        "https://a.example/?q=1",
-        "http://[bad",
-        "https://localhost:abc",
-        "https://a..b",
-        "",
-        "https://:8000",
-        "http://[::1]x",
-        "https://[v1.a]",
-        "https://localhost:65536",
-        f"https://{64 * 'a'}.example",
-        "https://xn--zz.example",
-        "https://a.example/\n",
-    ],
-)
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match="no address of a service"):
-        LabelClient(url, KEY)
 
 
 def test_the_key_stays_out_of_sight() -> None:
@@ -276,39 +256,29 @@ def test_the_wire_schema_is_what_the_fake_speaks(service: FakeService) -> None:
     assert service.info.keys() == ServiceInfo.model_fields.keys()
 
 
-class _Dripping:
-    """A server that sends its answer byte by byte, from the status line or from the body on."""
-
-    def __init__(self, head: bytes) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, args=(head,), daemon=True).start()
-
-    def _serve(self, head: bytes) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                connection.recv(65536)
-                connection.sendall(head)
-                while True:
-                    connection.sendall(b"x")
-                    time.sleep(0.05)
-
-    def close(self) -> None:
-        self._socket.close()
+def drip(listening: socket.socket, head: bytes) -> None:
+    """Send the rest of an answer byte by byte."""
+    with suppress(OSError):
+        connection, _ = listening.accept()
+        connection.recv(65536)
+        connection.sendall(head)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
     "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-"]
 )
 def test_its_patience_ends_while_an_answer_drips(head: bytes) -> None:
-    server = _Dripping(head)
     started = time.monotonic()
-    client = LabelClient(server.url, KEY, patience=0.5, first_wait=0.01)
-    with client, pytest.raises(ServiceUnavailableError, match="its answer takes too long"):
-        client.ask(_body(IMAGE), 1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=drip, args=(listening, head), daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        client = LabelClient(url, KEY, patience=0.5, first_wait=0.01)
+        with client, pytest.raises(ServiceUnavailableError, match="its answer takes too long"):
+            client.ask(_body(IMAGE), 1)
     assert time.monotonic() - started < 20
-    server.close()
 
 
 PAST = "Fri, 31 Dec 1999 23:59:59 GMT"

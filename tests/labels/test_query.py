@@ -35,6 +35,8 @@ def test_every_image_gets_its_label(service: FakeService, clinic: Clinic) -> Non
     kept = read_receipts(journal_path(out))
     assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
     assert all(is_authentic(one.receipt) for one in kept)
+    with pytest.raises(InputError, match="exists already"):
+        clinic.query(images)
 
 
 def test_an_answer_that_ctrl_c_interrupts_is_kept(
@@ -57,13 +59,6 @@ def test_an_answer_that_ctrl_c_interrupts_is_kept(
     assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
 
-def test_no_file_name_is_sent(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(2)
-    (images / "a" / "000.png").rename(images / "a" / "Mrs Miller.png")
-    clinic.query(images)
-    assert not any(b"Miller" in body or b".png" in body for body in service.bodies)
-
-
 def test_requests_are_under_way_side_by_side(service: FakeService, clinic: Clinic) -> None:
     service.delay = 0.1
     service.info["max_batch"] = 2
@@ -71,13 +66,15 @@ def test_requests_are_under_way_side_by_side(service: FakeService, clinic: Clini
     assert service.busiest == 4
 
 
-def test_requests_keep_to_the_limits_of_the_service(service: FakeService, clinic: Clinic) -> None:
+def test_requests_keep_to_the_limits_and_name_no_file(service: FakeService, clinic: Clinic) -> None:
     images = clinic.images(10)
+    (images / "a" / "000.png").rename(images / "a" / "Mrs Miller.png")
     size = max(path.stat().st_size for path in images.rglob("*.png"))
     service.info["max_request_bytes"] = 3 * (size + 256) + 256
     clinic.query(images)
     assert max(service.answered) <= 4
     assert max(map(len, service.bodies)) <= service.info["max_request_bytes"]
+    assert not any(b"Miller" in body or b".png" in body for body in service.bodies)
 
 
 def test_equal_images_are_asked_about_once(service: FakeService, clinic: Clinic) -> None:
@@ -202,19 +199,10 @@ def test_a_choice_of_samples_knows_what_is_labelled_already(service: FakeService
     assert (len(seen), len(labels.ids), service.requests) == (5, 5, requests)
 
 
-def test_paid_labels_are_not_overwritten(clinic: Clinic) -> None:
-    images = clinic.images(3)
-    clinic.query(images)
-    with pytest.raises(InputError, match="exists already"):
-        clinic.query(images)
-
-
 def test_progress_counts_to_the_end_once(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(20)
+    images, seen = clinic.images(20), list[tuple[int, int]]()
     shutil.copytree(images / "a", images / "c")
-    seen: list[tuple[int, int]] = []
     with LabelClient(service.url, KEY) as client:
-        out = clinic.out
-        query_labels(client, open_questions(images), out, progress=lambda *now: seen.append(now))
+        query_labels(client, open_questions(images), clinic.out, progress=lambda *now: seen.append(now))
     assert seen == sorted(set(seen))
     assert seen[-1] == (30, 30)
