@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,26 +99,30 @@ def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Pa
     assert not (samples / "r.html").exists()
 
 
-def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
-    save_nearest(samples / "run", members_of(samples))
+@contextmanager
+def clients(
+    samples: Path, budgets: Sequence[int], limits: Limits | None = None
+) -> Iterator[list[LabelClient]]:
+    """Clients of a service of the saved model, one with each budget."""
     (samples / "ledger").mkdir()
     book = Ledger(samples / "ledger", create=True)
-    rich, poor = book.add_key("rich", 100_000), book.add_key("poor", 70)
+    keys = [book.add_key(f"client-{number}", budget) for number, budget in enumerate(budgets)]
+    labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
+    with closing(book), running(labeller, book, limits) as service, ExitStack() as stack:
+        yield [stack.enter_context(LabelClient(service.url, key)) for key in keys]
+
+
+def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
+    save_nearest(samples / "run", members_of(samples))
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
     paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
-    limits = Limits(max_request_bytes=1000)  # fewer bytes than a batch of the audit has
-    with running(ModelLabeller.load(samples / "run", accelerator="cpu"), book, limits) as service:
-        with LabelClient(service.url, rich) as client:
-            remote = audit(None, *paths, client=client, effort=effort)
-        with (
-            LabelClient(service.url, poor) as client,
-            pytest.raises(RefusedError, match="budget ended after"),
-        ):
-            audit(None, *paths, client=client, effort=effort)
-    book.close()
+    few_bytes = Limits(max_request_bytes=1000)  # fewer than a batch of the audit has
+    with clients(samples, (100_000, 70), few_bytes) as (rich, poor):
+        remote = audit(None, *paths, client=rich, effort=effort)
+        with pytest.raises(RefusedError, match="budget ended after"):
+            audit(None, *paths, client=poor, effort=effort)
     local = run_audit(samples, effort)
-    assert remote.membership == local.membership
-    assert remote.queries == local.queries
+    assert (remote.membership, remote.queries) == (local.membership, local.queries)
 
 
 def test_the_command_prints_what_was_found(samples: Path) -> None:
@@ -173,14 +179,6 @@ def test_an_audit_of_a_service_uses_the_device_that_it_is_told(samples: Path) ->
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     save_nearest(samples / "run", draw(3, 99))
-    (samples / "ledger").mkdir()
-    book = Ledger(samples / "ledger", create=True)
-    secret, paths = book.add_key("anna", 1000), [samples / f"{name}.npz" for name in ("members", "others")]
-    paths.append(samples / "report.html")
-    with (
-        running(ModelLabeller.load(samples / "run", accelerator="cpu"), book) as service,
-        LabelClient(service.url, secret) as client,
-        pytest.raises(InputError, match="CUDA"),
-    ):
+    paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
+    with clients(samples, [1000]) as (client,), pytest.raises(InputError, match="CUDA"):
         audit(None, *paths, client=client, effort=QUICK, compute=Compute("cuda"))
-    book.close()

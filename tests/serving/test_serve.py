@@ -6,13 +6,15 @@ import re
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from serving_kit import NPY, WIDTH, K, in_thread, make_run, npy, serving_process, vector, wait_until
+from serving_kit import WIDTH, K, Service, in_thread, make_run, serving_process, vector, wait_until
 
 import ucds
 from ucds.errors import DamagedFileError, InputError, UserError
@@ -22,18 +24,19 @@ from ucds.serving.serve import serve
 
 
 def ask(url: str, key: str) -> list[int]:
-    shown = {"Authorization": f"Bearer {key}"}
-    answer = httpx.post(
-        f"{url}/v1/labels", content=npy([vector(1), vector(2)]), headers=NPY | shown, timeout=30
-    )
-    labels: list[int] = answer.json()["labels"]
-    return labels
+    return list(Service(url, "", None, key).ask(vector(1), vector(2)).json()["labels"])  # type: ignore[arg-type]
+
+
+@contextmanager
+def started(run: Path, notices: list[str], **options: Any) -> Iterator[str]:
+    start = partial(serve, run, port=0, notice=notices.append, accelerator="cpu", **options)
+    with in_thread(lambda ready, stop: start(ready=ready, stop=stop)) as url:
+        yield url
 
 
 def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     run, notices = make_run(tmp_path / "mine"), list[str]()
-    start = partial(serve, run, port=0, limits=Limits(max_batch=7), notice=notices.append, accelerator="cpu")
-    with in_thread(lambda ready, stop: start(ready=ready, stop=stop)) as url:
+    with started(run, notices, limits=Limits(max_batch=7)) as url:
         key = notices[-1].rpartition(" ")[2]
         assert len(ask(url, key)) == 2
         info = httpx.get(f"{url}/v1/info", headers={"Authorization": f"Bearer {key}"}).json()
@@ -42,7 +45,7 @@ def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/v1/info")
     notices.clear()
-    with in_thread(lambda ready, stop: start(ready=ready, stop=stop)) as url:
+    with started(run, notices) as url:
         assert len(ask(url, key)) == 2  # the same ledger
     assert not notices
     private = {
@@ -52,27 +55,19 @@ def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     assert {"ledger.sqlite", "signing-key.pem"} <= private.keys()
 
 
-def test_a_folder_s_ledger_and_another_place(tmp_path: Path) -> None:
-    run, elsewhere = make_run(tmp_path / "mine"), tmp_path / "keys.sqlite"
+def test_a_ledger_elsewhere_and_one_without_an_active_key(tmp_path: Path) -> None:
+    run, elsewhere, notices = make_run(tmp_path / "mine"), tmp_path / "keys.sqlite", list[str]()
     book = Ledger(elsewhere, create=True)
     key = book.add_key("anna", 5)
-    book.close()
-    start = partial(serve, run, port=0, ledger=elsewhere, accelerator="cpu")
-    with in_thread(lambda ready, stop: start(ready=ready, stop=stop)) as url:
+    with started(run, notices, ledger=elsewhere) as url:
         assert httpx.get(f"{url}/v1/info").status_code == 401
         assert len(ask(url, key)) == 2
     assert not (run / "ledger.sqlite").exists()
-
-
-def test_a_ledger_without_an_active_key_is_said(tmp_path: Path) -> None:
-    run, notices = make_run(tmp_path / "mine"), list[str]()
-    book = Ledger(run, create=True)
-    book.add_key("anna", 5)
+    assert not notices
     book.revoke_key("anna")
     book.close()
-    start = partial(serve, run, port=0, accelerator="cpu", notice=notices.append)
-    with in_thread(lambda ready, stop: start(ready=ready, stop=stop)):
-        assert [text for text in notices if "no active key" in text]
+    with started(run, notices, ledger=elsewhere):
+        assert "no active key" in notices[0]
 
 
 def test_the_package_offers_it() -> None:

@@ -81,9 +81,12 @@ class Tampering:
         except (IntegrityError, DamagedFileError) as error:
             return (str(error),)
         finally:
-            for path in self.place.glob("ledger.sqlite-*"):
-                path.unlink()
-            self._file.write_bytes(self._whole)
+            self.restore()
+
+    def restore(self) -> None:
+        for path in self.place.glob("ledger.sqlite-*"):
+            path.unlink()
+        self._file.write_bytes(self._whole)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         with behind(self.place) as connection:
@@ -186,10 +189,7 @@ BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
     "ended": ("after its end", lambda c: forge_charge(c, 2, [100], time=FUTURE)),
     "unknown key": ("which there is not", lambda c: forge_charge(c, 9, [100])),
     "calibration": ("another calibration", lambda c: forge_charge(c, 1, [100], calibration="0" * 32)),
-    "time going back": (
-        "is dated before",
-        lambda c: forge_charge(c, 1, [100], PAST),
-    ),
+    "time going back": ("is dated before", lambda c: forge_charge(c, 1, [100], PAST)),
     "no time": ("no time", lambda c: forge_charge(c, 1, [100], "9999-01-01 00:00:00.000+00:00")),
     "to come": ("still to come", lambda c: forge_charge(c, 1, [100], FUTURE)),
     "nothing charged": ("form", lambda c: forge(c, "Answered", _answered(charged=0))),
@@ -226,12 +226,8 @@ def _added(name: str, key: int, secret: str) -> dict[str, Any]:
 
 
 def _calibrated() -> dict[str, Any]:
-    return {
-        "key": 1,
-        "model": MODELS[0],
-        "calibration": {"samples": 9, "digest": "0" * 32},
-        "mean": "AAAA",
-    }
+    told = {"samples": 9, "digest": "0" * 32}
+    return {"key": 1, "model": MODELS[0], "calibration": told, "mean": "AAAA"}
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -260,38 +256,34 @@ ONLY_ANSWERS: dict[str, tuple[str, Callable[[Connection], object]]] = {
 
 
 @pytest.mark.parametrize("name", ONLY_ANSWERS)
-def test_an_entry_whose_answers_are_not_as_it_says(full: Path, name: str) -> None:
+def test_an_entry_whose_answers_are_not_as_it_says(tampering: Tampering, name: str) -> None:
     words, change = ONLY_ANSWERS[name]
-    with behind(full) as connection:
-        change(connection)
-    (fault,) = verify(full).faults
+    (fault,) = tampering.faults(change)
     assert words in fault
 
 
 def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path) -> None:
-    signers = {"ours": Signer.open(full / "key.pem"), "other": Signer.open(full / "other.pem")}
-    for who, changes, words in (
-        ("ours", {"keys": {}}, "a state that the log does not have"),
-        ("other", {}, "wrong signature"),
-        ("other", {"signers": (signers["other"].public,)}, "a state that the log does not have"),
+    ours, other = (Signer.open(full / f"{name}.pem") for name in ("key", "other"))
+    with closing(Ledger(full)) as book, book.reading() as (_, present):
+        state = State.model_validate_json(present.model_dump_json())
+    tampering = Tampering(full)
+    for by, changes, words in (
+        (ours, {"keys": {}}, "a state that the log does not have"),
+        (other, {}, "wrong signature"),
+        (other, {"signers": (other.public,)}, "a state that the log does not have"),
     ):
-        place = full / f"{who}{len(changes)}"
-        place.mkdir()
-        shutil.copy(full / "ledger.sqlite", place)
-        book = Ledger(place)
-        with book.reading() as (_, present):
-            state = State.model_validate_json(present.model_dump_json())
         forged = state.model_copy(update=changes)
-        told = signers[who].sign(
-            Statement, number=state.number, hash=state.hash, time=state.time, state=forged.digest()
-        )
+        fields = {"number": state.number, "hash": state.hash, "time": state.time, "state": forged.digest()}
+        told = by.sign(Statement, **fields)
         body = {"statement": told.model_dump(), "state": json.loads(forged.model_dump_json())}
-        with behind(place) as connection:
-            forge(connection, "Snapshot", body)
-        assert words in verify(place).faults[0]
-        with pytest.raises(DamagedFileError):
-            book.list_keys()
-        book.close()
+        change = partial(forge, kind="Snapshot", body=body)
+        assert words in tampering.faults(change)[0]
+        with closing(Ledger(full)) as book:
+            with behind(full) as connection:
+                change(connection)
+            with pytest.raises(DamagedFileError):
+                book.list_keys()
+        tampering.restore()
 
 
 @pytest.mark.parametrize("added", [0, 1, 3])
