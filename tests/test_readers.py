@@ -27,7 +27,7 @@ from ucds.config import read_settings
 from ucds.data.decode import COMMON_FORMATS, decode_image
 from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
-from ucds.data.part_store import PartStore
+from ucds.data.parts import PartStore
 from ucds.data.vectors import load_vectors, read_arrays
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import ucds
-from ucds.bulk.encode import PartTask
+from ucds.bulk.features import PartTask
 from ucds.bulk.shards import find_shards
 from ucds.data.features import FeatureFolder
 from ucds.data.sources import find_samples

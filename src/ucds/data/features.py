@@ -21,8 +21,7 @@ from ucds.data.content import Column, texts_of
 from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import read_image_bytes
-from ucds.data.part_store import PartStore
-from ucds.data.parts import DESCRIPTION, Described, Part, Rows, read_description
+from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
 from ucds.errors import InputError, UcdsWarning
 from ucds.files import read_json

@@ -27,7 +27,7 @@ from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors
-from ucds.data.part_store import PartStore
+from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning

@@ -1,15 +1,24 @@
-"""Parts: rows of equal size on disk, each written once and renamed, in caches and in folders of features.
+"""Parts: rows of equal size on disk, in folders of features and in stores, which find rows by their content.
 
 A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
 of the rows and of itself. The description is written last, so a part that has one is whole. Nothing is ever
 changed in place: processes that are killed, or that write at the same time, lose nothing and damage nothing,
 and no file is locked.
+
+A store is a folder of parts, which runs and processes share: each adds parts of its own. Of rows with one key
+the oldest counts, so that a run that is resumed reads what it read before.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import threading
+import time
+import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from ucds.data.content import KEY_TYPE, Column, keys_of
-from ucds.errors import DamagedFileError, InputError, first_problem
+from ucds.data.content import KEY_TYPE, Column, first_positions, keys_of
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
 from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
 
@@ -26,6 +35,10 @@ DESCRIPTION = ".part"
 _SEAL = "ucds-part/1"
 _ROWS = ".npy"
 _READ_AT_A_TIME = 2**24
+_LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_PART_BYTES = 2**25
+_PART_SECONDS = 30.0  # of work, at most, that a kill can lose
+_ABANDONED_SECONDS = 86400.0
 
 Form = TypeVar("Form", bound="Described")
 
@@ -42,6 +55,7 @@ class Part:
 
     def __init__(self, path: Path, described: Described) -> None:
         self.path, self._digest = path, described.digest
+        self._sound, self.lost = False, False  # what a check has found, and a reading
         try:
             self.keys: Column[bytes] = Column(np.frombuffer(bytes.fromhex(described.keys), KEY_TYPE))
             mapped = np.load(rows_file(path), mmap_mode="r")
@@ -63,11 +77,13 @@ class Part:
         return np.array(mapped[index])
 
     def check(self) -> None:
-        """Make sure that the rows are as they were written; all of them are read.
+        """Make sure that the rows are as they were written; the first time all of them are read.
 
         Raises:
             DamagedFileError: they are not.
         """
+        if self._sound:
+            return
         try:
             with rows_file(self.path).open("rb") as file:
                 file.seek(self._offset)
@@ -76,6 +92,7 @@ class Part:
             raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error.strerror})") from None
         if found != self._digest:
             raise DamagedFileError(f"{rows_file(self.path)} is damaged: delete it, and make it again")
+        self._sound = True
 
 
 def rows_file(path: Path) -> Path:
@@ -156,3 +173,172 @@ class Rows:
             here = np.flatnonzero(of_part == number)
             found.append((number, here, index[here] - self._ends[number] + len(self.parts[number])))
         return found
+
+
+class PartStore:
+    """Rows of one shape and type, found by the key of the content they were made from.
+
+    A part is checked as a whole when a process first reads from it; a damaged one is removed, and its rows
+    are made again by the next run.
+
+    Args:
+        folder: folder that holds all stores.
+        kind: name of the kind of rows; stores of different kinds, shapes or types are apart.
+        row_shape: shape of one row.
+        dtype: type of the values.
+
+    Attributes:
+        path: folder of the store.
+        writable: whether parts can be added to the folder.
+
+    Raises:
+        NoSpaceError: the folder cannot be used.
+    """
+
+    def __init__(self, folder: str | Path, kind: str, row_shape: Sequence[int], dtype: npt.DTypeLike) -> None:
+        self.row_shape, self.dtype = tuple(row_shape), np.dtype(dtype)
+        self.row_bytes = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+        what = f"parts|{kind}|{self.row_shape}|{self.dtype.str}"
+        self.path = Path(folder) / hashlib.sha256(what.encode()).hexdigest()[:32]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                reason = f"The cache {self.path} cannot be used ({error.strerror})"
+                raise NoSpaceError(f"{reason}; free space or choose another folder.") from None
+        self.writable = os.access(self.path, os.W_OK)
+        self._lock = threading.RLock()
+        self._parts, self._seen = list[Part](), set[str]()
+        self._keys, self._rows, self._stale = np.empty(0, KEY_TYPE), np.empty(0, np.int64), False
+        self._sweep()
+        self.refresh()
+
+    def __len__(self) -> int:
+        """Return the number of rows seen so far; a row that is in several parts counts several times."""
+        return sum(len(part) for part in self._parts if not part.lost)
+
+    def refresh(self) -> None:
+        """Take note of parts that other processes have added."""
+        with self._lock:
+            names = {path.stem for path in self.path.glob(f"*{DESCRIPTION}")} - self._seen
+            self._seen |= names
+            for name in sorted(names):  # the oldest first
+                with suppress(InputError):  # removed meanwhile
+                    self._open(self.path / name)
+            self._stale |= bool(names)
+
+    def _open(self, path: Path) -> None:
+        try:
+            part = Part(path, read_description(path, Described))
+            if (part.shape[1:], part.dtype) != (self.row_shape, self.dtype):
+                raise DamagedFileError(f"{path} holds other rows than the cache does")
+            self._parts.append(part)
+        except DamagedFileError:
+            self._remove(path)
+
+    def rows_of(self, keys: Sequence[bytes]) -> IntArray:
+        """Return the row of each content key, -1 where none has been seen."""
+        with self._lock:
+            if self._stale:
+                self._index()
+            if not len(self._keys):
+                return np.full(len(keys), -1)
+            wanted = keys_of(keys).array
+            places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+            return np.where(self._keys[places] == wanted, self._rows[places], -1)
+
+    def add(self, keys: Sequence[bytes], values: npt.NDArray[Any]) -> None:
+        """Write rows ``(b, *row_shape)`` of different contents as one part."""
+        values = np.ascontiguousarray(values, self.dtype)
+        assert values.shape == (len(keys), *self.row_shape)
+        described = Described(**describe_rows(keys, values))
+        path = self.path / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        write_part(path, values, described)
+        with self._lock:
+            self._seen.add(path.name)
+            self._parts.append(Part(path, described))
+            self._stale = True
+
+    def gather(self, batches: Iterable[tuple[Sequence[bytes], npt.NDArray[Any]]]) -> None:
+        """Gather rows into parts of some megabytes, or of half a minute's work, which a kill may lose.
+
+        What was gathered is written after an interruption too; not after an error of the disk.
+        """
+        keys, values, since = list[bytes](), list[npt.NDArray[Any]](), time.monotonic()
+        try:
+            for some, rows in batches:
+                keys += some
+                values.append(rows)
+                late = time.monotonic() - since > _PART_SECONDS
+                if late or len(keys) * self.row_bytes >= _PART_BYTES:
+                    ready, keys, values, since = (keys, values), [], [], time.monotonic()
+                    self._add_new(*ready)
+        finally:
+            self._add_new(keys, values)
+
+    def _add_new(self, keys: Sequence[bytes], values: Sequence[npt.NDArray[Any]]) -> None:
+        """Write rows, each content once, without those that other processes have added."""
+        if not keys:
+            return
+        self.refresh()
+        first = first_positions(keys)
+        new = first[self.rows_of(keys)[first] < 0]
+        if len(new):
+            self.add([keys[i] for i in new], np.concatenate(values)[new])
+
+    def read(self, rows: IntArray) -> npt.NDArray[Any]:
+        """Read rows ``(b, *row_shape)`` that are there, in the order of ``rows``.
+
+        Raises:
+            DamagedFileError: a part is damaged or gone; its rows are not found any more.
+        """
+        values = np.empty((len(rows), *self.row_shape), self.dtype)
+        for number, here, places in Rows(self._parts, self.dtype).places(rows) if len(rows) else ():
+            part = self._parts[number]
+            try:
+                part.check()
+                values[here] = part[places]
+            except DamagedFileError:
+                self._lose(part)
+                reason = f"rows of the cache {self.path} are damaged or gone"
+                raise DamagedFileError(f"{reason}: run again, which makes them anew") from None
+        return values
+
+    def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
+        """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
+        for part in self._parts:
+            if not self.writable or len(self) + rows <= capacity:
+                break
+            if not part.lost and not np.isin(part.keys.array, keep.array).any():
+                self._lose(part)
+
+    def _lose(self, part: Part) -> None:
+        """Forget a part, and remove it."""
+        with self._lock:
+            part.lost = self._stale = True
+            self._remove(part.path)
+
+    def _remove(self, path: Path) -> None:
+        if self.writable:
+            with suppress(OSError):
+                remove_part(path)
+
+    def _index(self) -> None:
+        """Sort the keys of all parts; of equal ones the first counts."""
+        if not self._parts:
+            return
+        keys = np.concatenate([part.keys.array for part in self._parts])
+        alive = [np.full(len(part), not part.lost) for part in self._parts]
+        rows = np.flatnonzero(np.concatenate(alive))
+        self._keys, first = np.unique(keys[rows], return_index=True)
+        self._rows, self._stale = rows[first], False
+
+    def _sweep(self) -> None:
+        """Remove rows without a description, which processes that were killed left long ago."""
+        if not self.writable:
+            return
+        for path in self.path.glob("*.npy"):
+            with suppress(OSError):
+                old = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
+                if old and not path.with_suffix(DESCRIPTION).exists():
+                    path.unlink()

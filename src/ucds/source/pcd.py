@@ -11,9 +11,8 @@ from ucds.data.samples import Samples, split_validation, subset
 from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
-from ucds.training.drawing import draw_dataset
 from ucds.training.objective import PrototypeTransport
-from ucds.training.prepare import TrainedModel, conclude, prepare
+from ucds.training.prepare import TrainedModel, conclude, draw_dataset, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
 

@@ -13,9 +13,15 @@ from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
-from ucds.training.drawing import draw_dataset, tell_what_drawing_costs
-from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
-from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.fitting import (
+    FeatureClusters,
+    build_model,
+    features_to_cluster,
+    read_all,
+    remember,
+    tell_what_drawing_costs,
+)
+from ucds.training.prepare import TrainedModel, conclude, draw_dataset
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 

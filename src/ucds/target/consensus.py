@@ -34,7 +34,6 @@ from ucds.math.consensus import (
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import Remembered, number_alike, write_features, write_remembered
-from ucds.training.drawing import draw_dataset, tell_what_drawing_costs
 from ucds.training.fitting import (
     FeatureClusters,
     build_model,
@@ -42,9 +41,10 @@ from ucds.training.fitting import (
     fit_prototypes,
     read_all,
     remember,
+    tell_what_drawing_costs,
 )
 from ucds.training.prediction import encode
-from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.prepare import TrainedModel, conclude, draw_dataset
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session

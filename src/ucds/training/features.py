@@ -21,7 +21,7 @@ from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
-from ucds.data.part_store import PartStore
+from ucds.data.parts import PartStore
 from ucds.data.vectors import VectorSamples
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray

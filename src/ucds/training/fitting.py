@@ -31,6 +31,7 @@ LOGIT_SCALE = 20.0
 a model is before it is fitted."""
 
 _ITERATIONS = 100  # of L-BFGS at most
+_LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 
 
 @dataclass(frozen=True)
@@ -224,3 +225,31 @@ def solve_prototypes(
         optimiser.step(loss)  # type: ignore[no-untyped-call]
     tell(_ITERATIONS)  # it often needs fewer
     return prototypes.detach()
+
+
+def tell_what_drawing_costs(
+    session: Session[ConsensusSettings], training: Training, targets: Tensor, *, fitted: bool
+) -> None:
+    """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
+
+    Args:
+        session: the run, in which fewer samples were clustered than there are.
+        training: finished model with the samples that were clustered.
+        targets: ``(N, K)`` share of each cluster in each of these samples.
+        fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
+            more without every fifth sample, which shows what becomes of samples that were not drawn.
+    """
+    runtime = session.runtime
+    features = encode(training.trained, training.data, runtime)
+    targets, prototypes = targets.to(features), training.trained.prototypes.detach()
+    wanted = targets.argmax(1)
+    out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
+    inside = float(((features @ prototypes).argmax(1) == wanted).double().mean())
+    found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
+    if fitted:
+        start = torch.zeros_like(prototypes)
+        other = solve_prototypes(features[~out], targets[~out], start)
+        outside = float(((features[out] @ other).argmax(1) == wanted[out]).double().mean())
+        found += f", and an estimated {outside:.1%} of the others that of the exact method"
+    if runtime.rank == 0:
+        runtime.reporter.say(found)

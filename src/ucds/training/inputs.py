@@ -19,13 +19,12 @@ from ucds.data.dataset import Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
-from ucds.data.part_store import default_cache_dir
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 from ucds.training.progress import told_to
 
 _SPEC = TypeAdapter(BackboneSpec)

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
+
 from ucds.choices import Accelerator, Engine, Precision, require_choice
-from ucds.data.part_store import default_cache_dir
 from ucds.errors import InputError
 from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
     from ucds.backbones import Backbone
+
+
+def default_cache_dir() -> Path:
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
+    return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
 
 
 def default_images_bytes() -> int | None:

@@ -1,22 +1,24 @@
-"""Builds the model of a run and decides which part of it is trained on which data."""
+"""Builds the model of a run and decides which part of it is trained, and on which samples."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.choices import Tune
-from ucds.config import ModelSettings, Settings
+from ucds.config import MethodSettings, ModelSettings, Settings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples
+from ucds.data.samples import Samples, draw_samples, subset
 from ucds.errors import InputError
+from ucds.math.arrays import IntArray
 from ucds.math.privacy import PrivacyClaim
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
-from ucds.training.seeds import torch_generator
+from ucds.training.seeds import numpy_generator, torch_generator
 from ucds.training.session import Session
 
 
@@ -56,6 +58,35 @@ class TrainedModel(Training):
     def proportions(self) -> Tensor:
         """Sizes of the clusters in each training domain, ``(D, K)``, after the last stage."""
         return self.stages[-1].proportions
+
+
+def draw_dataset(
+    session: Session[MethodSettings],
+    data: Dataset,
+    first: Sequence[IntArray] = (),
+    use: str = "are clustered; the model gives the others their clusters",
+) -> tuple[Dataset, IntArray]:
+    """Draw samples where a domain has more than ``most_samples``.
+
+    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
+
+    Args:
+        session: the run.
+        data: samples and views.
+        first: groups of positions that are drawn before all others, the first group before the second.
+        use: words that tell the user what becomes of the drawn samples, and of the others.
+
+    Returns:
+        The data drawn, and its positions ``(m,)`` in ``data``, ascending.
+    """
+    runtime, most = session.runtime, session.settings.most_samples
+    positions = draw_samples(data.samples, most, numpy_generator(runtime.seed, "draw-samples"), first)
+    if len(positions) == len(data.samples):
+        return data, positions
+    if runtime.rank == 0:
+        drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
+        runtime.reporter.say(f"{drawn}, {use}")
+    return Dataset(subset(data.samples, positions), data.view), positions
 
 
 def refuse_copies(samples: Samples, n_clusters: int) -> None:

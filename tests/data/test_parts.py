@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ucds.data.content import keys_of
-from ucds.data.part_store import PartStore, default_cache_dir
+from ucds.data.parts import PartStore
 from ucds.errors import DamagedFileError, NoSpaceError
 
 
@@ -307,7 +307,3 @@ def test_a_store_that_may_only_be_read_is_used_and_never_written(tmp_path):
         assert in_child(work) == 0
         for path in (Path(place), folder):
             path.chmod(0o755)
-
-
-def test_the_default_folder_is_the_users():
-    assert default_cache_dir().name == "ucds"
