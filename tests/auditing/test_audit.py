@@ -16,8 +16,8 @@ from serving_kit import running
 from typer.testing import CliRunner
 
 from ucds.auditing import opening
+from ucds.auditing.attacks import Price, price_curve, price_of
 from ucds.auditing.audit import QUICK, Effort, audit
-from ucds.auditing.extraction import Price, price_curve, price_of
 from ucds.auditing.report import Findings
 from ucds.cli.options import app
 from ucds.errors import InputError, RefusedError

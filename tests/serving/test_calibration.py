@@ -19,10 +19,10 @@ from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError
-from ucds.labels.calibration import digest_of_contents
 from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
+from ucds.labels.wire import digest_of_contents
 from ucds.models import ClusteringModel
 from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger

@@ -1,4 +1,6 @@
-"""Attacks that ask whether a sample, or a domain, was in the training data. They see labels alone.
+"""Attacks that ask whether a sample, or a domain, was in the training data, and the price of a copy.
+
+They see labels alone.
 
 Source:
     C. Choquette-Choo, F. Tramèr, N. Carlini and N. Papernot, Label-only membership inference attacks, 2021;
@@ -9,12 +11,15 @@ Source:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, pad
 
@@ -33,7 +38,11 @@ Variant = Callable[[Tensor, torch.Generator], Tensor]
 BAG = 25
 """Samples of one domain that an attacker has of a hospital."""
 
+WANTED = 0.9
+"""Agreement at which a student counts as a copy."""
+
 _AT_A_TIME = 64
+_SIZES = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _PROBE = 0.05  # length of the probes for the gradient, as a part of the distance to the boundary
 
 
@@ -182,6 +191,50 @@ def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generat
 def domain_success(members: Scores, others: Scores) -> AttackSuccess | None:
     """Measure how well bags of a source domain are told from bags of others; ``None`` with fewer than 2."""
     return attack_success(members, others) if min(len(members), len(others)) > 1 else None
+
+
+@dataclass(frozen=True)
+class Price:
+    """Agreement of a student with the provider."""
+
+    labels: int  # number of labels bought
+    agreement: float  # share of other samples on which student and provider agree
+
+
+def price_curve(
+    features: FloatArray, labels: Labels, rng: np.random.Generator, sizes: Sequence[int] = _SIZES
+) -> list[Price]:
+    """Measure the agreement of students with the provider, on a third of the samples that none of them saw.
+
+    Args:
+        features: ``(n, d)`` features of the client's samples under an encoder of its own.
+        labels: ``(n,)`` labels of the provider.
+        rng: generator of the split and the purchases.
+        sizes: numbers of labels to buy; all that there are comes last.
+    """
+    order, kept = rng.permutation(len(features)), len(features) // 3
+    unit = unit_rows(features)
+    held_out, bought = order[:kept], order[kept:]
+    curve = []
+    for size in [*(size for size in sizes if size < len(bought)), len(bought)]:
+        chosen = bought[:size]
+        agreement = _student(unit[chosen], labels[chosen], unit[held_out]) == labels[held_out]
+        curve.append(Price(size, float(agreement.mean())))
+    return curve
+
+
+def price_of(curve: Sequence[Price], wanted: float = WANTED) -> int | None:
+    """Return the fewest labels of a curve that give the wanted agreement; ``None`` if none do."""
+    return next((point.labels for point in curve if point.agreement >= wanted), None)
+
+
+def _student(features: FloatArray, labels: Labels, others: FloatArray) -> Labels:
+    if len(np.unique(labels)) == 1:
+        return np.full(len(others), labels[0])
+    with warnings.catch_warnings():  # many clusters for few labels, or a fit that is not finished: no matter
+        warnings.simplefilter("ignore", UserWarning)
+        student = LogisticRegression(C=30.0, max_iter=100, tol=1e-3).fit(features, labels)
+    return np.asarray(student.predict(others), dtype=np.int64)
 
 
 def image_variants(count: int) -> list[Variant]:

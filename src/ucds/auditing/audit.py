@@ -20,10 +20,10 @@ from ucds.auditing.attacks import (
     boundary_distances,
     domain_success,
     image_variants,
+    price_curve,
     shadow_scores,
     vector_variants,
 )
-from ucds.auditing.extraction import price_curve
 from ucds.auditing.opening import Opened, open_model, open_service
 from ucds.auditing.report import Attack, Findings, Prevalence, render
 from ucds.auditing.subject import Labels

@@ -9,8 +9,7 @@ from typing import Any
 
 import jinja2
 
-from ucds.auditing.attacks import BAG
-from ucds.auditing.extraction import WANTED, Price, price_of
+from ucds.auditing.attacks import BAG, WANTED, Price, price_of
 from ucds.math.attack_scores import AttackSuccess
 from ucds.math.privacy import PrivacyClaim
 

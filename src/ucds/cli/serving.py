@@ -1,4 +1,4 @@
-"""The provider's label service."""
+"""The provider's label service, and the command that measures what labels give away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from ucds.choices import Accelerator
 from ucds.cli import options
 from ucds.cli.options import app
+from ucds.cli.target import ServiceGroup
 
 
 @app.command("serve", rich_help_panel=options.PROVIDER)
@@ -98,3 +99,41 @@ def serve_command(
         notice=options.say_warning if output.quiet else options.say,
         ready=lambda url: options.show(f"listening on {url}"),
     )
+
+
+@app.command("audit", rich_help_panel=options.PROVIDER)
+@options.expand
+def audit_command(
+    members: Annotated[Path, typer.Option(help="Samples that the model was trained on.")],
+    others: Annotated[Path, typer.Option(help="Samples of the same kind that it was not trained on.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write; all figures go into a JSON file beside it.")],
+    encoder: options.EncoderGroup,
+    work: options.WorkGroup,
+    output: options.Output,
+    service: ServiceGroup,
+    run: Annotated[Path | None, typer.Argument(help="Run folder to audit.", show_default=False)] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Label service to audit instead.", show_default=False)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few samples and queries, in about a minute.")
+    ] = False,
+    seed: options.SeedOption = 0,
+) -> None:
+    """Attack a model with labels alone, and report what they give away."""
+    reporter = output.start()
+    from ucds.auditing.audit import QUICK, audit
+
+    client = None if url is None else service.client(url)
+    found = audit(
+        run,
+        members,
+        others,
+        out,
+        client=client,
+        encoder=None if encoder.backbone is None else encoder.encoder(),
+        effort=QUICK if quick else None,
+        seed=seed,
+        compute=work.compute(reporter),
+    )
+    output.present("\n".join([*found.summary(), f"report written to {out}"]), found.to_dict())

@@ -15,12 +15,11 @@ import numpy as np
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.errors import InputError, RefusedError, UcdsWarning, UserError, shown
-from ucds.labels.calibration import settle_calibration
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, journal_path
 from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
-from ucds.labels.wire import LabelAnswer, ServiceInfo, find_fault
+from ucds.labels.wire import Calibration, LabelAnswer, ServiceInfo, digest_of_contents, find_fault
 
 Progress = Callable[[int, int], None]
 Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
@@ -29,6 +28,7 @@ Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
 _BATCH_SIZE = 64  # samples in a request: a full batch for a model, and little to lose in a crash
 _PARALLEL = 4  # requests under way at a time
 _WARNINGS_SHOWN = 20
+_SEED = 0  # of the samples of a calibration: the same again when a query is repeated
 
 
 def query_labels(
@@ -72,7 +72,7 @@ def query_labels(
     questions.check_accepted(info)
     budget = info.budget
     say(f"{budget.remaining:,} of {budget.limit:,} labels are left of the budget of this key")
-    info = settle_calibration(client, questions, info, say)
+    info = _settle_calibration(client, questions, info, say)
     with Journal(journal_path(out), url=client.url, info=info) as journal:
         positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
         if not client.overdraw:
@@ -82,6 +82,58 @@ def query_labels(
         labels = under_way.collect()
         labels.save(out)
     return labels
+
+
+def _settle_calibration(
+    client: LabelClient, questions: Questions, info: ServiceInfo, say: Callable[[str], object]
+) -> ServiceInfo:
+    """Calibrate the key of a client, if the client wants that and it was not done before."""
+    fewest, n = info.fewest_to_calibrate, len(questions.ids)
+    if info.calibration is not None:
+        say(f"the key was calibrated with {info.calibration.samples:,} samples")
+    elif fewest is None:
+        if client.calibrate_key:
+            say(f"model {info.model!r} sees all samples alike, so the key is not calibrated")
+    elif client.calibrate_key:
+        found = _calibrate(client, questions, info, fewest)
+        say(f"the key is calibrated with {found.samples:,} of your samples")
+        return info.model_copy(update={"calibration": found})
+    elif n >= fewest and info.budget.used == 0:
+        say("if these samples are of one kind, --calibrate may improve their labels (see docs/serving.md)")
+    return info
+
+
+def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, fewest: int) -> Calibration:
+    contents = list(_draw_contents(questions, info))
+    if len(contents) < fewest:
+        raise InputError(
+            f"a calibration needs {fewest} different samples, but only {len(contents)} can be used: ask "
+            "without --calibrate"
+        )
+    answer = client.calibrate(questions.body(contents), len(contents))
+    left_out = {sample.position for sample in answer.unusable}
+    used = [content_key(content) for position, content in enumerate(contents) if position not in left_out]
+    if answer.calibration.digest != digest_of_contents(used):
+        raise RefusedError(f"{client.url} calibrated the key with other samples than these")
+    return answer.calibration
+
+
+def _draw_contents(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
+    """Read different samples in a random order, until a request is full."""
+    room, seen = info.max_request_bytes - MOST_OVERHEAD, set[bytes]()
+    for position in np.random.default_rng(_SEED).permutation(len(questions.ids)).tolist():
+        try:
+            content = questions.read(position)
+            check_size(content, questions.ids[position], info)
+        except UnusableImageError:
+            continue
+        if content in seen:
+            continue
+        room -= len(content) + MOST_OVERHEAD
+        if room < 0 or len(seen) == info.max_batch:
+            return
+        seen.add(content)
+        yield content
 
 
 def _refuse_overdraft(

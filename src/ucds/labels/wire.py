@@ -76,7 +76,7 @@ class Receipt(Signed):
     entries: Annotated[list[Digest], Field(min_length=1)]  # hashes of those that charged the answers, sorted
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
-    answers_digest: Digest  # of contents and labels; see :func:`answers_digest`
+    answers_digest: Digest  # of contents and labels; see `answers_digest`
     privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy.PrivacyClaim`
 
 
@@ -118,7 +118,7 @@ class Calibration(Message):
     """The mean from which the samples of a key are seen."""
 
     samples: Positive  # distinct samples that it is the mean of
-    digest: ModelDigest  # of their contents; see `ucds.labels.calibration.digest_of_contents`
+    digest: ModelDigest  # of their contents; see `digest_of_contents`
 
 
 class CalibrationAnswer(Message):
@@ -159,6 +159,11 @@ class Problem(Message):
 def canonical_json(fields: dict[str, Any]) -> bytes:
     """Write fields as JSON in the one form that is signed: sorted by name, in ASCII, without blanks."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest_of_contents(keys: Iterable[bytes]) -> str:
+    """Compute a digest of the content keys of some samples; their order and copies make no difference."""
+    return hashlib.sha256(b"".join(sorted(set(keys)))).hexdigest()[:32]
 
 
 def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
-from ucds.labels.calibration import digest_of_contents
+from ucds.labels.wire import digest_of_contents
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.keys import Key
