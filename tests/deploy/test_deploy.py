@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import label_service
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
@@ -31,7 +32,6 @@ from serving_kit import (
     make_run,
     npy,
     running,
-    serving_process,
     vector,
     wait_until,
 )
@@ -229,7 +229,7 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
     with postgresql() as place, ExitStack() as stack:
 
         def start(at: int) -> subprocess.Popen[str]:
-            served = serving_process(run, "--ledger", place, "--port", str(at))
+            served = label_service.service(run, "--ledger", place, "--port", at)
             return stack.enter_context(served)[0]
 
         book = Ledger(place, create=True)

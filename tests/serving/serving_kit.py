@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -218,22 +216,6 @@ def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder, StoredModel.of(card, model, torch.full((1, k), 1 / k)))
     return folder
-
-
-@contextmanager
-def serving_process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`ucds serve` as a process of its own, and its address."""
-    words = f"{sys.executable} -m ucds serve {run} --port 0 --accelerator cpu"
-    process = subprocess.Popen([*words.split(), *options], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("listening on "), line
-        yield process, line.removeprefix("listening on ").strip()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 class Clients:

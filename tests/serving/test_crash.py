@@ -6,8 +6,9 @@ import random
 import time
 from pathlib import Path
 
+import label_service
 import pytest
-from serving_kit import Clients, make_run, serving_process
+from serving_kit import Clients, make_run
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
@@ -24,11 +25,11 @@ def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
     clients, dice = Clients(key), random.Random(0)
     try:
         for _ in range(MOMENTS):
-            with serving_process(run) as (process, clients.url):
+            with label_service.service(run, "--port", 0) as (process, clients.url):
                 time.sleep(dice.uniform(0.2, 1.2))
                 process.kill()
             assert verify(run).faults == ()
-        with serving_process(run) as (_, clients.url):
+        with label_service.service(run, "--port", 0) as (_, clients.url):
             clients.finish()
     finally:
         clients.stop.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import label_service
 import numpy as np
 import pytest
 from hostile import MULTIPART, Request, array_corpus, header, image_corpus, multipart, mutations
@@ -20,7 +21,6 @@ from serving_kit import (
     make_run,
     picture,
     running,
-    serving_process,
     vector,
 )
 
@@ -227,7 +227,7 @@ def test_five_thousand_malformed_requests(tmp_path: Path) -> None:
     book = Ledger(run, create=True)
     key = book.add_key("hostile", 10**6)
     options = [word for limit in LIMITS for word in ("--limit", limit)]
-    with serving_process(run, *options) as (process, url):
+    with label_service.service(run, "--port", 0, *options) as (process, url):
         service = Service(url, "", book, key)
         before = service.ask(picture(2), picture(9)).json()["labels"]
         assault(service, process.pid, 5000)

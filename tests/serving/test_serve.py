@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import label_service
 import pytest
-from serving_kit import WIDTH, K, Service, in_thread, make_run, serving_process, vector, wait_until
+from serving_kit import WIDTH, K, Service, in_thread, make_run, vector, wait_until
 
 import ucds
 from ucds.errors import DamagedFileError, InputError, UserError
@@ -104,11 +105,11 @@ def test_a_refusal_leaves_no_thread_behind(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_command_hides_its_memory_and_ends_with_status_0_at_sigterm(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "mine")
-    with serving_process(run, "--checkpoints", str(tmp_path / "checkpoints")) as (process, url):
+    run, marks = make_run(tmp_path / "mine"), tmp_path / "checkpoints"
+    with label_service.service(run, "--port", 0, "--checkpoints", marks) as (process, url):
         owner = Path(f"/proc/{process.pid}/mem").stat().st_uid
         assert owner == 0  # what is not dumpable belongs to root, whoever runs it
         assert httpx.get(f"{url}/v1/info").status_code == 401
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert re.fullmatch(r'(\{"signer":.*\}\n)+', (tmp_path / "checkpoints").read_text())
+    assert re.fullmatch(r'(\{"signer":.*\}\n)+', marks.read_text())

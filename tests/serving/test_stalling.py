@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import label_service
 import pytest
 from label_service import slow_bmp
 from serving_kit import (
@@ -25,7 +26,6 @@ from serving_kit import (
     picture,
     refused,
     running,
-    serving_process,
     vector,
     wait_until,
 )
@@ -196,7 +196,7 @@ def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path, slow
     book.close()
     limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
     options = [word for limit in limits for word in ("--limit", limit)]
-    with serving_process(run, *options) as (process, url), ThreadPoolExecutor(1) as pool:
+    with label_service.service(run, "--port", 0, *options) as (process, url), ThreadPoolExecutor(1) as pool:
         lost = pool.submit(httpx.post, f"{url}/v1/labels", files=files(slow), headers=headers, timeout=60)
         time.sleep(3)
         begun = time.monotonic()
