@@ -22,23 +22,20 @@ def multipart(*contents: bytes, name: str = "images", end: bytes = b"--b--\r\n")
     return b"".join(head + content + b"\r\n" for content in contents) + end
 
 
+def chunk(kind: bytes, content: bytes) -> bytes:
+    checked = kind + content
+    return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+
 def png(width: int, height: int, data: bytes, extra: bytes = b"") -> bytes:
     """A PNG file that says what it likes of its size."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checked = kind + content
-        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
 def text_bomb() -> bytes:
-    packed = zlib.compress(bytes(80 * 2**20), 9)
-    content = b"Comment\0\0" + packed
-    checked = b"zTXt" + content
-    extra = struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+    extra = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(80 * 2**20), 9))
     return png(40, 40, zlib.compress(bytes(40 * 121)), extra)
 
 

@@ -24,6 +24,8 @@ _POSTGRESQL: dict[str, Any] = {
     "pool_pre_ping": True,
     "pool_size": 16,
 }
+_POSTGRESQL_WRITES = "SELECT pg_advisory_xact_lock(7512041)"
+_POSTGRESQL_READS = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def ledger_url(place: str | Path) -> URL:
@@ -69,17 +71,12 @@ class Database:
         self._engine.dispose()
 
     @contextmanager
-    def transaction(self, *, writes: bool = False, one_moment: bool = False) -> Iterator[sa.Connection]:
-        """Open a transaction: with the right to write, or one that sees a single moment of the ledger."""
+    def transaction(self, *, writes: bool = False) -> Iterator[sa.Connection]:
+        """Open a transaction with the right to write, or one that sees a single moment of the ledger."""
         try:
             with self._engine.execution_options(**{_WRITES: writes}).begin() as connection:
-                if self._path is None:  # SQLite gives one moment, and the right to write, when it begins
-                    if one_moment:
-                        connection.exec_driver_sql(
-                            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-                        )
-                    if writes:
-                        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7512041)")
+                if self._path is None:  # SQLite does the same when a transaction begins
+                    connection.exec_driver_sql(_POSTGRESQL_WRITES if writes else _POSTGRESQL_READS)
                 self._check_files()
                 yield connection
             self._check_files()

@@ -74,7 +74,7 @@ def verify(
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
     database = Database(place)
     try:
-        with database.transaction(one_moment=True) as connection:
+        with database.transaction() as connection:
             database.prepare(connection)
             check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
             check.read(archives)
