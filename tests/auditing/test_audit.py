@@ -15,7 +15,7 @@ from audit_kit import WIDTH, draw, save_nearest
 from serving_kit import running
 from typer.testing import CliRunner
 
-from ucds.auditing import opening
+from ucds.auditing import subject
 from ucds.auditing.attacks import Price, price_curve, price_of
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.report import Findings
@@ -167,7 +167,7 @@ def test_each_attack_asks_about_samples_of_all_domains(
     np.savez(samples / "members.npz", a=domains[0], b=domains[1], c=domains[2])
     save_nearest(samples / "run", draw(3, 99))
     recorder = Recorder()
-    monkeypatch.setattr(opening, "ModelSubject", lambda stored, runtime: recorder)
+    monkeypatch.setattr(subject, "ModelSubject", lambda stored, runtime: recorder)
     effort = replace(QUICK, boundary=2, variants=1, shadows=2)  # 20 vectors of each side
     run_audit(samples, effort)
     boundary = next(rows for rows in recorder.asked if len(rows) == 20)

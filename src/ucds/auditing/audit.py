@@ -24,9 +24,8 @@ from ucds.auditing.attacks import (
     shadow_scores,
     vector_variants,
 )
-from ucds.auditing.opening import Opened, open_model, open_service
 from ucds.auditing.report import Attack, Findings, Prevalence, render
-from ucds.auditing.subject import Labels
+from ucds.auditing.subject import Labels, Opened, open_model, open_service
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
