@@ -59,7 +59,7 @@ def add_key(
     options.start()
     from ucds.serving.keys import check_name, make_terms
 
-    terms = _read_terms(rate=rate, expires=expires, networks=networks)
+    terms: dict[str, Any] = {"rate": rate, "expires": expires, "networks": networks or []}
     check_name(name)
     make_terms(budget=budget, **terms)  # before a ledger is made for a key that cannot be
     with _open_ledger(ledger, create=True) as book:
@@ -80,7 +80,8 @@ def set_key(
     ] = False,
 ) -> None:
     """Change a key from the next request on; what it used stays used."""
-    changes = _read_terms(budget=budget, rate=rate, expires=expires, networks=networks)
+    given = {"budget": budget, "rate": rate, "expires": expires, "networks": networks}
+    changes = {name: value for name, value in given.items() if value is not None}
     if not changes and not new_secret:
         raise InputError("name what to change: --budget, --rate, --expires, --from or --new-secret")
     with _open_ledger(ledger) as book:
@@ -219,19 +220,6 @@ def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
     with _open_ledger(ledger) as book:
         count = book.forget_key(name)
     options.say(f"{count:,} answers of {name!r} are deleted")
-
-
-def _read_terms(**given: Any) -> dict[str, Any]:
-    """Return the terms that were given, as the ledger takes them."""
-    terms = {name: value for name, value in given.items() if value is not None}
-    if "networks" in terms:
-        terms["networks"] = [network for network in terms["networks"] if network != "any"]
-    if "rate" in terms:
-        try:
-            terms["rate"] = None if terms["rate"] == "none" else float(terms["rate"])
-        except ValueError:
-            raise InputError(f"{terms['rate']!r} is no rate: write samples a second, or none") from None
-    return terms
 
 
 def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

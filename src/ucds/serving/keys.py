@@ -23,7 +23,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _RULES = {
     "budget": "a budget is a whole number of samples, 0 or more",
-    "rate": "a rate is a number of samples a second, from 0.001 to 1e9",
+    "rate": "a rate is a number of samples a second, from 0.001 to 1e9, or none",
     "networks": "a network is written like 10.0.0.0/8, without bits behind its length",
 }
 
@@ -158,13 +158,18 @@ def as_text(time: datetime) -> str:
 
 
 def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
-    """Return terms with the changes of a user, who writes ``expires`` as :func:`parse_end` reads it."""
+    """Return terms with the changes of a user, who may write ``none`` for no rate and ``any`` for networks.
+
+    ``expires`` is written as :func:`parse_end` reads it.
+    """
     if "expires" in changes:
         changes["expires"] = parse_end(changes["expires"])
     if "networks" in changes:
-        changes["networks"] = tuple(changes["networks"])
+        changes["networks"] = tuple(network for network in changes["networks"] if network != "any")
+    if changes.get("rate") == "none":
+        changes["rate"] = None
     try:
-        return Terms(**(dict(present or ()) | changes))
+        return Terms.model_validate(dict(present or ()) | changes, strict=False)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         wrong = ", ".join(changes[field]) if field == "networks" else changes[field]
