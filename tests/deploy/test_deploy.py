@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
-import label_service
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
 
-from label_service import files_with_a_body, make_certificate, nginx, replaced
+from label_service import client_of, files_with_a_body, make_certificate, nginx, replaced
+from label_service import service as started
 from postgres import postgresql
 from serving_kit import (
     NPY,
@@ -73,10 +73,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def through(url: str, certificate: Path, key: str | None, address: str = "127.0.0.1") -> httpx.Client:
     """A client of a proxy, which asks from an address of this machine."""
-    trusted = ssl.create_default_context(cafile=certificate)
-    transport = httpx.HTTPTransport(verify=trusted, local_address=address)
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False, transport=transport)
+    return client_of(url, str(key), address, ssl.create_default_context(cafile=certificate))
 
 
 def status(client: httpx.Client) -> int | None:
@@ -229,7 +226,7 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
     with postgresql() as place, ExitStack() as stack:
 
         def start(at: int) -> subprocess.Popen[str]:
-            served = label_service.service(run, "--ledger", place, "--port", at)
+            served = started(run, "--ledger", place, "--port", at)
             return stack.enter_context(served)[0]
 
         book = Ledger(place, create=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from ucds.errors import InputError
@@ -28,24 +26,14 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
         ("body-seconds=nan", "body_seconds must be positive"),
         ("shutdown-seconds=inf", "shutdown_seconds must be positive and below"),
         ("formats=SVG", "images can be of the formats .* not SVG"),
+        ("max-queue=100", "max_queue 100 has no room for a request of 256"),
+        ("max-body-bytes=1000", "max_body_bytes must be at least max_request_bytes"),
+        ("client-share=1.5", "client_share is at most 1"),
     ],
 )
-def test_what_sets_no_limit_is_refused(setting: str, words: str) -> None:
+def test_what_sets_no_limit_or_answers_no_request_is_refused(setting: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Limits.parse([setting])
-
-
-@pytest.mark.parametrize(
-    ("limits", "words"),
-    [
-        ({"max_queue": 100}, "max_queue 100 has no room for a request of 256"),
-        ({"max_body_bytes": 1000}, "max_body_bytes must be at least max_request_bytes"),
-        ({"client_share": 1.5}, "client_share is at most 1"),
-    ],
-)
-def test_limits_that_answer_no_request_are_refused(limits: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        Limits(**limits)
 
 
 def test_one_key_may_hold_a_share_and_always_one_request() -> None:
