@@ -26,7 +26,7 @@ from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.experiments import runner
-from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, on_target, run_methods
+from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, run_methods, trained
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
 from ucds.experiments.records import FILE, read_records
 from ucds.experiments.runner import run_benchmark
@@ -351,7 +351,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
         assert n_clusters == picture_task.n_clusters
         return Clustering(np.zeros(len(data.samples), np.int64), 1.0, 10, backbone.module)
 
-    run = on_target(DeepClusterSettings, cluster, from_scratch=from_scratch)
+    run = trained(DeepClusterSettings, cluster, from_scratch=from_scratch)
     settings = DeepClusterSettings(tune="head", epochs=7)
     for seed in (3, 4):
         outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed)))

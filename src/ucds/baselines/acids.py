@@ -75,6 +75,17 @@ class AcidsModel(NamedTuple):
     images_seen: int
 
 
+def cluster_by_acids(
+    session: Session[ACIDSSettings],
+    backbone: Backbone,
+    source_data: Dataset,
+    target_data: Dataset,
+    n_clusters: int,
+) -> Clustering:
+    """Cluster target samples by ACIDS, which learns from the source first."""
+    return adapt_acids(session, learn_acids(session, backbone, source_data, n_clusters), target_data)
+
+
 def learn_acids(
     session: Session[ACIDSSettings], backbone: Backbone, source_data: Dataset, n_clusters: int
 ) -> AcidsModel:
@@ -131,8 +142,13 @@ def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data:
                 loop.update(information=-mutual_information(joint).mean())
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     found = conclude(session, loop, networks, pairs, name=name)
+    # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
+    whole = nn.ModuleList([networks.whole.encoder, heads])
     return replace(
-        found, seconds=model.seconds + found.seconds, images_seen=model.images_seen + found.images_seen
+        found,
+        seconds=model.seconds + found.seconds,
+        images_seen=model.images_seen + found.images_seen,
+        parameters=sum(weight.numel() for weight in whole.parameters()),
     )
 
 

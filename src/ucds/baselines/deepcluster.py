@@ -85,7 +85,8 @@ def cluster_by_deepcluster(
             loop.update(pseudo_labels=functional.cross_entropy(logits, targets[batch.index]))
     labels = _cluster(session, model, own, settings.epochs)
     loop.finish(functional.one_hot(torch.from_numpy(labels), n_clusters).float())
-    return Clustering(labels, loop.seconds, loop.images_seen, training.model.eval())
+    whole = training.model.eval()
+    return Clustering(labels, loop.seconds, loop.images_seen, whole, parameters=whole.count_parameters())
 
 
 def _cluster(

@@ -192,7 +192,9 @@ def conclude(
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
     labels = loop.finish(predict(networks.trained, data, session.runtime, size))
-    return Clustering(labels, loop.seconds, loop.images_seen, networks.whole.eval(), float(information[best]))
+    whole = networks.whole.eval()
+    information_of_best, parameters = float(information[best]), whole.count_parameters()
+    return Clustering(labels, loop.seconds, loop.images_seen, whole, information_of_best, parameters)
 
 
 def with_best_rate(settings: S, train: Callable[[S], Clustering]) -> Clustering:

@@ -36,6 +36,7 @@ class Clustering:
     images_seen: int  # samples that passed through the network in training, every view counted
     model: nn.Module  # whole network, in evaluation mode
     information: float | None = None  # mutual, of two views; of methods that maximise it
+    parameters: int = 0  # of the whole network in training
 
 
 class Loop:

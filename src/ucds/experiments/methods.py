@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
-from torch import nn
 
 from ucds.baselines import plain
-from ucds.baselines.acids import ACIDSSettings, adapt_acids, learn_acids
+from ucds.baselines.acids import ACIDSSettings, cluster_by_acids
 from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster
 from ucds.baselines.iic import IICSettings, PairSettings, cluster_by_iic, with_best_rate
 from ucds.baselines.loop import Clustering
@@ -32,8 +31,6 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import Training, prepare
-
-S = TypeVar("S", bound=ModelSettings)
 
 FAMILIES: dict[str, type[Settings]] = {
     "pcd": PCDSettings,
@@ -120,56 +117,36 @@ def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pip
     return run
 
 
-def on_target(
-    kind: type[ModelSettings], cluster: Callable[..., Clustering], *, from_scratch: bool = False
+def trained(
+    kind: type[ModelSettings],
+    cluster: Callable[..., Clustering],
+    *,
+    with_source: bool = False,
+    from_scratch: bool = False,
 ) -> Callable[[Pipeline], Outcome]:
-    """Make the method that clusters the target alone by a baseline, with settings of a kind.
+    """Make the method that clusters the target by a baseline that trains, with settings of a kind.
 
-    From scratch, it starts from a random encoder, as in the baseline's paper, in place of the client's.
+    With the source, it sees the source's samples too, through the source's encoder. From scratch, it starts
+    from a random encoder, as in the baseline's paper, which is always trained.
     """
 
     def run(pipeline: Pipeline) -> Outcome:
         task, options = pipeline.task, pipeline.options
+        settings, make_backbone, target = options.settings_of(kind), task.backbone, task.target
+        if from_scratch:
+            settings = settings.model_copy(update={"tune": "full"})
+            make_backbone = partial(sobel_backbone, seed=options.seed)
+        elif with_source:
+            make_backbone, target = task.make_source_backbone, task.seen_by_source
+        data = (task.source, target) if with_source else (target,)
 
         def train(settings: ModelSettings) -> Clustering:
-            backbone = sobel_backbone(seed=options.seed) if from_scratch else task.backbone()
-            session = options.session(settings)
-            return cluster(session, backbone, task.target, task.n_clusters)
+            return cluster(options.session(settings), make_backbone(), *data, task.n_clusters)
 
-        settings = _settings(pipeline, kind, from_scratch)
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
-        return _outcome(found, found.model)
+        return Outcome(found.labels, found.seconds, parameters=found.parameters, images=found.images_seen)
 
     return run
-
-
-def _acids(pipeline: Pipeline, *, from_scratch: bool = False) -> Outcome:
-    """Cluster by ACIDS, whose target model starts from the source model; see :func:`on_target`."""
-    task, options = pipeline.task, pipeline.options
-    target = task.target if from_scratch else task.seen_by_source
-    trained = nn.ModuleList()
-
-    def train(settings: ACIDSSettings) -> Clustering:
-        nonlocal trained
-        backbone = sobel_backbone(seed=options.seed) if from_scratch else task.make_source_backbone()
-        session = options.session(settings)
-        source = learn_acids(session, backbone, task.source, task.n_clusters)
-        # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
-        trained = nn.ModuleList([source.networks.whole.encoder, source.networks.heads])
-        return adapt_acids(options.session(settings), source, target)
-
-    return _outcome(with_best_rate(_settings(pipeline, ACIDSSettings, from_scratch), train), trained)
-
-
-def _settings(pipeline: Pipeline, kind: type[S], from_scratch: bool) -> S:
-    """Return the settings of a baseline; a random encoder is always trained."""
-    settings = pipeline.options.settings_of(kind)
-    return settings.model_copy(update={"tune": "full"}) if from_scratch else settings
-
-
-def _outcome(found: Clustering, trained: nn.Module) -> Outcome:
-    parameters = sum(weight.numel() for weight in trained.parameters())
-    return Outcome(found.labels, found.seconds, parameters=parameters, images=found.images_seen)
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
@@ -226,21 +203,26 @@ METHODS: dict[str, Method] = {
     "ward": Method("Ward's clustering", _plain(plain.ward), settings=None),
     "spectral": Method("spectral clustering", _plain(plain.spectral), settings=None),
     "deepcluster": Method(
-        "DeepCluster", on_target(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
+        "DeepCluster", trained(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
     ),
-    "iic": Method("IIC", on_target(IICSettings, cluster_by_iic), IICSettings),
-    "acids": Method("ACIDS", _acids, ACIDSSettings, "source"),
+    "iic": Method("IIC", trained(IICSettings, cluster_by_iic), IICSettings),
+    "acids": Method(
+        "ACIDS", trained(ACIDSSettings, cluster_by_acids, with_source=True), ACIDSSettings, "source"
+    ),
     "deepcluster-original": Method(
         "DeepCluster, from scratch",
-        on_target(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
+        trained(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
         DeepClusterSettings,
         "none",
     ),
     "iic-original": Method(
-        "IIC, from scratch", on_target(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
+        "IIC, from scratch", trained(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
     ),
     "acids-original": Method(
-        "ACIDS, from scratch", partial(_acids, from_scratch=True), ACIDSSettings, "none"
+        "ACIDS, from scratch",
+        trained(ACIDSSettings, cluster_by_acids, with_source=True, from_scratch=True),
+        ACIDSSettings,
+        "none",
     ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
