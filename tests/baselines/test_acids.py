@@ -300,18 +300,6 @@ def test_merging_undoes_splitting() -> None:
     torch.testing.assert_close(changed(batch(4)), original(batch(4)))
 
 
-@pytest.mark.parametrize(
-    ("module", "counts", "words"),
-    [
-        (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), (4, 4), "has none of"),
-        (network(), (5, 1), "2 samples of each domain in a batch; enlarge it"),
-    ],
-)
-def test_what_cannot_be_split_is_refused(module: nn.Module, counts: tuple[int, ...], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        split_norms(module, counts)
-
-
 def test_estimated_statistics_are_those_of_the_data() -> None:
     rng = np.random.default_rng(0)
     data = Dataset(VectorSamples(rng.normal(2, 3, size=(40, 4))))

@@ -18,7 +18,6 @@ from ucds.experiments.datasets import (
     imbalanced_subset,
     locate,
     long_tail_subset,
-    plain_name,
     small_subset,
 )
 
@@ -120,14 +119,6 @@ def test_differences_are_said() -> None:
     words = r"Office-31 .*: 497 images of dslr, 498 expected; 30 classes, 31 expected\. The copy may be"
     with pytest.warns(UcdsWarning, match=words):
         check_counts("office31", made_up({"amazon": 2817, "dslr": 497}), 30)
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [("Real World", "realworld"), ("real_world", "realworld"), ("Art-Painting", "artpainting")],
-)
-def test_names_are_compared_without_case_and_separators(name: str, plain: str) -> None:
-    assert plain_name(name) == plain
 
 
 def five_classes() -> tuple[GroundTruth, np.ndarray]:

@@ -19,14 +19,6 @@ from ucds.training.options import EncoderOptions
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
 
-def test_reads_a_benchmark(tmp_path: Path) -> None:
-    found = small(tmp_path)
-    assert found.grid.targets == {"": ("a",)}
-    assert found.grid.seeds == (0, 1)
-    assert found.settings["pcd"]["bottleneck_width"] == 8
-    assert found.paper == {"po": {"a": 14.1}}
-
-
 def test_the_papers_methods_and_five_seeds_are_the_default(tmp_path: Path) -> None:
     found = small(tmp_path, methods="", seeds="")
     assert found.grid.methods == ("kmeans", "po", "so", "to", "ao", "pcd")
@@ -37,6 +29,7 @@ def test_the_papers_methods_and_five_seeds_are_the_default(tmp_path: Path) -> No
     ("replaced", "words"),
     [
         ({"methods": 'methods = ["po", "dine"]'}, "unknown methods dine; known: kmeans, "),
+        ({"methods": 'methods = ["json:run"]'}, "method json:run cannot be imported: .*'run'"),
         ({"targets": "targets = []"}, "grid: .*at least one domain"),
         ({"targets": 'targets = "a"'}, "grid.targets: "),
         ({"targets": ""}, "grid.targets: "),
@@ -220,23 +213,6 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     assert "8 of 8 cells have a record." in text
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "no_such_module:run",
-            "method no_such_module:run cannot be imported: No module named 'no_such_module'",
-        ),
-        ("json:no_such_thing", "method json:no_such_thing cannot be imported: .*no_such_thing"),
-        ("json:__name__", "method json:__name__ is neither a function nor a Method"),
-    ],
-)
-def test_a_method_of_ones_own_that_cannot_be_had_is_refused(tmp_path: Path, name: str, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        small(tmp_path, methods=f'methods = ["po", "{name}"]')
-    assert "\n" not in str(caught.value)
-
-
 def test_a_missing_benchmark_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read the benchmark .*absent\.toml"):
         read_benchmark(tmp_path / "absent.toml")
@@ -294,17 +270,6 @@ def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
     ]
     own = {c.variant: c.settings.mixing_weight for c in found.cells() if isinstance(c.settings, PCDSettings)}
     assert list(own.values()) == [1.0, 0.6, 5.0]
-
-
-def test_a_data_set_has_settings_of_its_own(tmp_path: Path) -> None:
-    more = "[dataset_settings.two.pcd]\nsource_epochs = 7\n"
-    found = small(tmp_path, more, targets='targets = { one = ["a"], two = ["a", "b"] }')
-    epochs = {
-        (c.dataset, c.target): c.settings.source_epochs
-        for c in found.cells()
-        if isinstance(c.settings, PCDSettings)
-    }
-    assert epochs == {("one", "a"): 1, ("two", "a"): 7, ("two", "b"): 7}
 
 
 def test_the_name_of_the_only_data_set(tmp_path: Path) -> None:

@@ -103,17 +103,6 @@ def test_a_method_alone_is_the_method_among_all(
     assert_same(alone, outcomes[method])
 
 
-def test_kmeans_is_the_best_of_several_on_normalised_vectors(
-    task: Task, outcomes: dict[str, Outcome]
-) -> None:
-    vectors = normalize(task.target.samples.read(np.arange(50)).numpy())
-    found = outcomes["kmeans"].labels
-    centres = np.stack([vectors[found == k].mean(0) for k in range(4)])
-    inertia = ((vectors - centres[found]) ** 2).sum()
-    best = min(KMeans(4, n_init=1, random_state=seed).fit(vectors).inertia_ for seed in range(20))
-    assert inertia == pytest.approx(best, rel=1e-4)
-
-
 def labels_of(model: Any, data: Dataset) -> Any:
     runtime = OPTIONS.runtime()
     return predict(model, data, runtime, SETTINGS.prediction_batch_size).argmax(-1).numpy()
@@ -162,11 +151,6 @@ def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
     assert other.training is not None
     assert outcomes["to"].training is not None
     assert not torch.equal(other.training.trained.prototypes, outcomes["to"].training.trained.prototypes)
-
-
-def test_unknown_methods_are_refused(task: Task) -> None:
-    with pytest.raises(UserError, match="unknown methods pdc; known: kmeans, "):
-        list(run_methods(task, OPTIONS, ["pdc", "po"]))
 
 
 OWN = """

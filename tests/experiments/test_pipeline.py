@@ -15,7 +15,7 @@ from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.backbones.spec import module_backbone
-from ucds.config import ConsensusSettings, PCDSettings, for_source, side_of
+from ucds.config import ConsensusSettings, PCDSettings, side_of
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.experiments.methods import run_methods
@@ -74,11 +74,6 @@ def test_the_source_owner_does_not_look_at_the_targets_settings(task: Task, kind
         session = options.session(options.settings_of(kind))
         states.append(fit_source(session, task.backbone(), task.source, 4).model.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_settings_of_stage_1_are_those_that_it_looks_at() -> None:
-    assert for_source(changed(**OTHERS).settings_of(PCDSettings)) == for_source(PCD)
-    assert for_source(PCD.model_copy(update={"information_weight": 0.5})) != for_source(PCD)
 
 
 def test_settings_are_found_by_their_class() -> None:

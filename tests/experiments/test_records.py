@@ -36,22 +36,18 @@ def test_records_are_appended_and_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"a": 2, "b', b'{"a": 2}', b"\x00\x00", b'{"a": "\xc3'])
-def test_a_torn_last_line_is_passed_over_and_replaced(tmp_path: Path, torn: bytes) -> None:
+@pytest.mark.parametrize("finished", [[], [ONE]])
+def test_a_torn_last_line_is_passed_over_and_replaced(
+    tmp_path: Path, torn: bytes, finished: list[dict[str, Any]]
+) -> None:
     path = tmp_path / "runs.jsonl"
-    append_record(path, ONE)
+    for known in finished:
+        append_record(path, known)
     with path.open("ab") as file:
         file.write(torn)
-    assert read_records(path) == [ONE]
+    assert read_records(path) == finished
     append_record(path, THREE)
-    assert read_records(path) == [ONE, THREE]
-
-
-def test_a_file_with_nothing_but_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    path.write_bytes(b'{"a"')
-    assert read_records(path) == []
-    append_record(path, ONE)
-    assert read_records(path) == [ONE]
+    assert read_records(path) == [*finished, THREE]
 
 
 @pytest.mark.parametrize("line", ["{half", "", "not json", "3", "[1]", "{}", '{"accuracy": 0.5}'])
