@@ -60,6 +60,9 @@ def test_labels_are_a_read_only_copy() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
+        ({"values": np.zeros(0, np.int64), "ids": ()}, "there are no labels"),
+        ({"ids": ("b", "a", "b")}, "sample 'b' is labelled twice"),
+        ({"n_clusters": 0}, "0 clusters were announced"),
         ([0.0, 1.0, 2.0], "list of integers, not float64"),
         ([True, False, True], "list of integers, not bool"),
         ([[0], [1], [2]], r"of shape \(3, 1\)"),
@@ -73,16 +76,7 @@ def test_labels_are_a_read_only_copy() -> None:
 )
 def test_what_cannot_be_labels_is_refused(values: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        labels(values)
-
-
-def test_empty_and_doubled_are_refused() -> None:
-    with pytest.raises(InputError, match="there are no labels"):
-        labels(np.zeros(0, np.int64), ids=())
-    with pytest.raises(InputError, match="sample 'b' is labelled twice"):
-        labels(ids=("b", "a", "b"))
-    with pytest.raises(InputError, match="0 clusters were announced"):
-        labels(n_clusters=0)
+        labels(**values if isinstance(values, dict) else {"values": values})
 
 
 def test_align_gives_each_sample_its_own_label_in_any_order() -> None:
