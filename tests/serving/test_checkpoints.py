@@ -180,6 +180,23 @@ def test_a_restored_backup_is_refused_until_its_loss_is_accepted(
     restored.close()
 
 
+def test_a_loss_is_accepted_before_entries_are_added_or_not_at_all(
+    ledger: Ledger, signer: Signer, tmp_path: Path
+) -> None:
+    charge(ledger, make_key(ledger), 1)
+    Snapshots(ledger, signer, tmp_path / "marks").close()
+    ledger.close()
+    with behind(tmp_path) as connection:
+        set_back(connection, 3)
+    restored = Ledger(tmp_path)
+    restored.set_key("anna", budget=20)
+    before = restored.state()
+    with pytest.raises(InputError, match="restore it again, and accept the loss first"):
+        accept_loss(restored, tmp_path / "marks")
+    assert restored.state() == before
+    restored.close()
+
+
 def test_a_lost_signing_key_is_replaced_by_a_decision(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     Snapshots(ledger, signer, marks).close()

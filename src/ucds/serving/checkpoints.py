@@ -64,6 +64,8 @@ def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | N
             raise InputError("nothing is lost: the ledger holds all that was named, and its signer stays")
         last = max(lost, key=lambda told: told.number, default=None)
         writing.append(LossAccepted(lost=last, signer=signer))
+        if last is not None and not writing.state.excuses(last.time, last.number):
+            raise InputError("entries were added to the backup: restore it again, and accept the loss first")
     return len(lost)
 
 
