@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -96,6 +97,18 @@ def _blobs(sizes: Mapping[str, int], n_clusters: int = 4, width: int = 6, seed: 
 def blobs() -> Blobs:
     """Vectors of several domains around shared centres; row ``i`` belongs to centre ``i % n_clusters``."""
     return _blobs
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield place
+    subprocess.run(["umount", place], check=True)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from safetensors.numpy import load_file
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs"),
 ]
 
 COMMAND = [sys.executable, "-m", "ucds"]
@@ -52,19 +50,6 @@ def expected(images: Path) -> dict[str, np.ndarray]:
     """The model of a run with a cache of its own."""
     finish(start(images, images.parent / "own", images.parent / "own-cache"))
     return load_file(images.parent / "own" / "model.safetensors")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB in memory."""
-    place = tmp_path / "cache"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True
-    ).returncode:
-        pytest.skip("this user may not mount a file system")
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def start(

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-SCRIPT = Path(__file__).with_name("run_stages.py")
+SCRIPT = Path(__file__).with_name("work.py")
 
 
 def run_on_two(out: Path) -> dict[str, dict[str, torch.Tensor]]:
-    command = [sys.executable, str(SCRIPT), "2", str(out)]
+    command = [sys.executable, str(SCRIPT), "stages", "2", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "processes: 2" in done.stdout
@@ -32,7 +32,7 @@ def losses(out: Path) -> list[dict[str, float | str]]:
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("ignore:stage .* empty:ucds.errors.UcdsWarning")
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    run_path(str(SCRIPT))["main"](1, tmp_path / "one")
+    run_path(str(SCRIPT))["run_stages"](1, tmp_path / "one")
     alone, together = torch.load(tmp_path / "one" / "weights.pt"), run_on_two(tmp_path / "two")
     for side in ("source", "target"):
         assert alone[side].keys() == together[side].keys()
@@ -54,8 +54,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("how", ["found", "refused"])
 def test_only_the_first_of_two_processes_clusters(how: str, tmp_path: Path) -> None:
-    script = str(SCRIPT.with_name("run_clusters.py"))
-    command = [sys.executable, script, "2", str(tmp_path), how]
+    command = [sys.executable, str(SCRIPT), how, "2", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("call-*"))) == 1
@@ -67,10 +66,9 @@ def test_only_the_first_of_two_processes_clusters(how: str, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_each_of_two_processes_computes_its_share_of_the_features(tmp_path: Path) -> None:
-    script = str(SCRIPT.with_name("run_features.py"))
     for devices in ("1", "2"):
         (tmp_path / devices).mkdir()
-        command = [sys.executable, script, devices, str(tmp_path / devices)]
+        command = [sys.executable, str(SCRIPT), "features", devices, str(tmp_path / devices)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
     alone = np.load(tmp_path / "1" / "features-0.npy")
