@@ -104,8 +104,7 @@ def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
     options.say(f"key {name!r} is revoked")
 
 
-@keys.command("list")
-@options.expand
+@options.command("list", of=keys)
 def list_keys(ledger: LedgerOption, output: options.Output) -> None:
     """List the keys, revoked ones too, with the budget, use and last use of each.
 

@@ -1,6 +1,6 @@
 """The application, the options that several commands share, and the objects that commands make from them.
 
-A command takes a group of options as one parameter; :func:`expand` shows each field as an option.
+A command takes a group of options as one parameter; :func:`command` shows each field as an option.
 """
 
 from __future__ import annotations
@@ -235,11 +235,19 @@ class Output:
         self.present(f"{count:,} labels of {clusters} clusters written to {out}", values)
 
 
-def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has each field of a group, a dataclass, as an option of the group's panel.
+def command(
+    name: str, panel: str | None = None, of: typer.Typer = app
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that makes a function a command, in a panel of the help.
 
-    A parameter of class :class:`Output` gets what the options of every command say.
+    Each field of a group, a dataclass, becomes an option of the group's panel. A parameter of class
+    :class:`Output` gets what the options of every command say.
     """
+    return lambda function: of.command(name, rich_help_panel=panel)(_expand(function))
+
+
+def _expand(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that has each field of a group as a parameter."""
     given = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {
         name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)

@@ -11,15 +11,13 @@ import typer
 
 from ucds.choices import Method
 from ucds.cli import options
-from ucds.cli.options import app
 from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder of records and tables.")]
 
 
-@app.command("evaluate", rich_help_panel=options.RESEARCHER)
-@options.expand
+@options.command("evaluate", options.RESEARCHER)
 def evaluate_command(
     run: options.RunArgument,
     data: Annotated[
@@ -40,8 +38,7 @@ def evaluate_command(
     options.show(json.dumps(asdict(report), indent=2) if output.as_json else report.summary())
 
 
-@app.command("demo", rich_help_panel=options.RESEARCHER)
-@options.expand
+@options.command("demo", options.RESEARCHER)
 def demo_command(
     output: options.Output,
     out: Annotated[Path, typer.Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
@@ -55,8 +52,7 @@ def demo_command(
     options.show((out / "metrics.json").read_text().rstrip() if output.as_json else table)
 
 
-@app.command("settings", rich_help_panel=options.RESEARCHER)
-@options.expand
+@options.command("settings", options.RESEARCHER)
 def settings_command(
     output: options.Output,
     method: Annotated[Method | None, typer.Argument(help="Method; both if left out.")] = None,
@@ -79,8 +75,7 @@ def settings_command(
             print(f"  {setting:<28}{default:<14}{side:<8}{entry['description']}")
 
 
-@app.command("benchmark", rich_help_panel=options.RESEARCHER)
-@options.expand
+@options.command("benchmark", options.RESEARCHER)
 def benchmark_command(
     config: ConfigArgument,
     data: Annotated[
@@ -121,7 +116,7 @@ def benchmark_command(
         options.show(page)
 
 
-@app.command("table", rich_help_panel=options.RESEARCHER)
+@options.command("table", options.RESEARCHER)
 def table_command(config: ConfigArgument, results: ResultsOption = Path("my-results")) -> None:
     """Write a benchmark's table and figures again from its records."""
     options.start()

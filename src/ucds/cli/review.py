@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from ucds.cli import options
-from ucds.cli.options import app
 
 
-@app.command("review", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("review", options.CLIENT)
 def review_command(
     run: options.RunArgument,
     output: options.Output,

@@ -9,12 +9,10 @@ import typer
 
 from ucds.choices import Accelerator
 from ucds.cli import options
-from ucds.cli.options import app
 from ucds.cli.target import ServiceGroup
 
 
-@app.command("serve", rich_help_panel=options.PROVIDER)
-@options.expand
+@options.command("serve", options.PROVIDER)
 def serve_command(
     run: options.RunArgument,
     output: options.Output,
@@ -101,8 +99,7 @@ def serve_command(
     )
 
 
-@app.command("audit", rich_help_panel=options.PROVIDER)
-@options.expand
+@options.command("audit", options.PROVIDER)
 def audit_command(
     members: Annotated[Path, typer.Option(help="Samples that the model was trained on.")],
     others: Annotated[Path, typer.Option(help="Samples of the same kind that it was not trained on.")],

@@ -9,12 +9,10 @@ import typer
 
 from ucds.choices import Engine
 from ucds.cli import options
-from ucds.cli.options import app
 from ucds.errors import InputError
 
 
-@app.command("train-source", rich_help_panel=options.PROVIDER)
-@options.expand
+@options.command("train-source", options.PROVIDER)
 def train_source_command(
     data: Annotated[
         str,
@@ -66,8 +64,7 @@ def _names(text: str) -> list[str]:
     return names
 
 
-@app.command("label", rich_help_panel=options.PROVIDER)
-@options.expand
+@options.command("label", options.PROVIDER)
 def label_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
@@ -83,8 +80,7 @@ def label_command(
     output.present_labels(labels, out)
 
 
-@app.command("features", rich_help_panel=options.PROVIDER)
-@options.expand
+@options.command("features", options.PROVIDER)
 def features_command(
     images: Annotated[
         str,

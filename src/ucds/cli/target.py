@@ -10,7 +10,6 @@ import typer
 
 from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
-from ucds.cli.options import app
 from ucds.training.processes import is_first_process
 from ucds.training.run_folder import require_model
 
@@ -58,8 +57,7 @@ class ServiceGroup:
         )
 
 
-@app.command("query", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("query", options.CLIENT)
 def query_command(
     images: options.ImagesArgument,
     out: options.LabelFileOption,
@@ -111,8 +109,7 @@ def query_command(
     output.present_labels(labels, out)
 
 
-@app.command("train-target", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("train-target", options.CLIENT)
 def train_target_command(
     images: options.ImagesArgument,
     out: options.RunFolderOption,
@@ -157,8 +154,7 @@ def train_target_command(
     output.present_run(run, page)
 
 
-@app.command("predict", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("predict", options.CLIENT)
 def predict_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
@@ -197,8 +193,7 @@ def predict_command(
     output.present(sentence, values)
 
 
-@app.command("report", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("report", options.CLIENT)
 def report_command(
     run: options.RunArgument,
     work: options.WorkGroup,
@@ -231,8 +226,7 @@ def report_command(
     output.present("\n".join(lines), done)
 
 
-@app.command("export", rich_help_panel=options.CLIENT)
-@options.expand
+@options.command("export", options.CLIENT)
 def export_command(
     run: options.RunArgument,
     output: options.Output,
