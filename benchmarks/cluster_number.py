@@ -44,10 +44,10 @@ without the warning that no number stands out. Seconds are processor time of the
 """
 
 
-def blobs(k: int, seed: int) -> Domain:
-    """Twenty to eighty embeddings a cluster, of which the directions of the clusters take up a small part."""
+def blobs(k: int, count: int, seed: int) -> Domain:
+    """Embeddings of which the directions of the clusters take up a small part."""
     rng = np.random.default_rng(seed)
-    centres, truth = rng.normal(size=(k, 512)) / 4, rng.integers(k, size=max(200, 20 * k))
+    centres, truth = rng.normal(size=(k, 512)) / 4, rng.integers(k, size=count)
     noise = 1.2 / np.sqrt(1 + np.arange(512) / 16) * rng.normal(size=(len(truth), 512))
     return Domain(f"blobs in {k}", (centres[truth] + noise).astype(np.float32), truth)
 
@@ -114,7 +114,7 @@ def main() -> None:
     jobs = (
         ({"task": task.name, "seed": seed}, partial(measure, task, seed))
         for seed in range(options.seeds)
-        for domain in domains or [blobs(k, seed) for k in BLOBS]
+        for domain in domains or [blobs(k, max(200, 20 * k), seed) for k in BLOBS]
         for task in tasks_of(domain, seed)
     )
     Records(__file__, Row).complete(jobs, page)

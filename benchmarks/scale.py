@@ -19,57 +19,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from records import Records, table
+from records import Records, Row, table
 
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.metrics import score
+from ucds.math.metrics import clustering_accuracy
 
 RIVAL_NAME = "MiniBatchKMeans"
 PROGRAMS = ("train-source", "label", "train-target", "predict", RIVAL_NAME)
 NOISE = 1.2
 DATA = "embeddings.npy"
 CHUNK = 10_000  # samples that are drawn at a time
-SMALL, TENTH, LARGEST = 10_000, 100_000, 1_000_000
+FEWER, LARGEST = (10_000, 100_000), 1_000_000
 _LOOK = 0.02  # seconds between two looks at the memory of a process
-
-
-@dataclass(frozen=True)
-class Record:
-    """One run of one program on embeddings of so many samples, width and classes; memory is in MiB.
-
-    Attributes:
-        seconds: time from start to end.
-        processor_seconds: time of all processors.
-        peak_mib: largest resident memory, with the pages of mapped files.
-        own_mib: largest memory that is not backed by files: what does not fit any more is lost.
-        accuracy: share of samples in the cluster of their class, in percent; ``None`` without predictions.
-        load: runnable processes of the machine before the start.
-    """
-
-    program: str
-    samples: int
-    width: int
-    clusters: int
-    seconds: float
-    processor_seconds: float
-    peak_mib: float
-    own_mib: float
-    accuracy: float | None
-    load: float
-    threads: int
-    versions: dict[str, str]
-
-    @property
-    def task(self) -> tuple[int, int, int]:
-        """Number of samples, width and number of classes."""
-        return self.samples, self.width, self.clusters
 
 
 def make(samples: int, width: int, clusters: int, path: Path) -> NDArray[np.int64]:
@@ -114,11 +82,7 @@ numpy.save(out, MiniBatchKMeans(int(clusters), random_state=0).fit(rows).labels_
 
 
 def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
-    """Run a command, and return its times and its memory.
-
-    Raises:
-        SystemExit: it fails.
-    """
+    """Run a command: its time, that of all processors, its memory with mapped files and without, the load."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
     load, begin, peak, own = os.getloadavg()[0], time.perf_counter(), 0.0, 0.0
@@ -154,18 +118,19 @@ def read_memory(process: int) -> dict[str, float]:
     return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.endswith(" kB")}
 
 
-def measure(samples: int, width: int, clusters: int, threads: int) -> Iterator[Record]:
-    """Run all programs on one file of embeddings."""
+def measure(samples: int, width: int, clusters: int, threads: int) -> Iterator[Row]:
+    """Run all programs on one file of embeddings: seconds, memory in MiB, accuracy in percent."""
     versions = {name: version(name) for name in ("ucds", "torch", "numpy", "scikit-learn")}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
+    task = {"samples": samples, "width": width, "clusters": clusters}
     with tempfile.TemporaryDirectory() as folder:
         truth = make(samples, width, clusters, Path(folder) / DATA)
         for name, command, made in commands_of(clusters, Path(folder)):
             figures, accuracy = observe(command, threads), None
             if made is not None:
-                accuracy = round(100 * score(read_clusters(made), truth).accuracy, 3)
-            own: Any = {"samples": samples, "width": width, "clusters": clusters, "threads": threads}
-            yield Record(name, **own, **figures, versions=versions, accuracy=accuracy)
+                accuracy = round(100 * clustering_accuracy(read_clusters(made), truth), 3)
+            run = {"program": name} | task | figures | {"accuracy": accuracy}
+            yield run | {"threads": threads, "versions": versions}
 
 
 def read_clusters(file: Path) -> NDArray[np.int64]:
@@ -185,10 +150,10 @@ Made by `python benchmarks/scale.py` from `scale.jsonl`; not edited by hand. Wha
 Embeddings of a mixture of classes, in a file; each program in a process of its own, its start included. At
 most 50,000 samples are clustered; the others get their cluster from the model that is fitted. {machines}; the
 load of the machine before a run was {low} to {high}: other work took a part of it, and only ratios within one
-size mean much. `predict` writes its report too. "Memory" is the largest resident memory in MiB; "own" leaves
-out what is backed by files: pages of the mapped embeddings, and libraries. A label file holds a mark of each
-content since the runs of a recorded revision; the marks and the names of a million samples are most of what
-`label` and `train-target` hold more than before.
+size mean much. Before revision ffe0f0b `predict` wrote its report too. "Memory" is the largest resident
+memory in MiB; "own" leaves out what is backed by files: pages of mapped embeddings, and libraries. A label
+file holds a mark of each content since the runs of a recorded revision; the marks and the names of a million
+samples are most of what `label` and `train-target` hold more than before.
 
 ## Growth
 
@@ -197,41 +162,36 @@ there is no such run, from 100,000 to 1,000,000. "Own memory" is that of 1,000,0
 """
 
 
-def page(records: Sequence[Record]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """Write the tables of all records."""
-    machines = sorted({f"{one.versions['machine']}, {one.threads} thread(s)" for one in records})
-    loads = [one.load for one in records]
-    ordered = sorted(
-        records, key=lambda one: (one.width, one.clusters, one.samples, PROGRAMS.index(one.program))
-    )
-    found = {(one.program, *one.task): one for one in ordered}
-    growth = [growth_row(one, found) for one in ordered if one.samples == LARGEST]
-    head = HEAD.format(machines="; ".join(machines), low=min(loads), high=max(loads))
+    runs = pd.DataFrame(rows)
+    runs["program"] = pd.Categorical(runs["program"], PROGRAMS)
+    runs = runs.sort_values(["width", "clusters", "samples", "program"])
+    machines = sorted({f"{one.versions['machine']}, {one.threads} thread(s)" for one in runs.itertuples()})
+    loads = runs["load"]
+    head = HEAD.format(machines="; ".join(machines), low=loads.min(), high=loads.max())
+    found = runs.set_index(["program", "width", "clusters", "samples"])[["processor_seconds", "own_mib"]]
+    growth = [growth_row(found, key) for key in found.index if key[-1] == LARGEST]
     growth_names = ["program", "numbers", "clusters", "exponent", "own memory, to 100,000", "to 10,000"]
+    cells = [
+        [
+            *(str(one.width), str(one.clusters), f"{one.samples:,}", one.program),
+            *(f"{one.seconds:.1f}", f"{one.processor_seconds:.1f}"),
+            *(f"{one.peak_mib:,.0f}", f"{one.own_mib:,.0f}"),
+            "" if np.isnan(one.accuracy) else f"{one.accuracy:.2f}",
+        ]
+        for one in runs.itertuples()
+    ]
     names = ["numbers", "clusters", "samples", "program", "seconds", "of processors", "memory", "own", "%"]
-    return "\n".join(
-        [head, table(growth_names, growth), "\n## Runs\n", table(names, list(map(run_row, ordered)))]
-    )
+    return f"{head}\n{table(growth_names, growth)}\n\n## Runs\n\n{table(names, cells)}"
 
 
-def growth_row(large: Record, found: dict[tuple[str, int, int, int], Record]) -> list[str]:
-    """Write the line of one program on one kind of data."""
-    fewer = {n: found.get((large.program, n, large.width, large.clusters)) for n in (SMALL, TENTH)}
-    power, memory = "", {n: f"{large.own_mib / one.own_mib:.2f}" for n, one in fewer.items() if one}
-    for n, one in fewer.items():
-        if one and not power:
-            ratio = large.processor_seconds / one.processor_seconds
-            power = f"{np.log(ratio) / np.log(LARGEST / n):.2f}"
-    kind = [large.program, str(large.width), str(large.clusters)]
-    return [*kind, power, memory.get(TENTH, ""), memory.get(SMALL, "")]
-
-
-def run_row(one: Record) -> list[str]:
-    """Write the line of one run."""
-    accuracy = "" if one.accuracy is None else f"{one.accuracy:.2f}"
-    kind = [str(one.width), str(one.clusters), f"{one.samples:,}", one.program]
-    memory = [f"{one.peak_mib:,.0f}", f"{one.own_mib:,.0f}"]
-    return [*kind, f"{one.seconds:.1f}", f"{one.processor_seconds:.1f}", *memory, accuracy]
+def growth_row(found: pd.DataFrame, key: tuple[str, int, int, int]) -> list[str]:
+    """Write the line of one program on one kind of data: its largest run, compared with smaller ones."""
+    growth = {n: found.loc[key] / found.loc[*key[:3], n] for n in FEWER if (*key[:3], n) in found.index}
+    exponents = [f"{np.log(one['processor_seconds']) / np.log(LARGEST / n):.2f}" for n, one in growth.items()]
+    memory = [f"{growth[n]['own_mib']:.2f}" if n in growth else "" for n in reversed(FEWER)]
+    return [*map(str, key[:3]), *(exponents[:1] or [""]), *memory]
 
 
 def numbers(text: str) -> list[int]:
@@ -246,13 +206,13 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=50, help="number of clusters")
     parser.add_argument("--threads", type=int, default=2, help="threads of the mathematics")
     options = parser.parse_args()
-    records = Records(__file__, Record)
+    records = Records(__file__, Row)
     for samples in options.samples:
-        task = samples, options.width, options.clusters
-        known = {one.program for one in records.runs if one.task == task}
-        for record in measure(*task, options.threads) if known < set(PROGRAMS) else ():
-            if record.program not in known:
-                records.add(record)
+        task = {"samples": samples, "width": options.width, "clusters": options.clusters}
+        known = {run["program"] for run in records.runs if task.items() <= run.items()}
+        for run in measure(**task, threads=options.threads) if known < set(PROGRAMS) else ():
+            if run["program"] not in known:
+                records.add(run)
     records.write_page(page(records.runs))
 
 
