@@ -42,7 +42,6 @@ bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/report_page.py
 
 sbom: setup  ## List what is installed as build/sbom.json (CycloneDX)
 	@mkdir -p build
