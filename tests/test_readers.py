@@ -198,7 +198,7 @@ READERS = {
     "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
     "records": file("runs.jsonl", f"{json.dumps(RUN)}\n" * 2, read_records),
     "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
-    "answers": file("answers.jsonl", ANSWERS, lambda path: list(read_answers(path, "c"))),
+    "answers": file("answers.jsonl", ANSWERS, lambda path: read_answers(path, "c")),
     "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),
     "archive": file("x.npz", saved(np.savez, a=np.eye(4)), load_vectors),
     "packed arrays": file("x.npz", saved(np.savez_compressed, a=np.eye(9)), read_arrays),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ucds.math.consensus import memberships
-from ucds.math.doubts import Doubt, Doubts, cut_into_parts, halve
+from ucds.math.doubts import Change, Doubt, Doubts, cut_into_parts, halve
 from ucds.math.metrics import clustering_accuracy
 
 TRUTH = np.repeat(np.arange(5), 20)
@@ -29,30 +29,29 @@ def divided_votes(seed: int = 0) -> list[np.ndarray]:
 def start(seed: int = 0) -> Doubts:
     votes = memberships(divided_votes(seed))
     parts = cut_into_parts(votes, JOINED_AND_SPLIT, np.random.default_rng(0))
-    return Doubts(votes, JOINED_AND_SPLIT, parts)
-
-
-def first_of(doubts: Doubts) -> Doubt | None:
-    return next(iter(doubts.ranked()), None)
+    return Doubts(votes, JOINED_AND_SPLIT, parts, 6)
 
 
 def class_of(rows: np.ndarray) -> int:
     return int(np.bincount(TRUTH[rows]).argmax())
 
 
+def change(doubts: Doubts, did: Change, doubt: Doubt, to: int | None = None) -> None:
+    others = [np.flatnonzero(doubts.clusters == other) for other in doubt.others]
+    doubts.change(did, doubt.samples, others, np.flatnonzero(doubts.clusters == to), whole=doubt.whole)
+
+
 def answer_by_truth(doubts: Doubts, doubt: Doubt) -> None:
     rest = np.setdiff1d(np.flatnonzero(doubts.clusters == doubt.cluster), doubt.samples)
-    if not doubt.whole and class_of(rest) == class_of(doubt.samples):
-        doubts.keep(doubt)
-        return
-    for other in doubt.others:
-        if class_of(np.flatnonzero(doubts.clusters == other)) == class_of(doubt.samples):
-            doubts.move(doubt, other)
-            return
-    if doubt.whole:
-        doubts.keep(doubt)
+    kind = class_of(doubt.samples)
+    known = {other: class_of(np.flatnonzero(doubts.clusters == other)) for other in doubt.others}
+    same = [other for other, found in known.items() if found == kind]
+    if not doubt.whole and class_of(rest) == kind:
+        change(doubts, "kept", doubt)
+    elif same:
+        change(doubts, "placed", doubt, same[0])
     else:
-        doubts.separate(doubt, int(doubts.clusters.max()) + 1)
+        change(doubts, "kept" if doubt.whole else "separated", doubt)
 
 
 def test_parts_lie_in_one_cluster_each_and_have_three_samples() -> None:
@@ -67,62 +66,62 @@ def test_three_right_answers_nearly_give_the_classes(seed: int) -> None:
     doubts = start(seed)
     assert clustering_accuracy(doubts.clusters, TRUTH) == 0.7
     for _ in range(3):
-        doubt = first_of(doubts)
-        assert doubt is not None
-        answer_by_truth(doubts, doubt)
+        answer_by_truth(doubts, doubts.ranked()[0])
     assert clustering_accuracy(doubts.clusters, TRUTH) >= 0.97
 
 
 def test_asking_alone_changes_nothing() -> None:
     doubts = start()
-    first, second = first_of(doubts), first_of(doubts)
-    assert first is not None
-    assert second is not None
+    first, second = doubts.ranked()[0], doubts.ranked()[0]
     assert np.array_equal(first.samples, second.samples)
     assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
 
 
 def test_no_question_comes_twice_and_the_questions_end() -> None:
     doubts, seen = start(), set()
-    while (doubt := first_of(doubts)) is not None:
-        asked = (doubt.samples.tobytes(), doubt.cluster, doubt.others)
+    while ranked := doubts.ranked():
+        doubt = ranked[0]
+        asked = (doubt.samples.tobytes(), doubt.cluster, tuple(doubt.others))
         assert asked not in seen
         seen.add(asked)
-        doubts.keep(doubt)
+        change(doubts, "kept", doubt)
     assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
 
 
 def test_a_mixed_group_is_divided_for_questions_and_stays_in_its_cluster() -> None:
     doubts = start()
-    doubt = first_of(doubts)
-    assert doubt is not None
     before = len(np.unique(doubts.parts))
-    doubts.divide(doubt)
+    change(doubts, "mixed", doubts.ranked()[0])
     assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
     assert len(np.unique(doubts.parts)) >= before
 
 
 def test_of_two_joined_clusters_the_larger_one_keeps_its_number() -> None:
     doubts = start()
-    small = Doubt(np.flatnonzero(JOINED_AND_SPLIT == 5), doubts.core(5), 5, True, (0,), 1.0)
-    doubts.move(small, 0)
-    assert (doubts.clusters[JOINED_AND_SPLIT == 5] == 0).all()
-    large = Doubt(np.flatnonzero(doubts.clusters == 0), doubts.core(0), 0, True, (4,), 1.0)
-    doubts.move(large, 4)
-    assert not (doubts.clusters == 4).any()
+    for group, to, number in ((5, 0, 0), (0, 4, 0)):
+        rows, target = (np.flatnonzero(doubts.clusters == cluster) for cluster in (group, to))
+        doubts.change("placed", rows[:12], [], target[:12], whole=True)
+        assert set(doubts.clusters[[*rows, *target]].tolist()) == {number}
+
+
+def test_samples_of_several_parts_that_are_moved_become_a_part() -> None:
+    doubts = start()
+    parts, sizes = np.unique(doubts.parts, return_counts=True)
+    smallest = parts[sizes.argmin()]
+    inside, outside = np.flatnonzero(doubts.parts == smallest), np.flatnonzero(doubts.parts != smallest)
+    moved = np.sort(np.concatenate([inside[:-1], outside[:1]]))  # as many as the part has samples
+    doubts.change("placed", moved, [], np.flatnonzero(JOINED_AND_SPLIT == 3), whole=False)
+    for part in np.unique(doubts.parts):
+        assert len(np.unique(doubts.clusters[doubts.parts == part])) == 1
 
 
 def test_a_restart_forgets_all_answers() -> None:
-    doubts, first = start(), first_of(start())
-    assert first is not None
-    parts = doubts.parts.copy()
+    doubts = start()
+    first = doubts.ranked()[0]
     for _ in range(4):
-        doubt = first_of(doubts)
-        assert doubt is not None
-        answer_by_truth(doubts, doubt)
-    doubts.restart(JOINED_AND_SPLIT, parts)
-    again = first_of(doubts)
-    assert again is not None
+        answer_by_truth(doubts, doubts.ranked()[0])
+    doubts.restart()
+    again = doubts.ranked()[0]
     assert np.array_equal(again.samples, first.samples)
     assert again.others == first.others
 

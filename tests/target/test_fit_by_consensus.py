@@ -21,7 +21,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.models import ClusteringModel
 from ucds.target.fit import fit_target
-from ucds.target.remembered import read_features, read_remembered
+from ucds.target.remembered import read_remembered
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
@@ -162,17 +162,17 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
 
 def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:
     train(given(PROVIDERS), folder=tmp_path / "run", transfer="equal")
-    known = read_remembered(tmp_path / "run")
+    known, features = read_remembered(tmp_path / "run")
     assert known.ids == tuple(blob_data().samples.ids)
     assert known.partitions.shape[1] == N
     assert len(known.partitions) >= 4
     assert known.own.shape == (N,)
     assert known.labels is not None
     assert known.labels.shape == (N, PROVIDERS.max() + 1)
-    assert len(read_features(tmp_path / "run")) == N
+    assert len(features) == N
     assert (tmp_path / "run" / "votes.npz").stat().st_size < 2**20
     train(None, folder=tmp_path / "alone")
-    assert read_remembered(tmp_path / "alone").labels is None
+    assert read_remembered(tmp_path / "alone")[0].labels is None
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
         "the model gives 100.0% of the clustered samples their cluster of the clustering, and an estimated "
     )
     assert f"{cost}100.0% of the others that of the exact method" in listener.said
-    ids = set(read_remembered(tmp_path / "run").ids)
+    ids = set(read_remembered(tmp_path / "run")[0].ids)
     assert {str(i) for i in asked} < ids
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
 

@@ -8,10 +8,9 @@ belongs, where nothing true could be said of the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, count
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -36,6 +35,11 @@ _SEEN = 1000  # samples at most by which a part is halved; the others follow the
 _JOIN_WEIGHT, _HALF_WEIGHT = 0.5, 0.25  # of the samples that such an answer might move
 
 
+Change = Literal["kept", "placed", "separated", "mixed"]
+"""What is done with a group: it stays in its cluster, and belongs to none of the others that were offered; it
+goes to another cluster; it becomes one of its own; it is mixed, so that its halves may be asked about."""
+
+
 @dataclass(frozen=True, eq=False)
 class Doubt:
     """A group of samples whose cluster is in doubt.
@@ -53,8 +57,8 @@ class Doubt:
     part: int
     cluster: int
     whole: bool
-    others: tuple[int, ...] = ()
-    score: float = 0.0
+    others: list[int]
+    score: float
 
 
 class Doubts:
@@ -64,118 +68,157 @@ class Doubts:
         votes: ``(n, m)`` memberships by which groups are compared.
         clusters: ``(n,)`` numbers of the clusters at the start.
         parts: ``(n,)`` numbers of the parts, each within one cluster, from :func:`cut_into_parts`.
+        next_number: number of the first new cluster.
+        keep_clusters: whether the number of clusters stays: a group that shall be a cluster of its own waits
+            until two others have become one.
+
+    Attributes:
+        clusters: ``(n,)`` numbers of the clusters after all answers.
+        parts: ``(n,)`` numbers of the parts.
     """
 
-    def __init__(self, votes: Memberships, clusters: Partition, parts: Partition) -> None:
-        self._votes = votes
+    def __init__(
+        self,
+        votes: Memberships,
+        clusters: Partition,
+        parts: Partition,
+        next_number: int,
+        *,
+        keep_clusters: bool = False,
+    ) -> None:
+        self._votes, self._start = votes, (clusters, parts, next_number)
+        self._most = len(np.unique(clusters)) if keep_clusters else np.inf
         self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
-        self.restart(clusters, parts)
+        self._skipped: set[tuple[int, int]] = set()
+        self.restart()
 
-    def restart(self, clusters: Partition, parts: Partition) -> None:
-        """Forget all answers, and start from these clusters and parts; computed halves are kept."""
+    def restart(self) -> None:
+        """Forget all changes; groups that were skipped stay so."""
+        clusters, parts, self._next_number = self._start
         self.clusters, self.parts = clusters.copy(), parts.copy()
         self._settled: set[int] = set()
         self._denied: set[tuple[int, int]] = set()
-        self._divided: dict[int, int] = {}
-        self._next_part = count(int(parts.max()) + 1)
+        self._divided: set[tuple[int, int]] = set()
+        self._waiting: list[IntArray] = []
+        self._ranked: list[Doubt] | None = None
 
-    def ranked(self, without: Collection[tuple[int, int]] = ()) -> list[Doubt]:
-        """List the groups in doubt about which something can be asked, the most doubtful first.
+    def skip(self, doubt: Doubt) -> None:
+        """Ask about a group no more."""
+        self._skipped.add((doubt.part, len(doubt.samples)))
+        self._ranked = None
+
+    def cluster_of(self, group: IntArray) -> int:
+        """Return the number of the cluster that holds most of a group."""
+        return _most_frequent(self.clusters[group])
+
+    def change(
+        self, did: Change, group: IntArray, others: Sequence[IntArray], to: IntArray, *, whole: bool
+    ) -> None:
+        """Let an answer about a group take effect.
 
         Args:
-            without: parts and sizes of groups that shall not be asked about.
+            did: change of the group.
+            group: ``(m,)`` positions of its samples, ascending; of some of them, if it is a whole cluster.
+            others: samples of each of the other clusters that were offered.
+            to: samples of the cluster to which the group goes; of two whole clusters, the larger one keeps
+                its number.
+            whole: whether the group is the whole cluster that holds most of it.
         """
-        groups = _Groups(self._votes, self.clusters, self.parts)
-        found = chain.from_iterable(self._doubts_about(groups, row) for row in range(len(groups.parts)))
-        some = (one for one in found if one.score > 0 and (one.part, len(one.samples)) not in without)
-        return sorted(some, key=lambda doubt: -doubt.score)
-
-    def keep(self, doubt: Doubt) -> None:
-        """Note that a group stays in its cluster, and belongs to none of the others that were offered."""
-        part = self._own_part(doubt)
-        self._denied |= {(part, other) for other in doubt.others}
-        if doubt.whole:
-            self._denied |= {(self.core(other), doubt.cluster) for other in doubt.others}
-        else:
-            self._settled.add(part)
-
-    def move(self, doubt: Doubt, cluster: int) -> None:
-        """Move a group to another cluster; of two whole clusters the larger one keeps its number."""
-        part = self._own_part(doubt)
-        if not doubt.whole:
-            self._settled.add(part)
-        joined = np.flatnonzero(self.clusters == cluster)
-        if doubt.whole and len(doubt.samples) > len(joined):
-            self.clusters[joined] = doubt.cluster
-        else:
-            self.clusters[doubt.samples] = cluster
-
-    def separate(self, doubt: Doubt, number: int) -> None:
-        """Make a group a cluster of its own, with this number."""
-        part = self._own_part(doubt)
-        self._denied |= {(part, other) for other in (doubt.cluster, *doubt.others)}
-        self.clusters[doubt.samples] = number
-
-    def divide(self, doubt: Doubt) -> None:
-        """Note that a group is mixed: its halves may be asked about, and nothing else changes."""
-        part = self._own_part(doubt)
+        self._ranked, cluster = None, self.cluster_of(group)
+        samples = np.flatnonzero(self.clusters == cluster) if whole else group
+        part = _most_frequent(self.parts[samples])
         members = np.flatnonzero(self.parts == part)
-        if doubt.whole and len(members) < len(doubt.samples):
-            self._denied |= {(part, other) for other in doubt.others}
-            return
-        self._settled.add(part)
-        halves = self._halve(members)
-        if halves is not None:
-            self.parts[members] = next(self._next_part)
-            self.parts[halves[0]] = next(self._next_part)
+        if not whole and not np.array_equal(samples, members):  # such as a half
+            self._divided.add((part, len(members) - len(samples)))
+            part, members = self._make_part(samples), samples
+        offered = {self.cluster_of(other) for other in others} - {cluster}
+        if did == "separated" and len(np.unique(self.clusters)) >= self._most:
+            self._waiting.append(samples)
+            did = "kept"
+        match did:
+            case "kept":
+                self._denied |= {(part, other) for other in offered}
+                if whole:
+                    cores = (_most_frequent(self.parts[self.clusters == other]) for other in offered)
+                    self._denied |= {(core, cluster) for core in cores}
+                else:
+                    self._settled.add(part)
+            case "placed":
+                joined = np.flatnonzero(self.clusters == self.cluster_of(to))
+                if whole and len(samples) > len(joined):
+                    samples, joined = joined, samples
+                self.clusters[samples] = self.clusters[joined[0]]
+                if not whole:
+                    self._settled.add(part)
+                if self._waiting and len(np.unique(self.clusters)) < self._most:
+                    self._make_cluster(self._waiting.pop(0))
+            case "separated":
+                self._denied |= {(part, other) for other in (cluster, *offered)}
+                self._make_cluster(samples)
+            case "mixed" if whole and len(members) < len(samples):
+                self._denied |= {(part, other) for other in offered}
+            case "mixed":
+                self._settled.add(part)
+                if (halves := self._halve(members)) is not None:
+                    self._make_part(members)
+                    self._make_part(halves[0])
 
-    def core(self, cluster: int) -> int:
-        """Return the number of the largest part of a cluster."""
-        parts, sizes = np.unique(self.parts[self.clusters == cluster], return_counts=True)
-        return int(parts[sizes.argmax()])
+    def ranked(self) -> list[Doubt]:
+        """List the groups in doubt about which something can be asked, the most doubtful first."""
+        if self._ranked is None:
+            some = (one for one in self._find() if (one.part, len(one.samples)) not in self._skipped)
+            self._ranked = sorted((one for one in some if one.score > 0), key=lambda doubt: -doubt.score)
+        return self._ranked
 
-    def _doubts_about(self, groups: _Groups, row: int) -> Iterator[Doubt]:
-        """Yield what is in doubt of a part: its place or its cluster's, and that of its smaller half."""
-        part, own, members = int(groups.parts[row]), int(groups.cluster_of[row]), groups.members[row]
-        cluster, whole, settled = int(groups.clusters[own]), bool(groups.is_core[row]), part in self._settled
-        if not settled:
-            relations = groups.relations[row]
-            others = self._offer(groups, relations, part, own)
-            likeliest = relations[others[0]] if others else 0.0
-            if whole:
-                samples = np.flatnonzero(self.clusters == cluster)
-                movable = min(len(samples), groups.sizes[others[0]]) if others else 0
-                score = _JOIN_WEIGHT * likeliest * movable
-            else:
-                samples, unrelated = members, 1 - min(groups.to_rest[row], 1.0)
-                score = max(unrelated, _JOIN_WEIGHT * likeliest) * len(samples)
-            yield Doubt(samples, part, cluster, whole, tuple(groups.clusters[others].tolist()), score)
-        if self._divided.get(part) == len(members) or not (settled or whole):
-            return
-        if (halves := self._halve(members)) is not None:
-            others = self._offer(groups, groups.relations_of(halves[0]), part, own)
-            score = _HALF_WEIGHT * (1 - min(halves[1], 1.0)) * len(halves[0])
-            yield Doubt(halves[0], part, cluster, False, tuple(groups.clusters[others].tolist()), score)
+    def _find(self) -> Iterator[Doubt]:
+        """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""
+        numbers, first = np.unique(self.parts, return_index=True)
+        clusters, owners = np.unique(self.clusters[first], return_inverse=True)
+        parts = _Groups(self._votes, [np.flatnonzero(self.parts == number) for number in numbers])
+        wholes = _Groups(self._votes, [np.flatnonzero(self.clusters == number) for number in clusters])
+        relations = parts.relations(wholes)
 
-    def _offer(self, groups: _Groups, relations: DoubleArray, part: int, own: int) -> list[int]:
-        """List the places of the clusters to which a group may belong, the likeliest first."""
-        return [
-            int(other)
-            for other in np.argsort(-relations, kind="stable")
-            if other != own
-            and relations[other] >= LEAST_RELATION
-            and (part, int(groups.clusters[other])) not in self._denied
-        ][:OFFERED]
+        def offer(part: int, own: int, related: DoubleArray) -> list[int]:
+            """List the places of the clusters to which a group may belong, the likeliest first."""
+            likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
+            return [i for i in likeliest if i != own and (part, clusters[i]) not in self._denied][:OFFERED]
 
-    def _own_part(self, doubt: Doubt) -> int:
-        """Return the number of the part that the answer is about; a half becomes a part of its own."""
-        members = int((self.parts == doubt.part).sum())
-        if doubt.whole or len(doubt.samples) == members:
-            return doubt.part
-        self._divided[doubt.part] = members - len(doubt.samples)
-        part = next(self._next_part)
-        self.parts[doubt.samples] = part
-        return part
+        for row, (part, own) in enumerate(zip(numbers.tolist(), owners, strict=True)):
+            members, size, related, cluster = (
+                parts.members[row],
+                parts.sizes[row],
+                relations[row],
+                clusters[own],
+            )
+            whole, settled = bool(size == parts.sizes[owners == own].max()), part in self._settled
+            if not settled:
+                others = offer(part, own, related)
+                likeliest = _JOIN_WEIGHT * related[others[0]] if others else 0.0
+                if whole:
+                    samples = wholes.members[own]
+                    score = likeliest * min([len(samples), *wholes.sizes[others[:1]]])
+                else:
+                    samples, rest = members, wholes.sums[own] - parts.sums[row]
+                    between = parts.sums[row] @ rest / (size * (wholes.sizes[own] - size))
+                    related_to_rest = between / np.sqrt(parts.within[row] * wholes.within[own] + 1e-9)
+                    score = max(1 - related_to_rest, likeliest) * size
+                yield Doubt(samples, part, int(cluster), whole, clusters[others].tolist(), score)
+            if (settled or whole) and (part, len(members)) not in self._divided:
+                if (halves := self._halve(members)) is None:
+                    continue
+                half, relation = halves
+                others = offer(part, own, _Groups(self._votes, [half]).relations(wholes)[0])
+                score = _HALF_WEIGHT * (1 - relation) * len(half)
+                yield Doubt(half, part, int(cluster), False, clusters[others].tolist(), score)
+
+    def _make_part(self, samples: IntArray) -> int:
+        number = int(self.parts.max()) + 1
+        self.parts[samples] = number
+        return number
+
+    def _make_cluster(self, samples: IntArray) -> None:
+        self.clusters[samples] = self._next_number
+        self._next_number += 1
 
     def _halve(self, members: IntArray) -> tuple[IntArray, float] | None:
         key = members.tobytes()
@@ -184,58 +227,22 @@ class Doubts:
         return self._halves[key]
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Sums of the memberships of groups, ``(g, m)``, and sizes: mean co-associations follow from them."""
+class _Groups:
+    """Groups of samples with the sums of their memberships, from which mean co-associations follow."""
 
-    sums: DoubleArray
-    sizes: DoubleArray
-
-    @classmethod
-    def of(cls, votes: Memberships, groups: Sequence[IntArray]) -> _Sums:
-        """Sum the memberships of the samples of some groups."""
-        sizes = np.array([len(group) for group in groups])
-        ends, columns = np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(groups)
-        chosen = sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(groups), votes.shape[0]))
-        return cls((chosen @ votes).toarray(), sizes.astype(np.float64))
-
-    @cached_property
-    def within(self) -> DoubleArray:
-        """Mean co-association of the pairs of different samples of each group; 1 for a single sample."""
-        pairs = self.sizes * (self.sizes - 1)
+    def __init__(self, votes: Memberships, members: Sequence[IntArray]) -> None:
+        sizes, columns = np.array([len(group) for group in members]), np.concatenate(members)
+        ends, shape = np.concatenate([[0], np.cumsum(sizes)]), (len(members), votes.shape[0])
+        self.members, self.sizes = members, sizes.astype(np.float64)
+        self.sums = (sparse.csr_array((np.ones(len(columns)), columns, ends), shape=shape) @ votes).toarray()
         together = np.einsum("ij,ij->i", self.sums, self.sums) - self.sizes
-        return np.where(pairs > 0, together / np.maximum(pairs, 1), 1.0)
+        # Mean co-association of the pairs of different samples of each group; 1 for a single sample.
+        self.within = np.where(sizes > 1, together / np.maximum(self.sizes * (self.sizes - 1), 1), 1.0)
 
-    def relations(self, others: _Sums) -> DoubleArray:
+    def relations(self, others: _Groups) -> DoubleArray:
         """Return the relation of each group to each other one: 1 where both are as near as each to itself."""
         between = self.sums @ others.sums.T / np.outer(self.sizes, others.sizes)
         return np.asarray(between / np.sqrt(np.outer(self.within, others.within) + 1e-9))
-
-
-class _Groups:
-    """The parts and the clusters of a clustering, and how they are related."""
-
-    def __init__(self, votes: Memberships, clusters: Partition, parts: Partition) -> None:
-        self._votes = votes
-        self.parts, first = np.unique(parts, return_index=True)
-        self.clusters, self.cluster_of = np.unique(clusters[first], return_inverse=True)
-        self.members = [np.flatnonzero(parts == part) for part in self.parts]
-        inside = np.eye(len(self.clusters))[self.cluster_of]
-        self._of_parts = _Sums.of(votes, self.members)
-        self._of_clusters = _Sums(inside.T @ self._of_parts.sums, inside.T @ self._of_parts.sizes)
-        self.sizes, sizes = self._of_clusters.sizes, self._of_parts.sizes
-        self.relations = self._of_parts.relations(self._of_clusters)
-        self.is_core = sizes == (inside.T * sizes).max(1)[self.cluster_of]
-        rest = self._of_clusters.sums[self.cluster_of] - self._of_parts.sums
-        pairs = sizes * np.maximum(self.sizes[self.cluster_of] - sizes, 1)
-        within = self._of_parts.within * self._of_clusters.within[self.cluster_of]
-        between = np.einsum("ij,ij->i", self._of_parts.sums, rest) / pairs
-        self.to_rest = between / np.sqrt(within + 1e-9)  # of a part, to the other parts of its cluster
-
-    def relations_of(self, samples: IntArray) -> DoubleArray:
-        """Return the relation of any group of samples to every cluster."""
-        relations: DoubleArray = _Sums.of(self._votes, [samples]).relations(self._of_clusters)[0]
-        return relations
 
 
 def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Generator) -> Partition:
@@ -286,8 +293,12 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
         if node.is_leaf():
             return None
     sides = [np.sort(seen[side.pre_order()]) for side in (node.left, node.right)]
-    sums, rest = _Sums.of(votes, sides), np.setdiff1d(members, np.concatenate(sides))
-    follows = (votes[rest] @ (sums.sums / sums.sizes[:, None]).T).argmax(1)
+    groups, rest = _Groups(votes, sides), np.setdiff1d(members, np.concatenate(sides))
+    follows = (votes[rest] @ (groups.sums / groups.sizes[:, None]).T).argmax(1)
     halves = [np.sort(np.concatenate([side, rest[follows == i]])) for i, side in enumerate(sides)]
-    one, other = (_Sums.of(votes, [half]) for half in halves)
-    return min(halves, key=len), float(one.relations(other)[0, 0])
+    groups = _Groups(votes, halves)
+    return min(halves, key=len), float(groups.relations(groups)[0, 1])
+
+
+def _most_frequent(numbers: IntArray) -> int:
+    return int(np.bincount(numbers).argmax())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,8 +14,11 @@ ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
 
 Answer: TypeAlias = int | Literal["one", "two", "new", "mixed", "skip"]
-Decision: TypeAlias = tuple[Literal["kept", "placed", "separated", "mixed"], int | None]
-"""What is done with the group in doubt, and the cluster that it goes to."""
+
+_WORDS: Mapping[Answer, str] = {
+    **{"one": "One group", "two": "Two groups", "new": "A group of its own"},
+    **{"mixed": "Mixed", "skip": "Don't know"},
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Question:
         titles: names of these groups for a person, in the same order.
         source: ``"labels"`` if the provider's labels speak for a change, else ``"own"``.
         changes: number of samples that the answer may move.
+        records: record that each answer but ``"skip"`` leaves in the file of answers.
     """
 
     kind: Literal["one-or-two", "place"]
@@ -38,6 +42,7 @@ class Question:
     titles: tuple[str, ...]
     source: Literal["labels", "own"]
     changes: int
+    records: Mapping[Answer, Mapping[str, Any]]
 
     @property
     def offered(self) -> tuple[tuple[str, ...], ...]:
@@ -54,11 +59,8 @@ class Question:
     @property
     def answers(self) -> list[tuple[str, Answer]]:
         """What can be answered: in words, and as :meth:`ucds.target.review.Review.answer` takes it."""
-        always: list[tuple[str, Answer]] = [("Mixed", "mixed"), ("Don't know", "skip")]
-        if self.kind == "one-or-two":
-            return [("One group", "one"), ("Two groups", "two"), *always]
-        offered = [(f"With {title}", i) for i, title in enumerate(self.titles[1:])]
-        return [*offered, ("A group of its own", "new"), *always]
+        words = dict(_WORDS) | {i: f"With {title}" for i, title in enumerate(self.titles[1:])}
+        return [(words[given], given) for given in (*self.records, "skip")]
 
     @property
     def about(self) -> str:
@@ -72,34 +74,13 @@ class Question:
             return f"the provider's labels would {change}"
         return f"some of your own clusterings would {change}"
 
-    def decide(self, given: Answer) -> Decision:
-        """Translate an answer into what is done with the group in doubt.
 
-        Raises:
-            InputError: the question has no such answer.
-        """
-        own, *others = self.clusters
-        places: list[Decision] = [("kept", None) if one == own else ("placed", one) for one in others]
-        apart: Decision = ("separated" if own == others[0] else "kept", None)
-        decisions: dict[Answer, Decision] = {"mixed": ("mixed", None)}
-        if self.kind == "one-or-two":
-            decisions |= {"one": places[0], "two": apart}
-        else:
-            decisions |= {"new": apart}
-            decisions |= dict(enumerate(places))
-        if isinstance(given, bool) or given not in decisions:
-            raise InputError(f"{given!r} is no answer to a question of the kind {self.kind!r}")
-        return decisions[given]
-
-
-def read_answers(path: Path, digest: str | None) -> Iterator[dict[str, Any]]:
-    """Read the records of a file of answers, in their order; none if there is no such file of a run.
+def read_answers(path: Path, digest: str | None) -> list[dict[str, Any]]:
+    """Read the records of a file of answers, in their order.
 
     A last line without an end was left by a crash; the answer in it did not count, and it is dropped. With
     ``digest``, answers must start from the clusters that have it.
     """
-    if digest is not None and not path.exists():
-        return
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -112,9 +93,9 @@ def read_answers(path: Path, digest: str | None) -> Iterator[dict[str, Any]]:
         right = False
     if not right:
         raise DamagedFileError(f"{path} holds no answers of a review")
-    if digest is not None and header.get("clusters") != digest:
+    if digest not in (None, header.get("clusters")):
         raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it with --answers")
-    yield from records
+    return records
 
 
 def effective(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -18,9 +18,9 @@ from scipy.optimize import linear_sum_assignment
 from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
-from ucds.math.doubts import Doubt, cut_into_parts
+from ucds.math.doubts import cut_into_parts
 from ucds.target.names import FORMAT, NAMES_FILE, ClusterNames
 from ucds.training.fitting import solve_prototypes
 from ucds.training.model_file import load_model, save_model
@@ -80,13 +80,6 @@ class Remembered:
         """Digest of the samples and of the clusters from which a review starts."""
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
 
-    def speak_for_change(self, doubt: Doubt, other: IntArray) -> bool:
-        """Return whether the labels say other than the clusters: are they one group?"""
-        if self.labels is None:
-            return False
-        one, two = (int(self.labels[rows].mean(0).argmax()) for rows in (doubt.samples, other))
-        return (one == two) == doubt.whole
-
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
     """Give clusters ``(n,)`` the numbers of those of another partition that they share most samples with."""
@@ -110,33 +103,26 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
 
 
-def read_remembered(folder: Path) -> Remembered:
-    """Read what a run remembers."""
+def write_features(folder: Path, features: FloatArray) -> None:
+    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered."""
+    write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
+
+
+def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
+    """Read what a run remembers, and the features of its samples."""
     path = folder / VOTES_FILE
     try:
         found = read_arrays(path)
-        return Remembered(
+        remembered = Remembered(
             tuple(parse_json(found["ids"].tobytes())),
             found["partitions"].astype(np.int64),
             found["own"],
             int(found["n_clusters"]),
             found["labels"].astype(np.float32) if "labels" in found else None,
         )
+        path = folder / FEATURES_FILE
+        return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
-
-
-def write_features(folder: Path, features: FloatArray) -> None:
-    """Write the bottleneck features ``(n, d_f)`` of the samples that a run has clustered."""
-    write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
-
-
-def read_features(folder: Path) -> FloatArray:
-    """Read the features that :func:`write_features` wrote."""
-    path = folder / FEATURES_FILE
-    try:
-        return np.array(read_arrays(path)[path.stem], dtype=np.float32)
-    except (OSError, DamagedFileError, KeyError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
@@ -166,7 +152,13 @@ class ReviewedRun:
 
 
 def write_reviewed_run(
-    run: Path, out: Path, start: Remembered, clusters: Partition, names: Mapping[int, str], answered: int
+    run: Path,
+    out: Path,
+    start: Remembered,
+    features: FloatArray,
+    clusters: Partition,
+    names: Mapping[int, str],
+    answered: int,
 ) -> ReviewedRun:
     """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
 
@@ -176,9 +168,8 @@ def write_reviewed_run(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not empty: choose another --out")
     stored, n_clusters = load_model(run, role="target"), max(start.n_clusters, int(clusters.max()) + 1)
-    features = torch.from_numpy(read_features(run))
-    shares = torch.from_numpy(_share(start, clusters, n_clusters))
-    prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
+    vectors, shares = torch.from_numpy(features), torch.from_numpy(_share(start, clusters, n_clusters))
+    prototypes = solve_prototypes(vectors, shares, torch.zeros(features.shape[1], n_clusters))
     stored.head.prototypes = torch.nn.Parameter(prototypes)
     card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
     temporary = out.with_name(f".{out.name}.making")
@@ -195,7 +186,7 @@ def write_reviewed_run(
         named = ClusterNames(format=FORMAT, model=stored.fingerprint, names=dict(names))
         write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
     temporary.replace(out)
-    given = (features @ prototypes).argmax(1).numpy()
+    given = (vectors @ prototypes).argmax(1).numpy()
     return ReviewedRun(out, answered, len(np.unique(clusters)), float((given == clusters).mean()))
 
 

@@ -17,29 +17,28 @@ import numpy as np
 
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line
+from ucds.files import append_line, parse_json
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
+from ucds.math.consensus import cluster_by_vote
 from ucds.math.doubts import Doubt, Doubts
-from ucds.target.afterwards import vote_afterwards
+from ucds.math.spaces import make_spaces
+from ucds.target.consensus import average_labels
+from ucds.target.guard import KnownLabels
 from ucds.target.names import NAMES_FILE, ClusterNames
-from ucds.target.questions import (
-    ANSWERS_FILE,
-    FORMAT,
-    Answer,
-    Decision,
-    Question,
-    effective,
-    read_answers,
-)
+from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, effective, read_answers
 from ucds.target.remembered import (
     Remembered,
     ReviewedRun,
-    read_features,
     read_remembered,
+    write_features,
+    write_remembered,
     write_reviewed_run,
 )
+from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import VOTES_FILE
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE
+from ucds.training.seeds import numpy_generator
 
 MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
@@ -79,19 +78,22 @@ class Review:
         images: Source | None = None,
         compute: Compute | None = None,
     ) -> None:
-        self.run, self._keep_clusters = Path(run), keep_clusters
+        self.run = Path(run)
         if not (self.run / VOTES_FILE).exists():
-            vote_afterwards(self.run, images, compute)
-        self.start: Remembered = read_remembered(self.run)
-        self.features = read_features(self.run)
+            _vote_afterwards(self.run, images, compute)
+        self.start, self.features = read_remembered(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
-        self._doubts = Doubts(self.start.votes, self.start.own, self.start.parts)
+        self._doubts = Doubts(
+            self.start.votes,
+            self.start.own,
+            self.start.parts,
+            self.start.n_clusters,
+            keep_clusters=keep_clusters,
+        )
         names = self.run / NAMES_FILE  # of an earlier review
         self._first_names = ClusterNames.load(names).names if names.exists() else {}
-        self._start_count = len(np.unique(self.start.own))
-        self._skipped: set[tuple[int, int]] = set()
-        self._ranked: list[Doubt] | None = None
-        self._records = list(read_answers(self.run / ANSWERS_FILE, self.start.digest))
+        self._path = self.run / ANSWERS_FILE
+        self._records = read_answers(self._path, self.start.digest) if self._path.exists() else []
         self._replay()
 
     @property
@@ -117,7 +119,7 @@ class Review:
     @property
     def names(self) -> dict[int, str]:
         """Names that the person gave to clusters, by their numbers."""
-        return {number: name for number, name in self._names.items() if name}
+        return dict(self._names)
 
     @property
     def outlook(self) -> str:
@@ -130,24 +132,16 @@ class Review:
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
-        ranked = self._ranking()
+        ranked = self._doubts.ranked()
         return self._word(ranked[0]) if ranked else None
 
-    def foresee(self, most: int) -> list[tuple[Question, list[tuple[str, dict[str, Any]]]]]:
-        """Return the first questions as things stand, each with its answers and the record of each answer.
-
-        Answers change what is asked next; these questions are for a page that cannot know of them.
+    def foresee(self, most: int) -> list[Question]:
+        """Return the first questions as things stand; answers change what is asked next.
 
         Args:
             most: largest number of questions.
         """
-        found = []
-        for doubt in self._worthwhile()[:most]:
-            question = self._word(doubt)
-            told = [(text, given) for text, given in question.answers if given != "skip"]
-            records = [(text, self._describe(doubt, question.decide(given))) for text, given in told]
-            found.append((question, records))
-        return found
+        return [self._word(doubt) for doubt in self._worthwhile()[:most]]
 
     def answer(self, given: Answer) -> None:
         """Answer the present question; the answer is on the disk when this returns.
@@ -165,12 +159,12 @@ class Review:
         question = self.question()
         if question is None:
             raise InputError("there is no question left to answer")
-        doubt = self._ranking()[0]
         if given == "skip":
-            self._skipped.add((doubt.part, len(doubt.samples)))
-            self._ranked = None
+            self._doubts.skip(self._doubts.ranked()[0])
+        elif isinstance(given, bool) or given not in question.records:
+            raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")
         else:
-            self._record(self._describe(doubt, question.decide(given)))
+            self._record(question.records[given])
 
     def move(self, ids: Sequence[str], cluster: int) -> None:
         """Move single samples to a cluster, by hand.
@@ -246,56 +240,56 @@ class Review:
         if not (answered := self.answered):
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        return write_reviewed_run(self.run, out, self.start, self._doubts.clusters, self.names, answered)
-
-    def _ranking(self) -> list[Doubt]:
-        """Return the groups in doubt as things stand, the most doubtful first."""
-        if self._ranked is None:
-            self._ranked = self._doubts.ranked(self._skipped)
-        return self._ranked
+        return write_reviewed_run(
+            self.run, out, self.start, self.features, self._doubts.clusters, self.names, answered
+        )
 
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
         found: dict[object, Doubt] = {}
-        for doubt in self._ranking():
+        for doubt in self._doubts.ranked():
             pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else doubt
             if doubt.score >= WORTH_ASKING * len(self.start.ids):
                 found.setdefault(pair, doubt)
         return list(found.values())
 
     def _word(self, doubt: Doubt) -> Question:
-        """Put a doubt into words."""
-        ids, clusters = self.start.ids, self._doubts.clusters
-        groups = [np.flatnonzero(clusters == other) for other in doubt.others]
+        """Put a doubt into words, and its answers into records by ids, which mean the same in another run."""
+        ids, clusters, labels = self.start.ids, self._doubts.clusters, self.start.labels
         numbers = [doubt.cluster, *doubt.others]
-        titles = [self._title(number) for number in numbers]
+        titles = [f"{self._names[n]} ({n})" if n in self._names else f"cluster {n}" for n in numbers]
+        groups = [doubt.samples, *(np.flatnonzero(clusters == other) for other in doubt.others)]
+        group = self._anchors(doubt.cluster) if doubt.whole else [ids[i] for i in doubt.samples]
+        others = [self._anchors(other) for other in doubt.others]
+        kept, apart, mixed = (
+            {"did": did, "whole": doubt.whole, "group": group, "others": others}
+            for did in ("kept", "separated", "mixed")
+        )
+        places: list[Mapping[str, Any]] = [{**kept, "did": "placed", "to": other} for other in others]
         changes = len(doubt.samples)
         if doubt.whole:
-            changes = min(changes, len(groups[0]))
+            changes, apart = min(changes, len(groups[1])), kept
         else:
-            groups.insert(0, np.setdiff1d(np.flatnonzero(clusters == doubt.cluster), doubt.samples))
             numbers.insert(0, doubt.cluster)
             titles[:1] = f"part of {titles[0]}", f"the rest of {titles[0]}"
+            groups.insert(1, np.setdiff1d(np.flatnonzero(clusters == doubt.cluster), doubt.samples))
+            places.insert(0, kept)
+        records: dict[Answer, Mapping[str, Any]] = {**dict(enumerate(places)), "new": apart}
+        if len(places) == 1:
+            records = {"one": places[0], "two": apart}
+        proposed = False
+        if labels is not None:
+            one, other = (labels[rows].mean(0).argmax() for rows in groups[:2])
+            proposed = bool(one == other) == doubt.whole
         return Question(
-            "one-or-two" if len(groups) == 1 else "place",
-            tuple(tuple(ids[i] for i in group) for group in (doubt.samples, *groups)),
+            "one-or-two" if len(places) == 1 else "place",
+            tuple(tuple(ids[i] for i in rows) for rows in groups),
             tuple(numbers),
             tuple(titles),
-            "labels" if self.start.speak_for_change(doubt, groups[0]) else "own",
+            "labels" if proposed else "own",
             changes,
+            {**records, "mixed": mixed},
         )
-
-    def _title(self, cluster: int) -> str:
-        name = self._names.get(cluster)
-        return f"{name} ({cluster})" if name else f"cluster {cluster}"
-
-    def _describe(self, doubt: Doubt, decision: Decision) -> dict[str, Any]:
-        """Write an answer down by the ids of samples, which mean the same in another run."""
-        did, to = decision
-        named = self._anchors(doubt.cluster) if doubt.whole else [self.start.ids[i] for i in doubt.samples]
-        others = [self._anchors(other) for other in doubt.others]
-        place = {} if to is None else {"to": self._anchors(to)}
-        return {"did": did, "whole": doubt.whole, "group": named, "others": others, **place}
 
     def _anchors(self, cluster: int) -> list[str]:
         """Return ids that stand for a cluster, spread evenly over it."""
@@ -307,13 +301,11 @@ class Review:
 
     def _record(self, record: Mapping[str, Any]) -> None:
         """Append a record to the file of answers, and let it take effect."""
-        path = self.run / ANSWERS_FILE
-        if not path.exists():
-            append_line(path, json.dumps({"format": FORMAT, "clusters": self.start.digest}))
+        if not self._path.exists():
+            append_line(self._path, json.dumps({"format": FORMAT, "clusters": self.start.digest}))
         record = {**record, "number": len(self._records) + 1}
-        append_line(path, json.dumps(record))
+        append_line(self._path, json.dumps(record))
         self._records.append(record)
-        self._ranked = None
         if record["did"] == "undone":
             self._replay()
         else:
@@ -321,67 +313,49 @@ class Review:
 
     def _replay(self) -> None:
         """Make the clusters anew from the start and all answers that count."""
-        self._doubts.restart(self.start.own, self.start.parts)
-        self._ranked = None
-        self._next_number = self.start.n_clusters
-        self._waiting: list[IntArray] = []
+        self._doubts.restart()
         self._names = dict(self._first_names)
         for record in effective(self._records):
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
         """Let one record take effect; samples that are not here are left out."""
-        doubts, whole = self._doubts, bool(record.get("whole"))
-        rows, to = self._rows(record.get("group", [])), self._rows(record.get("to", []))
-        if not len(rows) or ("to" in record and not len(to)):
+        group, to = self._rows(record.get("group", [])), self._rows(record.get("to", []))
+        if not len(group) or ("to" in record and not len(to)):
             return
-        cluster = _most_frequent(doubts.clusters[rows])
-        offered = [found for found in map(self._rows, record.get("others", [])) if len(found)]
-        others = {_most_frequent(doubts.clusters[found]) for found in offered} - {cluster}
-        samples = np.flatnonzero(doubts.clusters == cluster) if whole else rows
-        part = doubts.core(cluster) if whole else _most_frequent(doubts.parts[rows])
-        doubt = Doubt(samples, part, cluster, whole, tuple(others))
-        match record["did"]:
-            case "named":
+        if record["did"] == "named":
+            cluster = self._doubts.cluster_of(group)
+            self._names.pop(cluster, None)
+            if record["name"]:
                 self._names[cluster] = str(record["name"])
-            case "kept":
-                doubts.keep(doubt)
-            case "mixed":
-                doubts.divide(doubt)
-            case "separated":
-                self._separate(doubt)
-            case "placed":
-                target = _most_frequent(doubts.clusters[to])
-                if target != cluster or not whole:
-                    doubts.move(doubt, target)
-                    self._pass_names_on(rows[0])
-                    self._free_number()
-
-    def _pass_names_on(self, row: int) -> None:
-        """Give the name of a cluster that is no more to the one that its samples went to, if it has none."""
-        kept, left = int(self._doubts.clusters[row]), set(self._doubts.clusters.tolist())
-        for gone in set(self._names) - left:
-            name = self._names.pop(gone)
-            self._names[kept] = self._names.get(kept) or name
-
-    def _separate(self, doubt: Doubt) -> None:
-        """Make a group a cluster of its own, now or as soon as the number of clusters allows it."""
-        if self._keep_clusters and len(np.unique(self._doubts.clusters)) >= self._start_count:
-            self._doubts.keep(doubt)
-            self._waiting.append(doubt.samples)
             return
-        self._doubts.separate(doubt, self._next_number)
-        self._next_number += 1
-
-    def _free_number(self) -> None:
-        """Separate the first group that waits, if there are fewer clusters than at the start."""
-        if self._waiting and len(np.unique(self._doubts.clusters)) < self._start_count:
-            self._doubts.clusters[self._waiting.pop(0)] = self._next_number
-            self._next_number += 1
+        others = [rows for rows in map(self._rows, record.get("others", [])) if len(rows)]
+        self._doubts.change(record["did"], group, others, to, whole=bool(record.get("whole")))
+        # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
+        for gone in self._names.keys() - set(self._doubts.clusters.tolist()):
+            self._names.setdefault(self._doubts.cluster_of(group), self._names.pop(gone))
 
     def _rows(self, names: Sequence[str]) -> IntArray:
         return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
 
 
-def _most_frequent(numbers: IntArray) -> int:
-    return int(np.bincount(numbers).argmax())
+def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
+    """Cluster the features of a run's samples, and write down what a review of its clusters starts from."""
+    model = load(run, role="target", compute=compute)
+    place = images or parse_json((run / "run.json").read_bytes()).get("images")
+    if place is None:
+        raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
+    data = model.open(place)
+    found = model.outputs(data)
+    spaces = make_spaces(found.features, model.n_clusters)
+    vote = cluster_by_vote(spaces, model.n_clusters, numpy_generator(0, "review"))
+    averaged = None
+    if (run / LABELS_FILE).exists():
+        labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
+        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
+        averaged = average_labels(spaces, known).toarray()
+    partitions = np.array([one for space in vote.by_space for one in space])
+    own = found.probabilities.argmax(1).astype(np.int64)
+    write_features(run, found.features)
+    ids = tuple(data.samples.ids)
+    write_remembered(run, Remembered(ids, partitions, own, model.n_clusters, averaged))

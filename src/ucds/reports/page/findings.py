@@ -108,11 +108,10 @@ def read_record(run: Path) -> RunRecord:
 
 
 class Asked(NamedTuple):
-    """A question, places of samples that show each of its groups, and the record that each answer leaves."""
+    """A question, and places of samples that show each of its groups."""
 
     question: Question
     shown: list[list[int]]
-    records: list[tuple[str, dict[str, Any]]]
 
 
 class Questions(NamedTuple):
@@ -239,12 +238,12 @@ def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) ->
     """Choose the first questions of a review, and samples on the page that show their groups."""
     places = {name: i for i, name in enumerate(ids)}
     directions, asked = unit_rows(features), []
-    for question, records in review.foresee(MOST_QUESTIONS):
+    for question in review.foresee(MOST_QUESTIONS):
         groups = [
             np.array([places[name] for name in group if name in places], np.int64)
             for group in question.groups
         ]
         if all(map(len, groups)):
             shown = [rows.tolist() for rows in choose_beside(directions, groups, EACH_GROUP)]
-            asked.append(Asked(question, shown, records))
+            asked.append(Asked(question, shown))
     return Questions(review.outlook, asked, {"format": FORMAT, "clusters": review.start.digest})

@@ -110,7 +110,7 @@ def _data(
         "sheets": len(sheets or ()),
         "columns": COLUMNS,
         "header": findings.questions.header,
-        "records": [[record for _, record in one.records] for one in findings.questions.asked],
+        "records": [list(one.question.records.values()) for one in findings.questions.asked],
         "colours": {"light": COLOURS, "dark": DARK_COLOURS},
     }
 
