@@ -1,18 +1,22 @@
-"""The life of a key: made, renewed, given other terms, bound to networks, ended, revoked."""
+"""The life of a key of a client, from its making to its end, and the file of the key that signs receipts."""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ledger_kit import charge, make_key
 
-from ucds.errors import InputError
+from ucds.errors import DamagedFileError, InputError
 from ucds.serving.keys import as_text, keep_secret, make_secret, parse_end
 from ucds.serving.ledger import Ledger
 from ucds.serving.problems import Refusal
+from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 
 
@@ -138,3 +142,25 @@ def test_ends_are_read_as_people_write_them() -> None:
     for text in ("", "soon", "-1d", "2031-13-01", "9999999d", "0001-01-01T00:00+14:00"):
         with pytest.raises(InputError, match="no end of a key"):
             parse_end(text)
+
+
+def test_a_key_is_made_once_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    with ThreadPoolExecutor(8) as pool:
+        publics = {signer.public for signer in pool.map(Signer.open, [path] * 8)}
+    assert len(publics) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["key.pem"]
+
+
+def test_what_holds_no_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    other = rsa.generate_private_key(65537, 1024)
+    for content in (b"", b"no key", other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())):
+        path.write_bytes(content)
+        with pytest.raises(DamagedFileError, match="not a file with an Ed25519 key"):
+            Signer.open(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        Signer.open(tmp_path)
+    with pytest.raises(InputError, match="no folder"):
+        Signer.open(tmp_path / "no" / "such" / "key.pem")

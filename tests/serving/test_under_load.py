@@ -1,16 +1,23 @@
-"""Many clients on one budget: never one answer more, never one charged for nothing."""
+"""Clients under load and kills: never one answer more than a budget has, never one charged for nothing."""
 
 from __future__ import annotations
 
+import random
+import re
+import statistics
+import subprocess
+import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import label_service
 import pytest
-from serving_kit import NPY, FakeLabeller, K, npy, running, vector
+from serving_kit import NPY, Clients, FakeLabeller, K, make_run, npy, running, vector
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
@@ -79,3 +86,54 @@ def test_sqlite_answers_exactly_a_thousand_of_three_thousand(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_postgresql_answers_exactly_a_thousand_of_three_thousand(postgres_url: str) -> None:
     check(postgres_url, replicas=2, samples=3000, each=1)
+
+
+MOMENTS = 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    book = Ledger(run, create=True)
+    key = book.add_key("anna", 10**9)
+    clients, dice = Clients(key), random.Random(0)
+    try:
+        for _ in range(MOMENTS):
+            with label_service.service(run, "--port", 0) as (process, clients.url):
+                time.sleep(dice.uniform(0.2, 1.2))
+                process.kill()
+            assert verify(run).faults == ()
+        with label_service.service(run, "--port", 0) as (_, clients.url):
+            clients.finish()
+    finally:
+        clients.stop.set()
+    assert clients.contradictions == []
+    assert len(clients.labels) > MOMENTS
+    assert book.list_keys()[0].used == len(clients.labels)
+    assert verify(run).faults == ()
+    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {verify(run).number} entries")
+    book.close()
+
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "serving.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_ten_minutes_at_full_load(tmp_path: Path) -> None:
+    record = tmp_path / "soak.md"
+    command = [sys.executable, str(BENCHMARK), "--soak", "10", "--out", str(record)]
+    subprocess.run(command, check=True, capture_output=True, timeout=1100)
+    written = record.read_text()
+    told = re.search(r"([\d,]+) images answered, .* the ledger holds ([\d,]+);", written)
+    assert told is not None
+    assert told[1] == told[2]
+    assert "its audit chain verifies" in written
+    rows = [line.strip("| ").split(" | ") for line in written.splitlines() if re.match(r"\| [\d.]+ \|", line)]
+    memory, work, p99 = ([float(row[column]) for row in rows] for column in (1, 2, 4))
+    assert len(rows) == 10
+    assert max(memory) - min(memory) < 50  # MiB; the first row is already warm
+    assert statistics.median(work[5:]) < 1.3 * statistics.median(work[:5])
+    # The quickest of the later minutes: in the others the machine may have had more other work.
+    assert min(p99[5:]) < 1.5 * statistics.median(p99[:5])
