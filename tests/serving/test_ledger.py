@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from ledger_kit import MODELS, behind, charge, content, keep, make_key, used
 from postgres import postgresql
-from serving_kit import NPY, FakeLabeller, K, npy, running, vector, wait_until
+from serving_kit import FakeLabeller, K, running, vector, wait_until
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
@@ -285,9 +285,8 @@ def test_the_operator_is_told_of_a_full_disk_from_the_first_failed_charge_on(led
     key = ledger.add_key("anna", 10**6)
 
     def ask(start: int) -> int:
-        body = npy([vector(number % K, number) for number in range(start, start + 50)])
-        headers = NPY | {"Authorization": f"Bearer {key}"}
-        return httpx.post(f"{service.url}/v1/labels", content=body, headers=headers).status_code
+        rows = (vector(number % K, number) for number in range(start, start + 50))
+        return service.ask(*rows, key=key).status_code
 
     with running(FakeLabeller(), ledger) as service:
         with every_connection(lambda connection: connection.execute("PRAGMA max_page_count = 1")):
