@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
+from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.jobs import Failure
 from ucds.experiments.methods import method_named
+from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
-from ucds.training.options import Compute
+from ucds.training.inputs import open_for_training
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
 
 TOML = """
@@ -68,6 +73,18 @@ def make_machine(folder: Path) -> Machine:
     """A machine with these pictures, and random weights for every encoder."""
     write_pictures(folder / "data")
     return Machine(folder / "data", {"": "none"}, Compute("cpu", cache=folder / "cache"))
+
+
+def picture_task(root: Path, cache: Path, target: str) -> Task:
+    """The task of one of the domains below a folder, with edges as the encoder and three clusters."""
+    edges = EncoderOptions("ucds/oriented_edges", "none")
+    found = find_samples(root, by_domain=True)
+    data = open_for_training(found, edges, Compute("cpu", cache=cache)).data
+    is_target = data.samples.domain == data.samples.domain_names.index(target)
+    sides = (
+        Dataset(subset(data.samples, np.flatnonzero(side)), data.view) for side in (~is_target, is_target)
+    )
+    return Task(*sides, edges.build, 3)
 
 
 def told(machine: Machine, reporter: Reporter) -> Machine:

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grid_kit import make_machine, run_inline, small, write_pictures
+from grid_kit import make_machine, picture_task, run_inline, small, write_pictures
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
-from ucds.backbones import build_backbone, identity_backbone
+from ucds.backbones import identity_backbone
 from ucds.baselines.deepcluster import DeepClusterSettings
 from ucds.baselines.loop import Clustering
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.folders import scan_domains
-from ucds.data.images import ImageSamples
-from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.experiments import runner
@@ -34,7 +31,6 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
-from ucds.training.inputs import stored_size, view_for
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 
@@ -223,19 +219,6 @@ def draw(root: Path, boundaries: Sequence[int]) -> None:
             Image.fromarray(rng.integers(256, size=(40, 40, 3), dtype=np.uint8)).save(path)
 
 
-def picture_task(root: Path, cache: Path) -> Task:
-    backbone = build_backbone("ucds/oriented_edges", weights="none")
-    samples = ImageSamples(scan_domains(root), cache, size=stored_size(backbone.spec))
-    view = view_for(backbone.spec)
-    is_target = samples.domain == samples.domain_names.index("neon")
-    return Task(
-        Dataset(subset(samples, np.flatnonzero(~is_target)), view),
-        Dataset(subset(samples, np.flatnonzero(is_target)), view),
-        lambda: build_backbone("ucds/oriented_edges", weights="none"),
-        3,
-    )
-
-
 @pytest.mark.parametrize("tune", ["head", "full"])
 def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     """The same pictures in other class folders: every label of every method is the same, to the bit."""
@@ -243,7 +226,7 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     found = []
     for name, boundaries in (("one", (8, 16)), ("two", (1, 21))):
         draw(tmp_path / name, boundaries)
-        task = picture_task(tmp_path / name, tmp_path / "cache")
+        task = picture_task(tmp_path / name, tmp_path / "cache", "neon")
         found.append((task, list(run_methods(task, options))))
     (one, before), (two, after) = found
     assert one.target.samples.ids != two.target.samples.ids
@@ -254,7 +237,7 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
 
 def test_the_cache_changes_no_result(tmp_path: Path) -> None:
     draw(tmp_path / "data", (8, 16))
-    task = picture_task(tmp_path / "data", tmp_path / "images")
+    task = picture_task(tmp_path / "data", tmp_path / "images", "neon")
     runs = [
         list(run_methods(task, replace(changed(tune="head"), compute=Compute("cpu", cache=cache))))
         for cache in (None, tmp_path / "features", tmp_path / "features")

@@ -200,7 +200,7 @@ class Pipeline:
 
     def target_vectors(self) -> Dataset:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
-        return self._vectors(self.task.target, self.task.backbone)
+        return frozen_features(self.task.backbone(), self.task.target, self.options.runtime())
 
     def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> Outcome:
         """Learn a source model, unless it is known, and label the target's samples as ``ucds label`` does."""
@@ -214,16 +214,11 @@ class Pipeline:
             found = fit_source(session, backbone, task.source, n_clusters)
             queries = task.seen_by_source
             if settings.tune == "head":
-                queries = self._vectors(queries, task.make_source_backbone)
+                queries = frozen_features(task.make_source_backbone(), queries, self.options.runtime())
             trained = recentre(found.trained, queries) if found.recentres else found.trained
             labels = self._predict(replace(found, trained=trained, data=queries))
             self._sources.learned[key] = self.extended(None, found, session, labels)
         return self._sources.learned[key]
-
-    def _vectors(self, data: Dataset, make_backbone: Callable[[], Backbone]) -> Dataset:
-        if len(data.view.input_shape) == 1:
-            return data
-        return frozen_features(make_backbone(), data, self.options.runtime())
 
     def _predict(self, training: Training) -> IntArray:
         runtime, data = self.options.runtime(), training.data

@@ -50,8 +50,7 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
     """Choose the records that belong to a benchmark as it is now.
 
     A record counts if it has the settings, encoder and seed of a cell, and the weights and data of the latest
-    such record. Of several records of one cell the latest counts; one made for the cell's own variant wins
-    over one that was made for another variant of equal meaning.
+    such record; of several the latest. One record serves all cells that mean the same.
     """
     cells: dict[str, list[Cell]] = defaultdict(list)
     for cell in benchmark.cells():
@@ -64,19 +63,14 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
         for variant in benchmark.all_variants
         for method in benchmark.methods_of(variant)
     )
-    runs: dict[tuple[int, str, str], dict[int, Record]] = defaultdict(dict)
+    runs: dict[tuple[int, str, str, str, int], Record] = {}
     for record, identity in fitting:
         for cell in cells[identity]:
-            if latest[_made_alike(cell)] != origin_of(record):
-                continue
-            found = runs[rows.index(RowKey(cell.variant, cell.method)), cell.dataset, cell.target]
-            known = found.get(cell.seed)
-            if known is None or record["variant"] == cell.variant or known["variant"] != cell.variant:
-                found[cell.seed] = record
+            if latest[_made_alike(cell)] == origin_of(record):
+                row = rows.index(RowKey(cell.variant, cell.method))
+                runs[row, cell.dataset, cell.target, record["subset"], cell.seed] = record
     lines = [
-        (*entry, record["subset"], seed, record, *(column_of(record, name) for name in COLUMNS))
-        for entry, by_seed in runs.items()
-        for seed, record in by_seed.items()
+        (*entry, record, *(column_of(record, name) for name in COLUMNS)) for entry, record in runs.items()
     ]
     names = ("row", "dataset", "target", "subset", "seed", "record", *COLUMNS)
     frame = pd.DataFrame(lines, columns=names).astype(dict.fromkeys(COLUMNS, float))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
+from ucds.data import features
+from ucds.data.samples import Samples
 from ucds.math.arrays import IntArray
 
 Pictures = NDArray[np.uint8]
+Images = Samples | features.Pictures
+"""Images that are read by position: image samples, or those that features were computed from."""
 
 COLUMNS = 16
 """Thumbnails in a row of a sheet, and rows of a sheet: 256 thumbnails are decoded at a time."""
@@ -26,14 +28,6 @@ _SIDES = ((1_500, 128), (6_000, 96))  # up to so many images, thumbnails of so m
 _SMALLEST_SIDE = 64
 _QUALITIES = (80, 65, 50, 35, 20)
 _BATCH = 256
-
-
-class Images(Protocol):
-    """Images that are read by position: image samples, or those that features were computed from."""
-
-    def read(self, index: IntArray) -> Tensor:
-        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
-        ...
 
 
 def shrink(images: Images, positions: IntArray) -> Pictures:
