@@ -1,19 +1,45 @@
-"""Reviews a run on its page, or by a file of answers, and writes the reviewed run with its report."""
+"""Reviews a run on a page of this machine, or by a file of answers, and writes the reviewed run.
+
+The page is served to those alone who know its address.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+import fcntl
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ucds.errors import InputError, UserError
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ucds.errors import InputError, NoSpaceError, UserError
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
-from ucds.reviewing.server import serve_review
 from ucds.reviewing.session import Session
 from ucds.target.names import NAMES_FILE
 from ucds.target.remembered import ReviewedRun
 from ucds.target.review import Review
 from ucds.training.options import Compute
+
+ADDRESS_FILE = ".review"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
 
 
 def review(
@@ -60,15 +86,90 @@ def review(
             return f"{written.sentence}; it has no report: {error}"
         return written.sentence
 
-    if answers is None:
-        say = compute.reporter.say
-        session = partial(Session, state, moved, pictures, compute)
-        serve_review(run, session, finish, open_browser=open_browser, say=say)
+    if answers is not None:
+        taken, missed = state.take(answers)
+        if not taken:
+            raise InputError(f"none of the answers in {answers} is about samples of {run}")
+        if missed:
+            compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
+        finish()
         return written
-    taken, missed = state.take(answers)
-    if not taken:
-        raise InputError(f"none of the answers in {answers} is about samples of {run}")
-    if missed:
-        compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
-    finish()
+    listener = socket.create_server(("127.0.0.1", 0))
+    token, origin = secrets.token_urlsafe(24), f"http://127.0.0.1:{listener.getsockname()[1]}"
+    address = f"{origin}/{token}/"
+    with listener, _only_review_of(run, address):
+        app = make_app(Session(state, moved, pictures, compute), origin, token, finish)
+        compute.reporter.say(f"review of {run}: {address}")
+        if open_browser:
+            webbrowser.open(address)
+        uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
     return written
+
+
+def make_app(session: Session, origin: str, token: str, finish: Callable[[], str]) -> Starlette:
+    """Make the application of a review, which answers below ``origin/token/`` alone.
+
+    What changes the review runs in the event loop, so that one request follows another; pictures do not.
+    """
+
+    async def fixed(request: Request) -> Response:
+        return JSONResponse(session.fixed())
+
+    async def state(request: Request) -> Response:
+        return JSONResponse(session.state())
+
+    async def tell(request: Request) -> Response:
+        values = await request.json()
+        if values["action"] == "finish":
+            return JSONResponse({"finished": finish()})
+        if values["number"] != session.review.recorded:
+            return JSONResponse({"error": "another window has answered meanwhile"}, 409)
+        session.tell(values["action"], values)
+        return JSONResponse(session.state())
+
+    def picture(request: Request) -> Response:
+        return Response(session.picture(request.path_params["row"]), media_type="image/jpeg")
+
+    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Refuse requests with another host or origin, which pages of strangers in the browser would make."""
+        host, sender = request.headers.get("host"), request.headers.get("origin", origin)
+        given = request.scope["path"].removeprefix("/").partition("/")[0]
+        known = secrets.compare_digest(given.encode(), token.encode())
+        if f"http://{host}" != origin or sender != origin or not known:
+            return Response("not found", 404)
+        response = await answer(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    def refuse(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 507 if isinstance(error, NoSpaceError) else 400)
+
+    routes = [
+        Route("/fixed", fixed),
+        Route("/state", state),
+        Route("/tell", tell, methods=["POST"]),
+        Route("/picture/{row:int}", picture),
+        Mount("/", StaticFiles(directory=Path(__file__).with_name("template"), html=True)),
+    ]
+    return Starlette(
+        routes=[Mount(f"/{token}", routes=routes)],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers=dict.fromkeys((UserError, ValueError, LookupError, TypeError), refuse),
+    )
+
+
+@contextmanager
+def _only_review_of(run: Path, address: str) -> Iterator[None]:
+    """Hold the review of a run; the address of the page is left where a second command finds it."""
+    handle = os.open(run / ADDRESS_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            known = os.read(handle, 1000).decode(errors="replace")
+            raise InputError(f"a review of {run} is open already: {known}") from None
+        os.ftruncate(handle, 0)
+        os.write(handle, address.encode())
+        yield
+    finally:
+        os.close(handle)

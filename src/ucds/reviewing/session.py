@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,34 +32,29 @@ _ON_CARD = 6
 _SIDE = 128  # pixels of a picture
 
 
-class StaleError(InputError):
-    """The page did not know of the last answer; it must be loaded again."""
-
-
 class Session:
-    """A review, with pictures or texts of its samples; several windows may use it at the same time."""
+    """A review, with pictures or texts of its samples."""
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
-        self._review, self._lock, self._ids = review, Lock(), review.start.ids
+        self.review, self._ids = review, review.start.ids
         self._rows = {name: i for i, name in enumerate(self._ids)}
         self._directions = unit_rows(review.features)
-        model = load(review.run, role="target", compute=compute)
         self._images: Images | None = None
         self._texts: Mapping[str, str] = {}
-        known: Mapping[str, int] = {}
+        self._pictures: dict[int, int] = {}
+        model = load(review.run, role="target", compute=compute)
         try:
             place = moved or read_record(review.run).images
             samples = model.open(place).samples
             self._images, self._texts = images_of(samples, pictures), read_texts(place)
-            known = {} if self._images is None else {name: i for i, name in enumerate(samples.ids)}
+            root = self._images.root if isinstance(self._images, Pictures) else None
+            self._pictures = {
+                self._rows[name]: i
+                for i, name in enumerate(() if self._images is None else samples.ids)
+                if name in self._rows and (root is None or (root / name).is_file())
+            }
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
-        root = self._images.root if isinstance(self._images, Pictures) else None
-        self._pictures = {
-            self._rows[name]: place
-            for name, place in known.items()
-            if name in self._rows and (root is None or (root / name).is_file())
-        }
         compute.reporter.say("drawing the map")
         points, _ = place_all(review.features, model.stored.head.prototypes.detach().cpu().numpy(), 0)
         low, high = points.min(0), points.max(0)
@@ -69,7 +63,7 @@ class Session:
     def fixed(self) -> dict[str, Any]:
         """Return what no answer changes: ids, texts, and places of the samples on the map, 0 to 1000."""
         return {
-            "run": self._review.run.name,
+            "run": self.review.run.name,
             "ids": self._ids,
             "texts": [self._texts.get(name) for name in self._ids] if self._texts else None,
             "x": self._points[:, 0].tolist(),
@@ -79,33 +73,37 @@ class Session:
 
     def state(self) -> dict[str, Any]:
         """Return what answers change: the question, the cluster of every sample, and the clusters' cards."""
-        with self._lock:
-            return self._state()
+        question = self._next_question()
+        clusters, cards = np.array(list(self.review.clusters.values())), []
+        for number in np.unique(clusters).tolist():
+            rows = np.flatnonzero(clusters == number)
+            typical = choose_typical(self._directions, self._seen(rows), _ON_CARD).tolist()
+            cards.append({"number": number, "size": len(rows), "typical": typical})
+        return {
+            "number": self.review.recorded,
+            "answered": self.review.answered,
+            "worth": self.review.worth_asking,
+            "question": None if question is None else self._show(question),
+            "names": self.review.names,
+            "clusters": clusters.tolist(),
+            "cards": cards,
+        }
 
-    def tell(self, number: int, action: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out what a person said, who knew of so many records, and return the new state."""
-        with self._lock:
-            if number != self._review.recorded:
-                raise StaleError("another window has answered meanwhile")
-            match action:
-                case "answer":
-                    self._review.answer(values.get("answer", ""))
-                case "undo":
-                    self._review.undo()
-                case "move":
-                    self._review.move([self._ids[int(row)] for row in values["rows"]], int(values["to"]))
-                case "join":
-                    self._review.join(int(values["one"]), int(values["other"]))
-                case "name":
-                    self._review.name(int(values["cluster"]), str(values["name"]))
-                case _:
-                    raise InputError(f"unknown action {action!r}")
-            return self._state()
-
-    def hold(self, write: Callable[[], str]) -> str:
-        """Write the reviewed run, while no other window changes a thing."""
-        with self._lock:
-            return write()
+    def tell(self, action: str, values: Mapping[str, Any]) -> None:
+        """Carry out what a person said."""
+        match action:
+            case "answer":
+                self.review.answer(values.get("answer", ""))
+            case "undo":
+                self.review.undo()
+            case "move":
+                self.review.move([self._ids[int(row)] for row in values["rows"]], int(values["to"]))
+            case "join":
+                self.review.join(int(values["one"]), int(values["other"]))
+            case "name":
+                self.review.name(int(values["cluster"]), str(values["name"]))
+            case _:
+                raise InputError(f"unknown action {action!r}")
 
     def picture(self, row: int) -> bytes:
         """Return the picture of a sample as JPEG."""
@@ -116,30 +114,12 @@ class Session:
         Image.fromarray(pixels).resize((_SIDE, _SIDE), Image.Resampling.BOX).save(file, "JPEG", quality=80)
         return file.getvalue()
 
-    def _state(self) -> dict[str, Any]:
-        clusters = np.array(list(self._review.clusters.values()))
-        question = self._next_question()
-        cards = []
-        for number in np.unique(clusters).tolist():
-            rows = np.flatnonzero(clusters == number)
-            typical = choose_typical(self._directions, self._seen(rows), _ON_CARD).tolist()
-            cards.append({"number": number, "size": len(rows), "typical": typical})
-        return {
-            "number": self._review.recorded,
-            "answered": self._review.answered,
-            "worth": self._review.worth_asking,
-            "question": None if question is None else self._show(question),
-            "names": self._review.names,
-            "clusters": clusters.tolist(),
-            "cards": cards,
-        }
-
     def _next_question(self) -> Question | None:
         """Return the next question about a group of which something can be seen."""
-        while (question := self._review.question()) is not None:
+        while (question := self.review.question()) is not None:
             if not self._pictures or any(self._rows[name] in self._pictures for name in question.groups[0]):
                 break
-            self._review.answer("skip")
+            self.review.answer("skip")
         return question
 
     def _show(self, question: Question) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 "use strict";
 const COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#e07b39", "#117733", "#882255"];
-const PICTURES = new Set(FIXED.pictures);
 const at = (id) => document.getElementById(id);
+let fixed = null;
+let pictured = null;
 let state = null;
 let busy = false;
 const chosen = new Set();
@@ -15,12 +16,12 @@ function make(tag, values = {}, children = []) {
 function picture(row) {
   const button = make("button", { type: "button", className: "picture" });
   button.setAttribute("aria-pressed", String(chosen.has(row)));
-  const name = FIXED.ids[row];
-  if (PICTURES.has(row)) button.append(make("img", { src: `picture/${row}`, alt: name, loading: "lazy" }));
+  const name = fixed.ids[row];
+  if (pictured.has(row)) button.append(make("img", { src: `picture/${row}`, alt: name, loading: "lazy" }));
   else {
-    const text = FIXED.texts?.[row];
+    const text = fixed.texts?.[row];
     button.classList.toggle("words", Boolean(text));
-    button.append(PICTURES.size ? `${name} is missing` : text || name);
+    button.append(pictured.size ? `${name} is missing` : text || name);
   }
   button.title = name;
   button.addEventListener("click", () => {
@@ -96,7 +97,7 @@ function drawMap() {
   canvas.height = height * scale;
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
-  const spot = (i) => [8 + FIXED.x[i] / 1000 * (width - 16), 8 + FIXED.y[i] / 1000 * (height - 16)];
+  const spot = (i) => [8 + fixed.x[i] / 1000 * (width - 16), 8 + fixed.y[i] / 1000 * (height - 16)];
   state.clusters.forEach((number, i) => {
     pen.fillStyle = COLOURS[number % COLOURS.length];
     const [x, y] = spot(i);
@@ -113,7 +114,7 @@ function drawMap() {
 
 function show(next) {
   state = next;
-  at("title").textContent = `Review of ${FIXED.run}`;
+  at("title").textContent = `Review of ${fixed.run}`;
   at("undo").disabled = state.answered === 0;
   at("finish").disabled = state.answered === 0;
   showProgress();
@@ -123,6 +124,8 @@ function show(next) {
 }
 
 async function load() {
+  fixed ??= await (await fetch("fixed")).json();
+  pictured ??= new Set(fixed.pictures);
   show(await (await fetch("state")).json());
 }
 

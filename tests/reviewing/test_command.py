@@ -100,8 +100,10 @@ def test_other_hosts_and_origins_get_nothing(trained: Path, address: str, header
 
 def test_another_token_gets_nothing(address: str) -> None:
     origin = address.rsplit("/", 2)[0]
-    for path in ("/", "/state", "/wrong/", "/wrong/state", "/wrong/picture/0"):
+    wrong = [f"/wrong/{path}" for path in ("", "fixed", "state", "page.js", "picture/0")]
+    for path in ("/", "/state", *wrong):
         assert httpx.get(origin + path).status_code == 404
+    assert httpx.get(f"{address}%2e%2e/command.py").status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"action": "answer"}', b'{"action": "x", "number": 0}'])
