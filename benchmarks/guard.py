@@ -7,27 +7,26 @@ aside. The clusterings in which tasks agree are computed once; the steps are tho
 clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
 read for the scores, and to make imbalanced parts.
 
-Runs that are recorded in `guard.jsonl` are left out; the page is written anew from all of them. With --keep,
-the clusterings are kept in a folder, so that another guard can be tried in minutes.
+Runs that are recorded in `guard.jsonl` are left out; the page is written anew from all of them, with the
+choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
-                               [--cache DIR] [--keep DIR] [--seeds 5]
+                               [--cache DIR] [--seeds 5]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from statistics import mean
 
-import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, Domains, parser_of, read_by_encoder
-from records import Records, kept_results, line
+from records import Records, Row, line
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
@@ -48,6 +47,8 @@ NOT_TUNED = "amazon, cartoon and sketch"
 FEW_CLASSES = "ten and eleven classes"
 HELD_OUT = ("office31 amazon", "pacs cartoon", "pacs sketch")
 """Targets on which neither the weights of the uses nor the thresholds of the trust were chosen."""
+MEASURED = ("own_agreement", "provider_agreement", "own_consistency", "provider_consistency")
+"""Figures of :class:`ucds.target.guard.Evidence` by which the guard decides."""
 GROUPED, GROUPS = "office31", ((0, 10), (10, 20), (20, 31))
 """Data set whose classes are taken in groups too, and the groups: first class and last, which is left out."""
 
@@ -100,46 +101,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A task with a seed: accuracies of the labels and of each use of them, and what the guard measured."""
-
-    task: Task
-    seed: int
-    samples: int
-    labels: float
-    uses: Mapping[str, float]
-    own_agreement: float
-    provider_agreement: float
-    own_consistency: float
-    provider_consistency: float
-
-    @property
-    def figures(self) -> dict[str, object]:
-        """Its task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
-        gains = {use: round(100 * (self.uses[use] - self.uses["own"]), 4) for use in WEIGHTS}
-        guarded = Evidence(
-            "own",
-            self.own_agreement,
-            self.provider_agreement,
-            self.own_consistency,
-            self.provider_consistency,
-            *(20, round(20 * self.task.share)),  # their ratio alone counts
-            self.samples,
-            "guarded",
-        )
-        return gains | {
-            "task": self.task,
-            "target": self.task.target,
-            "situation": self.task.situation,
-            "kind": self.task.kind,
-            "labels": self.labels,
-            "without": self.uses["own"],
-            "guard": gains[guarded.advised],
-            "oracle": max(gains.values()),  # of each single run: it profits from chance, too
-        }
-
-
-@dataclass(frozen=True)
 class Clustered:
     """Spaces of the images of a domain, as an encoder sees them, and the vote."""
 
@@ -185,13 +146,11 @@ class Bench:
     Args:
         domains: domains of the data set by encoder.
         seed: seed of all that is random.
-        keep: computes a clustering, or finds it.
     """
 
-    def __init__(self, domains: Domains, seed: int, keep: joblib.Memory) -> None:
+    def __init__(self, domains: Domains, seed: int) -> None:
         self._domains = {(encoder, one.name): one for encoder, every in domains.items() for one in every}
         self._seed = seed
-        self._cluster = keep.cache(cluster)
         self._found: dict[tuple[str, str, str, int], Clustered] = {}
 
     def tasks(self) -> Iterator[Task]:
@@ -209,8 +168,11 @@ class Bench:
                     yield replace(whole[0], part=part, share=share)
                 yield replace(whole[0], part=part, shuffled=True)
 
-    def run(self, task: Task) -> Iterator[Run]:
-        """Cluster the target of a task with every use of the provider's labels."""
+    def run(self, task: Task) -> Iterator[Row]:
+        """Cluster the target of a task with every use of the provider's labels.
+
+        The run has the accuracies of the labels and of each use, and what the guard measured.
+        """
         domain = self._domains[task.client, task.target]
         classes, rows = domain.classes, choose_part(domain, task.part, self._seed)
         n_clusters, rng = int(classes.max()) + 1, np.random.default_rng(self._seed)
@@ -227,17 +189,10 @@ class Bench:
             if weight > 0:
                 votes = blend(own.vote.memberships, others, weight)
                 found[use] = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
-        yield Run(
-            task,
-            self._seed,
-            len(rows),
-            round(clustering_accuracy(labels, classes[rows]), 4),
-            {use: round(clustering_accuracy(one, classes[rows]), 4) for use, one in found.items()},
-            round(evidence.own_agreement, 6),
-            round(evidence.provider_agreement, 6),
-            round(evidence.own_consistency, 6),
-            round(evidence.provider_consistency, 6),
-        )
+        run = {"task": asdict(task), "seed": self._seed, "samples": len(rows)}
+        run["labels"] = round(clustering_accuracy(labels, classes[rows]), 4)
+        run["uses"] = {use: round(clustering_accuracy(one, classes[rows]), 4) for use, one in found.items()}
+        yield run | {figure: round(getattr(evidence, figure), 6) for figure in MEASURED}
 
     def clustered(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
         """Return the clustering of one part of a domain without labels."""
@@ -245,7 +200,7 @@ class Bench:
         if key not in self._found:
             domain = self._domains[encoder, target]
             rows = choose_part(domain, part, self._seed)
-            self._found[key] = self._cluster(domain.vectors[rows], n_clusters, self._seed)
+            self._found[key] = cluster(domain.vectors[rows], n_clusters, self._seed)
         return self._found[key]
 
     def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
@@ -287,6 +242,25 @@ dslr, one seed). The groups of ten and eleven classes here are others: the class
 """
 
 
+def figures_of(run: Row) -> Row:
+    """Return a run's task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
+    task, uses = Task(**run["task"]), run["uses"]
+    gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in WEIGHTS}
+    clusters = {"n_clusters": 20, "provider_clusters": round(20 * task.share)}  # their ratio alone counts
+    measured = {figure: run[figure] for figure in MEASURED}
+    guarded = Evidence("own", **measured, **clusters, labelled=run["samples"], decided="guarded")
+    return gains | {
+        "task": task,
+        "target": task.target,
+        "situation": task.situation,
+        "kind": task.kind,
+        "labels": run["labels"],
+        "without": uses["own"],
+        "guard": gains[guarded.advised],
+        "oracle": max(gains.values()),  # of each single run: it profits from chance, too
+    }
+
+
 def table(frame: pd.DataFrame, by: str) -> str:
     """Write a row for each target or situation, and one for all."""
     rows = {str(name): row(some) for name, some in frame.groupby(by, sort=False)}
@@ -317,9 +291,9 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
     } | {f"always {use}": f"{total[use]:+.1f}" for use in WEIGHTS if use != "own"}
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[Row]) -> str:
     """Write the tables of all records."""
-    parts, frame = [INTRODUCTION], pd.DataFrame([run.figures for run in runs])
+    parts, frame = [INTRODUCTION], pd.DataFrame(map(figures_of, runs))
     for title in (TUNED, NOT_TUNED, FEW_CLASSES):
         some = frame[frame["kind"] == title]
         if len(some):
@@ -331,19 +305,19 @@ def page(runs: Sequence[Run]) -> str:
 
 def main() -> None:
     options = parser_of("Measure what asking a provider gains.").parse_args()
-    keep, sets = kept_results(options.keep), list[Domains]()
+    sets: list[Domains] = []
     for domains in read_by_encoder(options):
         sets.append(domains)
         if next(iter(domains.values()))[0].name.split()[0] == GROUPED:
             sets += [{name: take_classes(own, *group) for name, own in domains.items()} for group in GROUPS]
     jobs = (
-        ({"task": task, "seed": seed}, partial(bench.run, task))
+        ({"task": asdict(task), "seed": seed}, partial(bench.run, task))
         for domains in sets
         for seed in range(options.seeds)
-        for bench in [Bench(domains, seed, keep)]
+        for bench in [Bench(domains, seed)]
         for task in bench.tasks()
     )
-    Records(__file__, Run).complete(jobs, page)
+    Records(__file__, Row).complete(jobs, page)
 
 
 if __name__ == "__main__":

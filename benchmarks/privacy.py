@@ -19,14 +19,13 @@ import argparse
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from real_features import Domain, encoders_of, parser_of, read_domains
 from records import Records, Row, table
 
@@ -34,6 +33,7 @@ import ucds
 from ucds.auditing.audit import Effort, audit
 from ucds.data.samples import Samples, subset
 from ucds.data.vectors import VectorSamples
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
@@ -83,86 +83,73 @@ deviation (seeds). "all" are 667 labels, two thirds of the samples that the atta
 """
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """Frozen features of the domains of a data set, and the encoder's directions."""
-
-    domains: Sequence[Domain]
-    directions: NDArray[np.float64] | None
-
-    @property
-    def name(self) -> str:
-        """Name of the data set."""
-        return self.domains[0].name.split()[0]
-
-    @property
-    def clusters(self) -> int:
-        """Number of classes."""
-        return max(int(one.classes.max()) for one in self.domains) + 1
-
-    def split(self, target: str) -> tuple[list[Domain], Domain]:
-        """The provider's domains and the client's."""
-        (client,) = (one for one in self.domains if one.name == f"{self.name} {target}")
-        return [one for one in self.domains if one is not client], client
-
-
-def seeded_noise(seed: int) -> Callable[[NDArray[np.float64], float], NDArray[np.float64]]:
+def seeded_noise(seed: int) -> Callable[[DoubleArray, float], DoubleArray]:
     rng = np.random.default_rng([seed, 7])
     return lambda values, scale: values + scale * rng.standard_normal(values.shape)
 
 
-def make_labels(data: DataSet, target: str, seed: int, kind: str) -> NDArray[np.int64] | None:
+def make_labels(
+    vectors: Sequence[FloatArray],
+    client: FloatArray,
+    n_clusters: int,
+    run: Row,
+    directions: DoubleArray | None,
+) -> IntArray | None:
     """Labels of a client by the default method ("consensus"), or with privacy ("epsilon E"), or none."""
+    kind, rng = run["kind"], np.random.default_rng(run["seed"])
     if kind == "none":
         return None
-    source, client = data.split(target)
-    vectors, rng = [one.vectors for one in source], np.random.default_rng(seed)
     if kind == "consensus":
-        found = cluster_domains(vectors, data.clusters, rng)
+        found = cluster_domains(vectors, n_clusters, rng)
         axes, prototypes = found.axes, found.prototypes
     else:
         epsilon = float(kind.split()[1])
         private = learn_private_prototypes(
             np.concatenate(vectors),
-            np.repeat(np.arange(len(source)), [len(rows) for rows in vectors]),
+            np.repeat(np.arange(len(vectors)), [len(rows) for rows in vectors]),
             np.ones(sum(map(len, vectors))),
-            data.clusters,
+            n_clusters,
             # In zCDP: noise alone at epsilon 0, and none at infinity.
             {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA),
-            seeded_noise(seed),
+            seeded_noise(run["seed"]),
             rng,
-            directions=data.directions,
+            directions=directions,
         )
         axes, prototypes = private.axes, private.prototypes
-    unit = unit_rows(client.vectors)
+    unit = unit_rows(client)
     return np.asarray(((unit - unit.mean(0)) @ axes @ prototypes).argmax(1), dtype=np.int64)
 
 
-def measure_accuracy(data: DataSet, run: Row) -> Iterator[Row]:
+def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArray | None) -> Iterator[Row]:
     """Accuracy in percent of a provider's labels, or of a client's own clustering with them or with none."""
-    client, seed = data.split(run["target"])[1], run["seed"]
-    labels: ArrayLike | None = make_labels(data, run["target"], seed, run["kind"])
+    (client,) = (one for one in domains if one.name == f"{run['dataset']} {run['target']}")
+    vectors, n_clusters = [one.vectors for one in domains if one is not client], count_classes(domains)
+    labels: ArrayLike | None = make_labels(vectors, client.vectors, n_clusters, run, directions)
     if run["what"] == "clients":
-        own = ucds.TargetClustering(data.clusters, random_state=seed, accelerator="cpu")
+        own = ucds.TargetClustering(n_clusters, random_state=run["seed"], accelerator="cpu")
         labels = own.fit(client.vectors, source_labels=labels).labels_
     assert labels is not None, "no labels can be right"
     yield run | {"accuracy": round(100 * ucds.clustering_accuracy(client.classes, labels), 2)}
 
 
-def measure_audit(data: DataSet, run: Row) -> Iterator[Row]:
+def count_classes(domains: Sequence[Domain]) -> int:
+    return max(int(one.classes.max()) for one in domains) + 1
+
+
+def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
     """Audit a model of half of the images of every domain.
 
     Kinds: "consensus", "PCD" and "epsilon E" are ways to train; "over-fitted" has few images and half as many
     prototypes; "other data" was trained on further images, so that nothing can be found out.
     """
-    kind, seed, n_clusters = run["kind"], run["seed"], data.clusters
+    kind, seed, n_clusters = run["kind"], run["seed"], count_classes(domains)
     rng = np.random.default_rng([seed, 11])
-    samples = VectorSamples.from_arrays({one.name: one.vectors for one in data.domains})
+    samples = VectorSamples.from_arrays({one.name: one.vectors for one in domains})
     part = rng.integers(0, 3 if kind == "other data" else 2, len(samples))
     members, others = part == 0, part == 1
     if kind == "over-fitted":
         members &= rng.random(len(members)) < 400 / len(members)
-    trained = take(samples, part == 2 if kind == "other data" else members)
+    trained: Samples = subset(samples, np.flatnonzero(part == 2 if kind == "other data" else members))
     settings: ucds.ConsensusSettings | ucds.PCDSettings = ucds.ConsensusSettings()
     if kind == "PCD":
         settings = ucds.PCDSettings(tune="head")
@@ -175,13 +162,9 @@ def measure_audit(data: DataSet, run: Row) -> Iterator[Row]:
         folder, compute = Path(name) / "run", ucds.Compute("cpu", cache=Path(name))
         options = ucds.RunOptions(seed)
         ucds.train_source(trained, folder, n_clusters, settings=settings, options=options, compute=compute)
-        both = take(samples, members), take(samples, others)
+        both = subset(samples, np.flatnonzero(members)), subset(samples, np.flatnonzero(others))
         found = audit(folder, *both, folder / "report.html", effort=EFFORT, seed=seed, compute=compute)
     yield run | {"found": found.to_dict()}
-
-
-def take(samples: VectorSamples, mask: NDArray[np.bool_]) -> Samples:
-    return subset(samples, np.flatnonzero(mask))
 
 
 def table_of(cells: pd.DataFrame, head: Sequence[str]) -> str:
@@ -251,13 +234,14 @@ def jobs_of(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Ite
     kinds = options.kinds.split(";") if options.kinds else DEFAULT_KINDS[options.measure]
     directions = public_directions(encoders_of(options)[0].build())
     for domains in read_domains(options):
-        data = DataSet(domains, directions)
+        dataset = domains[0].name.split()[0]
         for seed, target, kind in product(range(options.seeds), options.targets.split(","), kinds):
-            run = {"what": options.measure, "dataset": data.name, "kind": kind, "seed": seed}
+            run = {"what": options.measure, "dataset": dataset, "kind": kind, "seed": seed}
             if options.measure == "audits":
-                yield run, partial(measure_audit, data, run)
+                yield run, partial(measure_audit, domains, run)
             else:
-                yield run | {"target": target}, partial(measure_accuracy, data, run | {"target": target})
+                run["target"] = target
+                yield run, partial(measure_accuracy, domains, run, directions)
 
 
 def main() -> None:

@@ -51,7 +51,6 @@ def parser_of(description: str, seeds: int = 5) -> argparse.ArgumentParser:
     )
     parser.add_argument("--digits", action="store_true", help="the embedded digits too")
     parser.add_argument("--cache", type=Path, default=Compute().cache, help="folder of the cache of features")
-    parser.add_argument("--keep", type=Path, help="folder in which guard.py and review.py keep clusterings")
     parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds")
     return parser
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import joblib  # type: ignore[import-untyped]
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -30,7 +29,7 @@ class Records(Generic[Run]):
 
     Args:
         script: the script's `__file__`.
-        kind: :data:`Row`, dataclass of a run, or a union of dataclasses, told apart by `what: Literal[...]`.
+        kind: :data:`Row`, or dataclass of a run.
 
     Attributes:
         runs: all runs that are recorded, in the order in which they were made.
@@ -47,23 +46,23 @@ class Records(Generic[Run]):
 
     def add(self, run: Run) -> None:
         """Record a run, and print it; it is on the disk when this returns."""
-        row = self._kind.dump_python(run, by_alias=True)
+        row = self._kind.dump_python(run)
         append_line(self._path, json.dumps(row | {"revision": self._revision}))
         self.runs.append(run)
         self._revisions.add(self._revision)
         print(f"{run!s:.200}", flush=True)
 
     def complete(
-        self,
-        jobs: Iterable[tuple[Mapping[str, object], Callable[[], Iterable[Run]]]],
-        page: Callable[[Sequence[Run]], str],
+        self: Records[Row],
+        jobs: Iterable[tuple[Row, Callable[[], Iterable[Row]]]],
+        page: Callable[[Sequence[Row]], str],
     ) -> None:
         """Do the jobs of whose entries there is no run yet, on one thread, and write the page of all runs."""
         with threadpool_limits(1):
             for entries, job in jobs:
-                known = (run if isinstance(run, dict) else vars(run) for run in self.runs)
-                for run in job() if not any(entries.items() <= run.items() for run in known) else ():
-                    self.add(run)
+                if not any(entries.items() <= run.items() for run in self.runs):
+                    for run in job():
+                        self.add(run)
         self.write_page(page(self.runs))
 
     def write_page(self, text: str) -> None:
@@ -85,10 +84,3 @@ def spread(values: Sequence[float]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write rows of cells as a table in Markdown."""
     return "".join(map(line, (header, ["---"] * len(header), *rows))).rstrip("\n")
-
-
-def kept_results(folder: Path | None) -> joblib.Memory:
-    """Open the place of intermediate results of this revision; nothing is kept if the code has changes."""
-    revision = code_revision()
-    committed = folder is not None and revision != "unknown" and not revision.endswith("-dirty")
-    return joblib.Memory(folder / revision if folder is not None and committed else None, verbose=0)

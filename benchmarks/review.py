@@ -13,7 +13,7 @@ The most important runs come first. Runs that are recorded in `review.jsonl` are
 figure are written anew from all of them.
 
     python benchmarks/review.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
-                                [--cache DIR] [--keep DIR] [--seeds 5]
+                                [--cache DIR] [--seeds 5]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from guard import PARTS, Bench, Clustered, Task, choose_part
 from real_features import Domains, parser_of, read_by_encoder
-from records import Records, kept_results
+from records import Records
 from review_page import ANSWERS, AT, PAIRS, PERSONS, WITHOUT_LABELS, Person, Run, write_page
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -210,11 +210,9 @@ def review_all(
 
 def main() -> None:
     options = parser_of("Measure what a person's answers gain.").parse_args()
-    records, keep, data = Records(__file__, Run), kept_results(options.keep), read_by_encoder(options)
+    records, data = Records(__file__, Run), read_by_encoder(options)
     with threadpool_limits(1):
-        benches = {
-            (i, seed): Bench(one, seed, keep) for i, one in enumerate(data) for seed in range(options.seeds)
-        }
+        benches = {(i, seed): Bench(one, seed) for i, one in enumerate(data) for seed in range(options.seeds)}
         for cell, seed, i in product(cells(), range(options.seeds), range(len(data))):
             if cell[1] < len(data[i]):
                 review_all(data[i], cell, benches[i, seed], seed, records)

@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 import pytest
 import records
-from pydantic import Field
 
 
 @dataclass(frozen=True)
@@ -23,31 +22,6 @@ class Task:
 class Run:
     task: Task
     accuracy: float
-
-
-@dataclass(frozen=True)
-class Cost:
-    what: Literal["cost"]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Gain:
-    what: Literal["gain"]
-    seconds: float
-    class_: Annotated[str, Field(alias="class")] = "a"  # a name that Python does not allow
-
-
-def test_runs_of_several_kinds_are_told_apart_when_they_are_read_back(tmp_path: Path) -> None:
-    script, runs = str(tmp_path / "trial.py"), [Gain("gain", 1.0), Cost("cost", 2.0), Gain("gain", 2.0)]
-    for run in runs:
-        records.Records(script, Cost | Gain).add(run)
-    assert records.Records(script, Cost | Gain).runs == runs
-    assert json.loads((tmp_path / "trial.jsonl").read_text().splitlines()[0])["class"] == "a"
-    with (tmp_path / "trial.jsonl").open("a") as file:
-        file.write('{"what": "loss", "seconds": 1.0}\n')
-    with pytest.raises(ValueError, match="cost"):
-        records.Records(script, Cost | Gain)
 
 
 def test_runs_are_read_back_and_the_page_names_every_revision(
@@ -66,17 +40,22 @@ def test_runs_are_read_back_and_the_page_names_every_revision(
     assert (tmp_path / "trial.md").read_text() == "# Trial\n\nRevisions of the code: abc, not recorded.\n"
 
 
+def test_what_is_recorded_is_not_measured_again(tmp_path: Path) -> None:
+    script, done = str(tmp_path / "trial.py"), list[str]()
+
+    def job(name: str) -> list[records.Row]:
+        done.append(name)
+        return [{"task": {"target": name}, "seed": seed} for seed in (0, 1)]
+
+    for names in ("ab", "bc"):
+        jobs = [({"task": {"target": name}}, partial(job, name)) for name in names]
+        records.Records(script, records.Row).complete(jobs, lambda rows: f"{len(rows)} runs\n")
+    assert done == ["a", "b", "c"]
+    assert (tmp_path / "trial.md").read_text().startswith("6 runs\n")
+
+
 def test_a_script_that_measures_memory_loads_no_pytorch() -> None:
     # It would count in the memory of every program that the script starts.
     program = f"import sys; sys.path.insert(0, {str(Path(records.__file__).parent)!r})"
     program += "; import scale; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-@pytest.mark.parametrize(("revision", "kept"), [("abc", "abc"), ("abc-dirty", None), ("unknown", None)])
-def test_results_are_kept_by_revision_and_not_for_code_with_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str, kept: str | None
-) -> None:
-    monkeypatch.setattr(records, "code_revision", lambda: revision)
-    place = records.kept_results(tmp_path).store_backend
-    assert (None if place is None else place.location) == (kept and str(tmp_path / kept))
