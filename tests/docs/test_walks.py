@@ -193,15 +193,11 @@ class Walk:
         review.finish()
 
     def _save_from_report(self, words: list[str]) -> None:
-        """Write the files that a person would save in the report of the run ``mine``."""
+        """Write the file of names that a person would save in the report of the run ``mine``."""
         if "names.json" in words:
-            names = {"0": "mugs", "1": "bikes"}
-            self._save("names", names=names)
-
-    def _save(self, kind: str, **content: Any) -> None:
-        model = ucds.load("mine").stored.fingerprint
-        file = {"format": f"ucds-{kind}/1", "model": model} | content
-        (self.place / f"{kind}.json").write_text(json.dumps(file))
+            model = ucds.load("mine").stored.fingerprint
+            content = {"format": "ucds-names/1", "model": model, "names": {"0": "mugs", "1": "bikes"}}
+            (self.place / "names.json").write_text(json.dumps(content))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,23 +108,17 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
         if method.needs and find_spec(method.needs) is None:
             extra = f"pip install 'ucds[{method.needs}]'"
             found.faults[method] = f"{method.title} needs a further package: {extra}"
-    faulty = [cell for cell in cells if found.fault(cell) is not None]
-    for line in _describe_missing(faulty, found):
-        machine.compute.reporter.say(line)
-    if len(faulty) == len(cells):
-        raise InputError(f"nothing can be run: {found.fault(faulty[0])}")
+    missing: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        if (reason := found.fault(cell)) is not None:
+            missing[reason].append(cell)
+    for reason, faulty in missing.items():
+        tasks = ", ".join(dict.fromkeys(f"{cell.dataset} {cell.target}".strip() for cell in faulty))
+        rows = ", ".join(dict.fromkeys(cell.row for cell in faulty))
+        machine.compute.reporter.say(f"missing, {len(faulty)} cells ({rows} on {tasks}): {reason}")
+    if sum(map(len, missing.values())) == len(cells):
+        raise InputError(f"nothing can be run: {next(iter(missing))}")
     return found
-
-
-def _describe_missing(faulty: Iterable[Cell], found: Survey) -> Iterator[str]:
-    """Yield one line for each reason, with the cells that are missing for it."""
-    by_reason: dict[str, list[Cell]] = defaultdict(list)
-    for cell in faulty:
-        by_reason[found.fault(cell) or ""].append(cell)
-    for reason, cells in by_reason.items():
-        tasks = ", ".join(dict.fromkeys(f"{cell.dataset} {cell.target}".strip() for cell in cells))
-        rows = ", ".join(dict.fromkeys(cell.row for cell in cells))
-        yield f"missing, {len(cells)} cells ({rows} on {tasks}): {reason}"
 
 
 def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError, UserError
-from ucds.experiments.grid import Figure, Sweep
+from ucds.experiments.grid import Sweep
 from ucds.experiments.methods import method_named
 from ucds.experiments.scoring import Record
 from ucds.files import write_atomically
@@ -54,18 +54,16 @@ def draw_figures(results: TableRecords, folder: Path) -> list[str]:
 
     A figure is two files, ``KIND.png`` and ``KIND.svg``, in the folder.
     """
-    return [_draw(results, folder, figure) for figure in results.benchmark.figures]
-
-
-def _draw(results: TableRecords, folder: Path, figure: Figure) -> str:
     kinds = {"proportions": _draw_proportions, "sensitivity": _draw_sensitivity, "tsne": _draw_features}
-    draw = kinds[figure.kind]
     dataset, (first, *_) = next(iter(results.benchmark.grid.targets.items()))
-    try:
-        caption = draw(results, folder / figure.kind, dataset, figure.target or first)
-    except UserError as error:
-        return f"Figure {figure.kind}: missing ({error})."
-    return f"![{caption}]({folder.name}/{figure.kind}.svg)"
+    lines = []
+    for figure in results.benchmark.figures:
+        try:
+            caption = kinds[figure.kind](results, folder / figure.kind, dataset, figure.target or first)
+            lines.append(f"![{caption}]({folder.name}/{figure.kind}.svg)")
+        except UserError as error:
+            lines.append(f"Figure {figure.kind}: missing ({error}).")
+    return lines
 
 
 def _find(results: TableRecords, method: str, dataset: str, target: str, entry: str) -> Record:
@@ -189,10 +187,10 @@ def _canvas(path: Path, height: float) -> Iterator[Axes]:
         raise InputError("figures need seaborn: pip install 'ucds[figures]'")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Canvas(figsize=(PAGE_WIDTH, height), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(PAGE_WIDTH, height), layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
         yield figure.subplots()
         for form, undated in (("png", {"Software": None}), ("svg", {"Date": None})):
