@@ -24,7 +24,7 @@ from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepclust
 from ucds.baselines.iic import IICSettings, PairSettings, cluster_by_iic, with_best_rate
 from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
-from ucds.config import ConsensusSettings, ModelSettings, PCDSettings, Settings
+from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings
 from ucds.errors import InputError
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions, provider_labels
 from ucds.math.arrays import FloatArray, IntArray
@@ -159,11 +159,12 @@ def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     return pipeline.extended(None, training, session)
 
 
-def _target_only(pipeline: Pipeline) -> Outcome:
-    session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "target-only")
-    training = pipeline.new_target(session)
-    refine_target(session, training.trained, training.data)
-    return pipeline.extended(None, training, session)
+def _alone(pipeline: Pipeline, *, kind: type[MethodSettings]) -> Outcome:
+    """Cluster the target as a client without a provider does, by the method with settings of a kind."""
+    task, options = pipeline.task, pipeline.options
+    session = options.session(options.settings_of(kind), f"alone-{kind.__name__}")
+    found = fit_target(session, task.backbone(), task.target, task.n_clusters, None)
+    return pipeline.extended(None, found, session)
 
 
 def _all_three(pipeline: Pipeline) -> Outcome:
@@ -177,14 +178,11 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     return pipeline.extended(pipeline.adapted, training, session)
 
 
-def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
-    """Cluster the target with the provider's labels, as far as the guard trusts them, or alone."""
-    task, options = pipeline.task, pipeline.options
-    unfinished = "consensus-alone" if alone else "consensus"
-    session, labels = options.session(options.settings_of(ConsensusSettings), unfinished), None
-    source = None if alone else pipeline.transported
-    if source is not None:
-        labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
+def _consensus(pipeline: Pipeline) -> Outcome:
+    """Cluster the target with the provider's labels, as far as the guard trusts them."""
+    task, options, source = pipeline.task, pipeline.options, pipeline.transported
+    session = options.session(options.settings_of(ConsensusSettings), "consensus")
+    labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
@@ -227,14 +225,14 @@ METHODS: dict[str, Method] = {
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
     "so": Method("SO", lambda pipeline: pipeline.source, encoders="source"),
-    "to": Method("TO", _target_only),
+    "to": Method("TO", partial(_alone, kind=PCDSettings)),
     "ao": Method("AO", lambda pipeline: pipeline.adapted, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
     "consensus-source": Method(
         "consensus, provider's labels", lambda pipeline: pipeline.transported, ConsensusSettings, "source"
     ),
     "consensus-alone": Method(
-        "consensus, without a provider", partial(_consensus, alone=True), ConsensusSettings
+        "consensus, without a provider", partial(_alone, kind=ConsensusSettings), ConsensusSettings
     ),
     "consensus": Method("consensus", _consensus, ConsensusSettings, "both"),
 }

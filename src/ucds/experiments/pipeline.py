@@ -15,7 +15,6 @@ from ucds.backbones import Backbone
 from ucds.config import (
     ConsensusSettings,
     MethodSettings,
-    ModelSettings,
     PCDSettings,
     Settings,
     for_source,
@@ -167,18 +166,14 @@ class Pipeline:
     def adapted(self) -> Outcome:
         """PCD's target model after stage 2, which learns from the source model's labels."""
         session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
-        source, training = self.source, self.new_target(session)
+        task, source = self.task, self.source
+        training = prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
         if self.options.start == "source weights":
             assert source.training is not None
             training.model.load_state_dict(source.training.model.state_dict())
-        labels = provider_labels(training.data, source, self.task.n_clusters)
+        labels = provider_labels(training.data, source, task.n_clusters)
         cluster_target(session, training.trained, training.data, labels)
         return self.extended(source, training, session)
-
-    def new_target(self, session: Session[ModelSettings]) -> Training:
-        """Make a fresh model of the client."""
-        task = self.task
-        return prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
 
     def extended(
         self,
