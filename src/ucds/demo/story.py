@@ -55,7 +55,6 @@ ENCODER = EncoderOptions(BACKBONE, "none")
 QUESTIONS = 8
 """Questions that the person of the demo answers."""
 
-_SMALL_SIZE = 100
 _RECOGNISED = 0.6  # share of a group that shows one digit, from which on the person says which
 _TEMPLATE = files("ucds.demo") / "template" / "outcome.txt"
 _READY = "listening on "
@@ -147,7 +146,7 @@ def give_pictures(place: Place, clinic: str) -> None:
     drawn = place.digits / STYLE_OF[clinic]
     pictures = sorted(drawn.rglob("*.png"))
     if clinic == SMALL:
-        pictures = [pictures[i] for i in small_subset(np.arange(len(pictures)), _SMALL_SIZE, place.seed)]
+        pictures = [pictures[i] for i in small_subset(np.arange(len(pictures)), place.seed)]
     shutil.rmtree(place.images(clinic), ignore_errors=True)
     for picture in pictures:
         copy = place.images(clinic) / picture.relative_to(drawn)

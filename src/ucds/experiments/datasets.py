@@ -18,6 +18,8 @@ from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
 _RARE_SHARE = 0.3  # of the samples of a rare class is kept
+_TAIL = 10.0  # quotient of the largest share of a class and the smallest
+_SMALL = 100  # samples of a small target
 
 
 @dataclass(frozen=True)
@@ -178,41 +180,39 @@ def _folders(place: Path) -> list[str]:
     )
 
 
-def imbalanced_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
+def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
     """Choose the samples that are left when half of the classes become rare.
 
     Of K classes in alphabetical order, the first ``K // 2`` keep ``int(0.3 * n)`` of their n samples in
-    each domain, chosen at random; the others keep all. The same subset serves for training and
-    testing. Each domain's choice depends on the seed and that domain alone, so that it does not
-    matter which other domains are loaded.
+    each domain, chosen at random with seed 0, as in the authors' earlier code; the others keep all. The
+    same subset serves for training and testing. Each domain's choice depends on that domain alone, so that
+    it does not matter which other domains are loaded.
 
     Args:
         truth: classes of all samples.
         domain: ``(n,)`` domain of each sample.
-        seed: seed of the random choice; the authors' earlier code has 0.
 
     Returns:
         ``(m,)`` positions, ascending.
     """
     kept = np.ones(len(domain), dtype=bool)
     for d in np.unique(domain):
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         for k in range(truth.n_classes // 2):
             members = np.flatnonzero((domain == d) & (truth.classes == k))
             kept[generator.permutation(members)[int(_RARE_SHARE * len(members)) :]] = False
     return np.flatnonzero(kept)
 
 
-def long_tail_subset(truth: GroundTruth, domain: IntArray, ratio: float = 10.0, seed: int = 0) -> IntArray:
+def long_tail_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
     """Choose the samples that are left when class sizes fall off geometrically.
 
-    The classes come in random order; the r-th of K keeps the share ``ratio ** (-r / (K - 1))`` of its
+    The classes come in random order; the r-th of K keeps the share ``10 ** (-r / (K - 1))`` of its
     samples in each domain, but at least two where it has them.
 
     Args:
         truth: classes of all samples.
         domain: ``(n,)`` domain of each sample.
-        ratio: quotient of the largest share and the smallest.
         seed: seed of the order of the classes and of the samples kept.
 
     Returns:
@@ -223,11 +223,11 @@ def long_tail_subset(truth: GroundTruth, domain: IntArray, ratio: float = 10.0, 
         generator = np.random.default_rng(seed)
         for rank, k in enumerate(generator.permutation(truth.n_classes)):
             members = generator.permutation(np.flatnonzero((domain == d) & (truth.classes == k)))
-            share = ratio ** (-rank / max(truth.n_classes - 1, 1))
+            share = _TAIL ** (-rank / max(truth.n_classes - 1, 1))
             kept.append(members[: max(2, int(share * len(members)))])
     return np.sort(np.concatenate(kept))
 
 
-def small_subset(positions: IntArray, size: int = 100, seed: int = 0) -> IntArray:
-    """Choose ``size`` of some positions at random, ascending; all of them if there are no more."""
-    return np.sort(np.random.default_rng(seed).permutation(positions)[:size])
+def small_subset(positions: IntArray, seed: int = 0) -> IntArray:
+    """Choose 100 of some positions at random, ascending; all of them if there are no more."""
+    return np.sort(np.random.default_rng(seed).permutation(positions)[:_SMALL])
