@@ -98,7 +98,7 @@ def image_backbone(
     name: str, module: nn.Module, input_size: int, mean: ChannelTriple, std: ChannelTriple, weights: str
 ) -> Backbone:
     """Make a backbone of a network of images without its classifier, whose width is found by a run."""
-    width = feature_width(channels_last(module), torch.zeros(1, 3, input_size, input_size), name)
+    width = _feature_width(channels_last(module), torch.zeros(1, 3, input_size, input_size), name)
     return Backbone(module, BackboneSpec(name, width, input_size, mean, std), weights)
 
 
@@ -126,7 +126,7 @@ def module_backbone(
             return one row of floating-point features per input.
     """
     if example is not None:
-        found = feature_width(module, example, type(module).__name__)
+        found = _feature_width(module, example, type(module).__name__)
         if width is not None and width != found:
             raise InputError(f"the module returns {found} features, not the {width} that were announced")
         width = found
@@ -148,14 +148,8 @@ def channels_last(module: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def feature_width(module: nn.Module, example: Tensor, name: str) -> int:
-    """Run a module once, in evaluation mode, and return the number of its features.
-
-    The mode of every submodule is restored, and running statistics stay as they are.
-
-    Raises:
-        InputError: the module cannot take the example, or its output is not ``(n, width)`` floats.
-    """
+def _feature_width(module: nn.Module, example: Tensor, name: str) -> int:
+    """Run a module once, in evaluation mode, and return the number of its features; it stays as it is."""
     training = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

@@ -6,7 +6,7 @@ together, when they are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ucds.data.content import first_repeated, number_rows, texts_of
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import IntArray
 
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15
@@ -136,7 +136,9 @@ def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]
         raise InputError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise InputError(f"{what} must hold real numbers, not {array.dtype}.")
-    for start, block in _blocks(Rows([array], np.float32)):
+    whole, step = Rows([array], np.float32), max(1, _BLOCK_BYTES // (array.shape[1] * 4))
+    for start in range(0, len(array), step):  # all may be larger than the memory
+        block = whole.take(np.arange(start, min(start + step, len(array))))
         bad = ~(np.abs(block) < _LARGEST).all(axis=1)
         if bad.any():
             row = int(bad.argmax())
@@ -145,10 +147,3 @@ def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]
                 raise InputError(f"{what} holds numbers beyond {_LARGEST:g} {where}; make all smaller.")
             raise InputError(f"{what} holds NaN or infinity {where}; remove such rows.")
     return array
-
-
-def _blocks(rows: Rows) -> Iterator[tuple[int, FloatArray]]:
-    """Yield first row and rows of each piece of some megabytes: all may be larger than the memory."""
-    step = max(1, _BLOCK_BYTES // (rows.shape[1] * 4))
-    for start in range(0, len(rows), step):
-        yield start, rows.take(np.arange(start, min(start + step, len(rows))))

@@ -86,7 +86,7 @@ def export(
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
-        content = scikit_bytes(model.stored.model)
+        content = _scikit_bytes(model.stored.model)
     else:
         inputs = _random_inputs(model.stored.card.backbone)
         content = write_graph(model.stored.model, description, inputs[:2])
@@ -161,12 +161,8 @@ def _regression(weights: np.ndarray, biases: np.ndarray) -> LogisticRegression:
     return regression
 
 
-def scikit_bytes(model: ClusteringModel) -> bytes:
-    """Return the contents of a ``.skops`` file of :func:`as_scikit`, which runs no code when it is opened.
-
-    Raises:
-        InputError: the package is not installed.
-    """
+def _scikit_bytes(model: ClusteringModel) -> bytes:
+    """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
     try:
         import skops.io
     except ImportError:
