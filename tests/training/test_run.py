@@ -23,7 +23,7 @@ from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
 from ucds.training.objective import PrototypeTransport
 from ucds.training.options import Compute, RunOptions
-from ucds.training.prepare import TrainedModel, conclude, prepare
+from ucds.training.prepare import Training, conclude, prepare
 from ucds.training.run import TrainedRun, open_run, train_run
 from ucds.training.session import Session
 from ucds.training.stage import Stage
@@ -34,7 +34,7 @@ OPTIONS = RunOptions(seed=7)
 SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 
 
-def learn(session: Session[MethodSettings]) -> TrainedModel:
+def learn(session: Session[MethodSettings]) -> Training:
     training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source")
     state = PrototypeTransport(1, 3, SETTINGS, session.runtime.device)
     stage = Stage(session, "learn", training.trained, training.data, state, epochs=2)
@@ -48,7 +48,7 @@ def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **chan
     return train_run(out, inputs=INPUTS, options=options, compute=Compute("cpu"), train=train, **given)
 
 
-def unexpected(session: Session[MethodSettings]) -> TrainedModel:
+def unexpected(session: Session[MethodSettings]) -> Training:
     raise AssertionError("trained again")
 
 
@@ -108,7 +108,7 @@ def test_settings_of_the_other_side_do_not_define_a_run(tmp_path: Path) -> None:
 def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal.Signals) -> None:
     handlers = [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)]
 
-    def told_to_stop(session: Session[MethodSettings]) -> TrainedModel:
+    def told_to_stop(session: Session[MethodSettings]) -> Training:
         os.kill(os.getpid(), number)
         return learn(session)
 
@@ -122,7 +122,7 @@ def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal
 
 
 def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
-    def told_twice(session: Session[MethodSettings]) -> TrainedModel:
+    def told_twice(session: Session[MethodSettings]) -> Training:
         os.kill(os.getpid(), signal.SIGINT)
         assert session.runtime.stop_requested
         os.kill(os.getpid(), signal.SIGINT)
@@ -137,7 +137,7 @@ def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
 def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_folder(
     tmp_path: Path, error: type[Exception]
 ) -> None:
-    def fail(session: Session[MethodSettings]) -> TrainedModel:
+    def fail(session: Session[MethodSettings]) -> Training:
         session.write("learn", 1, "losses", {"fit": 1.0})
         for name in ("labels.json", "clusters.json", "stability.json", "transfer.json"):
             (tmp_path / "run" / name).touch()
@@ -150,7 +150,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_folder(
 
 
 def test_a_run_that_fails_later_keeps_its_work(tmp_path: Path) -> None:
-    def fail(session: Session[MethodSettings]) -> TrainedModel:
+    def fail(session: Session[MethodSettings]) -> Training:
         learn(session)
         raise ZeroDivisionError
 
@@ -165,7 +165,7 @@ def test_a_run_that_fails_later_keeps_its_work(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_before_its_first_checkpoint_keeps_its_number_of_clusters(
     tmp_path: Path,
 ) -> None:
-    def stop(session: Session[MethodSettings]) -> TrainedModel:
+    def stop(session: Session[MethodSettings]) -> Training:
         (tmp_path / "clusters.json").touch()
         raise Interrupted
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ucds.backbones import Backbone
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
-    from ucds.training.prepare import TrainedModel
+    from ucds.training.prepare import Training
     from ucds.training.session import Session
 
 
@@ -78,7 +78,7 @@ class SourceClustering(ClusteringEstimator):
         """
         from ucds.source.fit import fit_source
 
-        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> Training:
             return fit_source(session, backbone, data, self.n_clusters)
 
         return self._fit(X, train, sample_domain)

@@ -14,7 +14,7 @@ from ucds.source.pcd import fit_source_by_pcd
 from ucds.source.private import fit_source_privately
 from ucds.source.transport import fit_source_by_transport
 from ucds.training.cluster_choice import settle_clusters
-from ucds.training.prepare import TrainedModel
+from ucds.training.prepare import Training
 from ucds.training.session import Session
 
 
@@ -25,7 +25,7 @@ def fit_source(
     n_clusters: int | str,
     *,
     groups: Mapping[str, str] | None = None,
-) -> TrainedModel:
+) -> Training:
     """Learn a clustering model from unlabelled source domains, by the method of the run's settings.
 
     Args:

@@ -12,7 +12,7 @@ from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.objective import PrototypeTransport
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset, prepare
+from ucds.training.prepare import Training, conclude, draw_dataset, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
 
@@ -63,7 +63,7 @@ def learn_source(
 
 def fit_source_by_pcd(
     session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int
-) -> TrainedModel:
+) -> Training:
     """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
 
     Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.

@@ -32,7 +32,7 @@ from ucds.training.fitting import (
     read_all,
     remember,
 )
-from ucds.training.prepare import TrainedModel, conclude
+from ucds.training.prepare import Training, conclude
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -79,7 +79,7 @@ def fit_source_privately(
     data: Dataset,
     n_clusters: int,
     groups: Mapping[str, str] | None,
-) -> TrainedModel:
+) -> Training:
     """Learn prototypes on frozen features with differential privacy.
 
     The guarantee holds if the encoder has not seen the samples. Arguments are those of

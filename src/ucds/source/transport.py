@@ -21,7 +21,7 @@ from ucds.training.fitting import (
     remember,
     tell_what_drawing_costs,
 )
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset
+from ucds.training.prepare import Training, conclude, draw_dataset
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
@@ -33,7 +33,7 @@ def fit_source_by_transport(
     backbone: Backbone,
     data: Dataset,
     n_clusters: int,
-) -> TrainedModel:
+) -> Training:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
     The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not

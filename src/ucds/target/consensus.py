@@ -44,7 +44,7 @@ from ucds.training.fitting import (
     tell_what_drawing_costs,
 )
 from ucds.training.prediction import encode
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset
+from ucds.training.prepare import Training, conclude, draw_dataset
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -149,7 +149,7 @@ def fit_target_by_consensus(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-) -> TrainedModel:
+) -> Training:
     """Cluster the frozen features of the target, and fit a model to the shares of the votes.
 
     The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,

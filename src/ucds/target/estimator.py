@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
-    from ucds.training.prepare import TrainedModel
+    from ucds.training.prepare import Training
     from ucds.training.session import Session
 
 
@@ -59,7 +59,7 @@ class TargetClustering(ClusteringEstimator):
         """
         from ucds.target.fit import fit_target
 
-        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> TrainedModel:
+        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> Training:
             labels = self._read_labels(source_labels, data.samples)
             return fit_target(session, backbone, data, self.n_clusters, labels)
 

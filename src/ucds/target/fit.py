@@ -14,7 +14,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.consensus import fit_target_by_consensus
 from ucds.target.pcd import fit_target_by_pcd
 from ucds.training.cluster_choice import settle_clusters
-from ucds.training.prepare import TrainedModel
+from ucds.training.prepare import Training
 from ucds.training.session import Session
 
 
@@ -24,7 +24,7 @@ def fit_target(
     data: Dataset,
     n_clusters: int | str,
     labels: ClusterLabels | None,
-) -> TrainedModel:
+) -> Training:
     """Learn a clustering model of the target's samples, by the method of the run's settings.
 
     Args:

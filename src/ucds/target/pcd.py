@@ -23,7 +23,7 @@ from ucds.math.pcd import (
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.objective import PrototypeTransport
-from ucds.training.prepare import TrainedModel, conclude, draw_dataset, prepare
+from ucds.training.prepare import Training, conclude, draw_dataset, prepare
 from ucds.training.session import Session
 from ucds.training.stage import Stage
 
@@ -151,7 +151,7 @@ def fit_target_by_pcd(
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-) -> TrainedModel:
+) -> Training:
     """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
     Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples

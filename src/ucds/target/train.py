@@ -15,7 +15,7 @@ from ucds.training.processes import is_first_process
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 if TYPE_CHECKING:
-    from ucds.training.prepare import TrainedModel
+    from ucds.training.prepare import Training
     from ucds.training.run import TrainedRun
     from ucds.training.session import Session
 
@@ -75,7 +75,7 @@ def train_target(
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
 
-    def train(session: Session[MethodSettings]) -> TrainedModel:
+    def train(session: Session[MethodSettings]) -> Training:
         if aligned is not None and session.runtime.rank == 0:
             aligned.save(out / LABELS_FILE)
         return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)

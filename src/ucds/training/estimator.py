@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ucds.data.sources import Source
     from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
-    from ucds.training.prepare import TrainedModel
+    from ucds.training.prepare import Training
     from ucds.training.session import Session
 
 FolderOrArray = str | Path | ArrayLike
@@ -116,7 +116,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(
         self,
         X: FolderOrArray,  # noqa: N803
-        train: Callable[[Session[MethodSettings], Backbone, Dataset], TrainedModel],
+        train: Callable[[Session[MethodSettings], Backbone, Dataset], Training],
         sample_domain: ArrayLike | None = None,
     ) -> Self:
         from ucds.training.run import describe_trained

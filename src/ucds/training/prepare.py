@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -24,33 +24,24 @@ from ucds.training.session import Session
 
 @dataclass(frozen=True)
 class Training:
-    """A model, and the part of it that the stages train.
+    """A model, the part of it that the stages train, and what has come of them; for either side.
 
     Attributes:
-        model: whole model, to be saved and used.
+        model: whole model, to be saved and used; in evaluation mode once the stages are finished.
         trained: part that the stages train: the model itself, or its head, which shares its parameters.
         data: samples and views that ``trained`` takes.
         tune: name of that part.
+        stages: results of the stages, in order; none before they are finished.
+        recentres: whether the model labels a set of samples better from the set's own mean, see
+            :meth:`ucds.models.ClusteringModel.recentred`.
+        privacy: guarantee of differential privacy; ``None`` without one.
     """
 
     model: ClusteringModel
     trained: ClusteringModel
     data: Dataset
     tune: Tune
-
-
-@dataclass(frozen=True)
-class TrainedModel(Training):
-    """The result of training, on either side; the model is in evaluation mode.
-
-    Attributes:
-        stages: results of the stages, in order.
-        recentres: whether the model labels a set of samples better from the set's own mean, see
-            :meth:`ucds.models.ClusteringModel.recentred`.
-        privacy: guarantee of differential privacy; ``None`` without one.
-    """
-
-    stages: tuple[StageResult, ...]
+    stages: tuple[StageResult, ...] = ()
     recentres: bool = False
     privacy: PrivacyClaim | None = None
 
@@ -131,7 +122,6 @@ def prepare(
     return Training(model, model if settings.tune == "full" else model.head(), data, settings.tune)
 
 
-def conclude(session: Session[Settings], training: Training) -> TrainedModel:
+def conclude(session: Session[Settings], training: Training) -> Training:
     """Gather the result of a run whose stages are finished."""
-    model, stages = training.model.eval(), tuple(session.results)
-    return TrainedModel(model, training.trained, training.data, training.tune, stages)
+    return replace(training, model=training.model.eval(), stages=tuple(session.results))

@@ -21,7 +21,7 @@ from ucds.files import require_space
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import ModelCard, StoredModel, check_model, save_model
 from ucds.training.options import Compute, RunOptions
-from ucds.training.prepare import TrainedModel
+from ucds.training.prepare import Training
 from ucds.training.run_folder import MODEL_FILE, RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -58,7 +58,7 @@ def train_run(
     settings: MethodSettings,
     options: RunOptions,
     compute: Compute,
-    train: Callable[[Session[MethodSettings]], TrainedModel],
+    train: Callable[[Session[MethodSettings]], Training],
     identity: Mapping[str, Any],
 ) -> TrainedRun:
     """Train in a run folder and write the model into it.
@@ -176,7 +176,7 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def describe_trained(found: TrainedModel, backbone: Backbone, role: Role, name: str) -> StoredModel:
+def describe_trained(found: Training, backbone: Backbone, role: Role, name: str) -> StoredModel:
     """Put a trained model together with its description; a provider signs labels with the ``name``."""
     card = ModelCard(
         role=role,
