@@ -6,7 +6,6 @@ Cells of one target and seed that share a source model are one group, which runs
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import warnings
 from collections import defaultdict
@@ -30,7 +29,7 @@ from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
-from ucds.experiments.records import describe
+from ucds.experiments.records import FILE, append_record, describe
 from ucds.experiments.scoring import measure, place_features, provenance
 from ucds.math.arrays import IntArray
 
@@ -57,7 +56,7 @@ def source_of(cell: Cell) -> tuple[object, ...]:
 
 
 def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) -> Iterator[dict[str, Any]]:
-    """Run the cells of a group, and yield the record of each as soon as it is finished.
+    """Run the cells of a group, and yield the record of each as soon as it is on the disk.
 
     The state of unfinished stages goes into the folder of the records.
     """
@@ -89,7 +88,8 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
                 values |= measure(outcome, truth.classes, truth.names)
                 if survey.draws_features and outcome.training is not None:
                     values |= place_features(outcome.training, options.runtime(), truth.classes)
-                yield json.loads(json.dumps(values))
+                append_record(folder / FILE, values)
+                yield values
     if unfinished is not None:
         shutil.rmtree(unfinished, ignore_errors=True)
 

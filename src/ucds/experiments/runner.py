@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from ucds.experiments.jobs import VISIBLE, Failure, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import (
     FILE,
-    append_record,
     identity_in,
     identity_of,
     lock_records,
@@ -55,7 +54,7 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
         decode_all(cells, found, machine)
         todo = _without_record(cells, found, read_records(folder / FILE))
         compute_features(todo, found, machine)
-        work = partial(_record_group, replace(machine, compute=machine.compute.silent()), found, folder)
+        work = partial(run_group, replace(machine, compute=machine.compute.silent()), found, folder)
         count = _run(group_cells(todo), work, machine.compute, jobs)
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         return count
@@ -68,13 +67,6 @@ def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Reco
     for cell in cells:
         todo.setdefault((identity_of(cell), *found.origin(cell).values()), cell)
     return [cell for key, cell in todo.items() if key not in done]
-
-
-def _record_group(machine: Machine, found: Survey, folder: Path, group: CellGroup) -> Iterator[Record]:
-    """Run a group in a process of its own, and yield each record once it is on the disk."""
-    for record in run_group(machine, found, folder, group):
-        append_record(folder / FILE, record)
-        yield record
 
 
 def _run(

@@ -69,8 +69,10 @@ def all_tables(results: TableRecords) -> list[Table]:
         return [_costs(results)]
     datasets = results.benchmark.grid.targets.items()
     accuracies = [_accuracies(results, dataset, targets) for dataset, targets in datasets]
+    others = pd.DataFrame({COLUMNS[key].title: _mean_text(results, key) for key in ALSO})
+    title = "What else was measured, as means over targets and seeds."
     compared = [*_comparisons(results), *_above_plain(results)]
-    return [*accuracies, *compared, _others(results)]
+    return [*accuracies, *compared, _table(results, title, others)]
 
 
 def to_markdown(table: Table) -> str:
@@ -206,13 +208,6 @@ def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:
     for line in results.frame[results.frame["row"] == results.rows.index(row)].itertuples():
         found[line.dataset, line.target, line.subset][line.seed] = line.accuracy
     return dict(found)
-
-
-def _others(results: TableRecords) -> Table:
-    """Show what else was measured."""
-    columns = {COLUMNS[key].title: _mean_text(results, key) for key in ALSO}
-    title = "What else was measured, as means over targets and seeds."
-    return _table(results, title, pd.DataFrame(columns))
 
 
 def _table(results: TableRecords, title: str, frame: pd.DataFrame) -> Table:
