@@ -28,12 +28,6 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
     assert runtime.once(lambda: {"a": 1}) == {"a": 1}
 
 
-def test_a_request_to_stop_is_seen(runtime: Runtime) -> None:
-    assert not runtime.asked_to_stop()
-    runtime.stop_requested = True
-    assert runtime.asked_to_stop()
-
-
 def test_watched_work_is_shown_and_ends_on_request() -> None:
     listener = Recorder()
     runtime = Runtime(Compute("cpu", cache=None, reporter=listener))

@@ -34,12 +34,10 @@ DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astyp
 SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
 
 
-def made(
-    total: int = 50, seed: int = 0, name: str = "loop", folder: RunFolder | None = None, data: Dataset = DATA
-) -> Steps:
+def made(total: int = 50, seed: int = 0, name: str = "loop", data: Dataset = DATA) -> Steps:
     network = nn.Linear(3, 1)
     nn.init.zeros_(network.weight)
-    session = Session(Runtime(Compute("cpu", cache=None), seed=seed, folder=folder), ModelSettings())
+    session = Session(Runtime(Compute("cpu", cache=None), seed=seed), ModelSettings())
     return Steps(session, name, network, torch.optim.SGD(network.parameters(), lr=0.1), data, total)
 
 
@@ -87,24 +85,16 @@ def test_an_update_descends_the_sum_of_the_terms() -> None:
     torch.testing.assert_close(steps.module.weight.detach(), torch.full((1, 3), -0.4))
 
 
-def test_losses_are_read_now_and_then_and_at_the_end(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    steps = made(total=LOG_STEPS + 3, folder=folder)
-    steps.update(fit=steps.module(torch.ones(1, 3)).sum() * 0 + 1.5)
-    read = [step for step in range(1, LOG_STEPS + 4) if steps.read_losses(step) is not None]
-    assert read == [LOG_STEPS, LOG_STEPS + 3]
-    assert steps.read_losses(LOG_STEPS) == {"fit": 1.5}
-
-
-def test_losses_are_logged(tmp_path: Path) -> None:
+def test_losses_are_read_and_logged_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     session = Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(tmp_path)), ModelSettings())
-    network = nn.Linear(3, 1)
-    steps = Steps(session, "loop", network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, 9)
+    network, total = nn.Linear(3, 1), LOG_STEPS + 3
+    steps = Steps(session, "loop", network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, total)
     steps.update(fit=steps.module(torch.ones(1, 3)).sum() * 0 + 1.5)
-    steps.read_losses(9)
+    read = {step: losses for step in range(1, total + 1) if (losses := steps.read_losses(step))}
+    assert read == {LOG_STEPS: {"fit": 1.5}, total: {"fit": 1.5}}
     session.close()
-    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
-    assert json.loads(line) == {"stage": "loop", "step": 9, "kind": "losses", "fit": 1.5}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == [{"stage": "loop", "step": step, "kind": "losses", "fit": 1.5} for step in read]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_in_words() -> None:
