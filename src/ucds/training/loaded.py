@@ -133,12 +133,10 @@ class Model:
     def _compute_all(
         self, data: Dataset, recentred: bool, choose: Callable[[ModelOutput], torch.Tensor]
     ) -> torch.Tensor:
-        """Compute something of every sample, by the part of the model that is not known of it yet.
-
-        A model whose backbone stayed frozen reads cached features: those of its training data, and of all
-        samples that any model with the same backbone has seen, are there already. Features of images in
-        memory are not stored there, as the same images may never come again.
-        """
+        """Compute something of every sample, by the part of the model that is not known of it yet."""
+        # A model whose backbone stayed frozen reads cached features: those of its training data, and of all
+        # samples that any model with the same backbone has seen, are there already. Features of images in
+        # memory are not stored there, as the same images may never come again.
         card, runtime = self.stored.card, Runtime(self.compute)
         recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
