@@ -155,7 +155,7 @@ def _write_ledger(folder: Path) -> None:
         book.set_signer(signer.public)
         key = book.authenticate(book.add_key("anna", 50))
         labels = dict.fromkeys(KEYS, 2)
-        receipt = signer.receipt(book.charge(key, "a" * 32, KEYS, labels, request="r"), "a" * 32)
+        receipt = book.charge(key, "a" * 32, KEYS, labels, request="r").receipt(signer, "a" * 32)
         with Journal(folder / "receipts", url="https://a", info=INFO) as journal:
             journal.add(KeptReceipt(receipt=receipt, labels={key.hex(): 2 for key in KEYS}))
         Snapshots(book, signer, folder / "checkpoints").close()

@@ -35,7 +35,7 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
             labels = {bytes([number, i] * 8): i for i in range(4)}
             answers = book.charge(key, "a" * 32, list(labels), labels, request="r")
             told = {content.hex(): label for content, label in labels.items()}
-            journal.add(KeptReceipt(receipt=signer.receipt(answers, "a" * 32), labels=told))
+            journal.add(KeptReceipt(receipt=answers.receipt(signer, "a" * 32), labels=told))
     snapshots.close()
     book.close()
     good = verify(signer.public, receipts, marks)

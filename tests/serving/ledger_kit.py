@@ -111,7 +111,7 @@ def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
 
 def keep(path: Path, ledger: Ledger, signer: Signer, key: Key, *numbers: int) -> None:
     """Ask, and keep the receipt as a client does."""
-    receipt = signer.receipt(charge(ledger, key, *numbers), MODELS[0])
+    receipt = charge(ledger, key, *numbers).receipt(signer, MODELS[0])
     # No more than a journal looks at.
     info = ServiceInfo.model_construct(
         model="fake", model_digest=MODELS[0], n_clusters=12, signer=signer.public

@@ -59,7 +59,7 @@ def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(
     more = charge(ledger, key, 2, 3)
     assert second.entries[0] in more.entries
     assert len(more.entries) == 2
-    receipt = signer.receipt(more, MODELS[0])
+    receipt = more.receipt(signer, MODELS[0])
     assert find_fault(receipt, more.labels, signer=signer.public, model_digest=MODELS[0]) is None
     assert not any(isinstance(value, int) for value in receipt.model_dump().values())
 

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ucds.errors import InputError
-from ucds.labels.wire import Budget, Calibration, answers_digest
+from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import log
 from ucds.serving.keys import (
@@ -32,6 +32,7 @@ from ucds.serving.keys import (
 )
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
+from ucds.serving.signing import Signer
 from ucds.serving.state import (
     Answered,
     Calibrated,
@@ -59,6 +60,17 @@ class Answers:
     entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
     time: str  # of the last of these entries
     budget: Budget
+
+    def receipt(self, signer: Signer, model: str, privacy: str | None = None) -> Receipt:
+        """Return the receipt for these answers of a model, with the guarantee that it carries."""
+        return signer.sign(
+            Receipt,
+            entries=list(self.entries),
+            time=self.time,
+            model_digest=model,
+            answers_digest=answers_digest(self.labels.items()),
+            privacy=privacy,
+        )
 
 
 class Ledger(Replay):

@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -26,10 +25,8 @@ from ucds.serving import log
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.log import Entry
+from ucds.serving.signing import Signer
 from ucds.serving.state import Begun, Body, RuleBroken, Snapshot, State, Statement, open_snapshot
-
-if TYPE_CHECKING:
-    from ucds.serving.signing import Signer
 
 MOST_BEHIND = timedelta(seconds=60)
 """Time by which a clock may be behind the log."""

@@ -145,7 +145,7 @@ class Service:
         self.metrics.answered.inc(len(labels) - labels.count(None))
         receipt = None
         if found.labels:
-            receipt = self.signer.receipt(found, labeller.digest, labeller.privacy)
+            receipt = found.receipt(self.signer, labeller.digest, labeller.privacy)
         return wire.LabelAnswer(
             labels=labels,
             unusable=_name(upload, unusable),

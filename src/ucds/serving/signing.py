@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
-from ucds.labels.wire import Receipt, Signed, answers_digest
-from ucds.serving.ledger import Answers
+from ucds.labels.wire import Signed
 
 SIGNING_KEY_FILE = "signing-key.pem"
 _UNSIGNED = "0" * 128
@@ -50,17 +49,6 @@ class Signer:
         if not isinstance(key, Ed25519PrivateKey):
             raise DamagedFileError(f"{path} is not a file with an Ed25519 key (PEM, without a password)")
         return cls(key)
-
-    def receipt(self, answers: Answers, model: str, privacy: str | None = None) -> Receipt:
-        """Return the receipt for answers of a model that are on disk, with the guarantee that it carries."""
-        return self.sign(
-            Receipt,
-            entries=list(answers.entries),
-            time=answers.time,
-            model_digest=model,
-            answers_digest=answers_digest(answers.labels.items()),
-            privacy=privacy,
-        )
 
     def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
         """Return a signed statement of a kind."""
