@@ -235,7 +235,7 @@ class Benchmark(_Table):
 
 
 def read_benchmark(path: Path) -> Benchmark:
-    """Read a benchmark's TOML file.
+    """Read a benchmark's TOML file, and make sure that every name in it is known.
 
     Raises:
         InputError: the file cannot be read, or names something unknown.
@@ -243,29 +243,21 @@ def read_benchmark(path: Path) -> Benchmark:
     values = read_toml(path, "benchmark")
     try:
         benchmark = Benchmark(**values)
-        _check(benchmark)
+        variants = benchmark.all_variants
+        if not variants:
+            raise InputError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
+        names = [variant.name for variant in variants]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"several variants are named {twice[0]!r}")
+        if strange := sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys()):
+            raise InputError(f"dataset_settings: the grid has no data set {strange[0]!r}")
+        if immeasurable := sorted(set(benchmark.measures) - COLUMNS.keys()):
+            raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
+        for variant in variants:
+            for dataset in benchmark.grid.targets:
+                benchmark.condition(variant, dataset)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}") from None
     except UserError as error:
         raise InputError(f"{path}: {error}") from None
     return benchmark
-
-
-def _check(benchmark: Benchmark) -> None:
-    """Make sure that every name in a benchmark is known."""
-    variants = benchmark.all_variants
-    if not variants:
-        raise InputError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
-    names = [variant.name for variant in variants]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"several variants are named {twice[0]!r}")
-    strange = sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys())
-    if strange:
-        raise InputError(f"dataset_settings: the grid has no data set {strange[0]!r}")
-    immeasurable = sorted(set(benchmark.measures) - COLUMNS.keys())
-    if immeasurable:
-        raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
-    for variant in variants:
-        for dataset in benchmark.grid.targets:
-            benchmark.condition(variant, dataset)
