@@ -13,7 +13,6 @@ from ucds.files import read_json
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
 
-FORMAT: Literal["ucds-names/1"] = "ucds-names/1"
 NAMES_FILE = "names.json"
 """Name of the file in the folder of a reviewed run."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -75,8 +75,8 @@ class Question:
         return f"some of your own clusterings would {change}"
 
 
-def read_answers(path: Path, digest: str | None) -> list[dict[str, Any]]:
-    """Read the records of a file of answers, in their order.
+def read_answers(path: Path, digest: str | None) -> tuple[list[Mapping[str, Any]], int]:
+    """Read a file of answers: the records that were not taken back, in their order, and the number of all.
 
     A last line without an end was left by a crash; the answer in it did not count, and it is dropped. With
     ``digest``, answers must start from the clusters that have it.
@@ -95,15 +95,10 @@ def read_answers(path: Path, digest: str | None) -> list[dict[str, Any]]:
         raise DamagedFileError(f"{path} holds no answers of a review")
     if digest not in (None, header.get("clusters")):
         raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it with --answers")
-    return records
-
-
-def effective(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the records that were not taken back."""
-    found: list[Mapping[str, Any]] = []
+    kept: list[Mapping[str, Any]] = []
     for record in records:
         if record["did"] != "undone":
-            found.append(record)
-        elif found:
-            found.pop()
-    return found
+            kept.append(record)
+        elif kept:
+            kept.pop()
+    return kept, len(records)

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ucds.data.vectors import read_arrays
-from ucds.errors import DamagedFileError, InputError
-from ucds.files import digest_of, parse_json, write_atomically, write_text_atomically
+from ucds.errors import DamagedFileError
+from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
 from ucds.math.doubts import cut_into_parts
-from ucds.target.names import FORMAT, NAMES_FILE, ClusterNames
-from ucds.training.fitting import solve_prototypes
-from ucds.training.model_file import load_model, save_model
 from ucds.training.run_folder import (
-    CLUSTERS_FILE,
     FEATURES_FILE,
-    LABELS_FILE,
-    STABILITY_FILE,
-    TRANSFER_FILE,
     VOTES_FILE,
 )
 from ucds.training.seeds import numpy_generator
@@ -79,6 +69,24 @@ class Remembered:
     def digest(self) -> str:
         """Digest of the samples and of the clusters from which a review starts."""
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
+
+    def shares(self, clusters: Partition, n_clusters: int) -> FloatArray:
+        """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
+
+        They are half these clusters, and half single clusterings, as before: the share of a sample's own
+        cluster goes to its new one, shares of others where these clusters went.
+        """
+        voters = [one for one in self.partitions if one.max() < self.n_clusters]
+        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), self.own, self.n_clusters)
+        went = np.zeros((self.n_clusters, n_clusters))
+        np.add.at(went, (self.own, clusters), 1)
+        went /= np.maximum(went.sum(1, keepdims=True), 1)
+        everyone, others = np.arange(len(single)), single.astype(np.float64)
+        others[everyone, self.own] = 0
+        carried = others @ went
+        carried[everyone, clusters] += single[everyone, self.own]
+        carried /= carried.sum(1, keepdims=True)
+        return np.asarray((np.eye(n_clusters)[clusters] + carried) / 2, dtype=np.float32)
 
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
@@ -149,60 +157,3 @@ class ReviewedRun:
             f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
-
-
-def write_reviewed_run(
-    run: Path,
-    out: Path,
-    start: Remembered,
-    features: FloatArray,
-    clusters: Partition,
-    names: Mapping[int, str],
-    answered: int,
-) -> ReviewedRun:
-    """Write a run whose model gives reviewed clusters, on the features that the reviewed run remembers.
-
-    A number that no sample has any more stays as an empty cluster, so that the others keep theirs, and a new
-    cluster never gets a number that another one had.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is not empty: choose another --out")
-    stored, n_clusters = load_model(run, role="target"), max(start.n_clusters, int(clusters.max()) + 1)
-    vectors, shares = torch.from_numpy(features), torch.from_numpy(_share(start, clusters, n_clusters))
-    prototypes = solve_prototypes(vectors, shares, torch.zeros(features.shape[1], n_clusters))
-    stored.head.prototypes = torch.nn.Parameter(prototypes)
-    card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=(*stored.card.stages, "review"))
-    temporary = out.with_name(f".{out.name}.making")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE, FEATURES_FILE):
-        if (run / name).exists():
-            shutil.copyfile(run / name, temporary / name)
-    described = parse_json((run / "run.json").read_bytes()) | {"clusters": n_clusters, "reviewed": run.name}
-    write_text_atomically(temporary / "run.json", json.dumps(described, indent=2) + "\n")
-    write_remembered(temporary, replace(start, own=clusters, n_clusters=n_clusters))
-    save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
-    if names:
-        named = ClusterNames(format=FORMAT, model=stored.fingerprint, names=dict(names))
-        write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
-    temporary.replace(out)
-    given = (vectors @ prototypes).argmax(1).numpy()
-    return ReviewedRun(out, answered, len(np.unique(clusters)), float((given == clusters).mean()))
-
-
-def _share(start: Remembered, clusters: Partition, n_clusters: int) -> FloatArray:
-    """Compute shares ``(n, K)`` to fit: the reviewed clusters and, as before, single clusterings.
-
-    The share of a sample's own cluster goes to its new one, shares of others where these clusters went.
-    """
-    voters = [one for one in start.partitions if one.max() < start.n_clusters]
-    single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), start.own, start.n_clusters)
-    went = np.zeros((start.n_clusters, n_clusters))
-    np.add.at(went, (start.own, clusters), 1)
-    went /= np.maximum(went.sum(1, keepdims=True), 1)
-    everyone, others = np.arange(len(single)), single.astype(np.float64)
-    others[everyone, start.own] = 0
-    carried = others @ went
-    carried[everyone, clusters] += single[everyone, start.own]
-    carried /= carried.sum(1, keepdims=True)
-    return np.asarray((np.eye(n_clusters)[clusters] + carried) / 2, dtype=np.float32)

@@ -9,15 +9,18 @@ start: there is no other state, an undo is one more record, and a review goes on
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, parse_json
+from ucds.files import append_line, parse_json, write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.consensus import cluster_by_vote
@@ -26,18 +29,27 @@ from ucds.math.spaces import make_spaces
 from ucds.target.consensus import average_labels
 from ucds.target.guard import KnownLabels
 from ucds.target.names import NAMES_FILE, ClusterNames
-from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, effective, read_answers
+from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
 from ucds.target.remembered import (
     Remembered,
     ReviewedRun,
     read_remembered,
     write_features,
     write_remembered,
-    write_reviewed_run,
 )
+from ucds.training.fitting import solve_prototypes
 from ucds.training.loaded import load
+from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import LABELS_FILE, VOTES_FILE
+from ucds.training.run_folder import (
+    CLUSTERS_FILE,
+    FEATURES_FILE,
+    LABELS_FILE,
+    RUN_FILE,
+    STABILITY_FILE,
+    TRANSFER_FILE,
+    VOTES_FILE,
+)
 from ucds.training.seeds import numpy_generator
 
 MOST_LETTERS = 80
@@ -64,6 +76,7 @@ class Review:
         run: folder of the run.
         start: clustering from which the review starts.
         features: ``(n, d_f)`` bottleneck features of its samples.
+        recorded: number of records, those that were taken back and those that take back included.
 
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
@@ -93,7 +106,10 @@ class Review:
         names = self.run / NAMES_FILE  # of an earlier review
         self._first_names = ClusterNames.load(names).names if names.exists() else {}
         self._path = self.run / ANSWERS_FILE
-        self._records = read_answers(self._path, self.start.digest) if self._path.exists() else []
+        self._kept: list[Mapping[str, Any]] = []
+        self.recorded = 0
+        if self._path.exists():
+            self._kept, self.recorded = read_answers(self._path, self.start.digest)
         self._replay()
 
     @property
@@ -104,12 +120,7 @@ class Review:
     @property
     def answered(self) -> int:
         """Number of answers that count: those that were taken back do not."""
-        return len(effective(self._records))
-
-    @property
-    def recorded(self) -> int:
-        """Number of records, those that were taken back and those that take back included."""
-        return len(self._records)
+        return len(self._kept)
 
     @property
     def worth_asking(self) -> int:
@@ -216,7 +227,7 @@ class Review:
             InputError: the file cannot be read.
             DamagedFileError: the file holds anything but answers.
         """
-        found = effective(list(read_answers(Path(path), None)))
+        found, _ = read_answers(Path(path), None)
         known = [record for record in found if any(name in self._place for name in record.get("group", []))]
         for record in known:
             self._record(record)
@@ -237,12 +248,37 @@ class Review:
             InputError: nothing was answered, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
-        if not (answered := self.answered):
+        if not self.answered:
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        return write_reviewed_run(
-            self.run, out, self.start, self.features, self._doubts.clusters, self.names, answered
-        )
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{out} is not empty: choose another --out")
+        run, clusters, features = self.run, self._doubts.clusters, torch.from_numpy(self.features)
+        # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+        n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
+        shares = torch.from_numpy(self.start.shares(clusters, n_clusters))
+        prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
+        stored = load_model(run, role="target")
+        stored.head.prototypes = torch.nn.Parameter(prototypes)
+        stages = (*stored.card.stages, "review")
+        card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
+        temporary = out.with_name(f".{out.name}.making")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE, FEATURES_FILE):
+            if (run / name).exists():
+                shutil.copyfile(run / name, temporary / name)
+        described = parse_json((run / RUN_FILE).read_bytes())
+        described |= {"clusters": n_clusters, "reviewed": run.name}
+        write_text_atomically(temporary / RUN_FILE, json.dumps(described, indent=2) + "\n")
+        write_remembered(temporary, replace(self.start, own=clusters, n_clusters=n_clusters))
+        save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
+        if self._names:
+            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self._names)
+            write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
+        temporary.replace(out)
+        agreement = float(((features @ prototypes).argmax(1).numpy() == clusters).mean())
+        return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
 
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
@@ -303,19 +339,20 @@ class Review:
         """Append a record to the file of answers, and let it take effect."""
         if not self._path.exists():
             append_line(self._path, json.dumps({"format": FORMAT, "clusters": self.start.digest}))
-        record = {**record, "number": len(self._records) + 1}
-        append_line(self._path, json.dumps(record))
-        self._records.append(record)
+        append_line(self._path, json.dumps({**record, "number": self.recorded + 1}))
+        self.recorded += 1
         if record["did"] == "undone":
+            self._kept.pop()
             self._replay()
         else:
+            self._kept.append(record)
             self._apply(record)
 
     def _replay(self) -> None:
         """Make the clusters anew from the start and all answers that count."""
         self._doubts.restart()
         self._names = dict(self._first_names)
-        for record in effective(self._records):
+        for record in self._kept:
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
@@ -342,7 +379,7 @@ class Review:
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
     """Cluster the features of a run's samples, and write down what a review of its clusters starts from."""
     model = load(run, role="target", compute=compute)
-    place = images or parse_json((run / "run.json").read_bytes()).get("images")
+    place = images or parse_json((run / RUN_FILE).read_bytes()).get("images")
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
     data = model.open(place)
