@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from statistics import mean
 
@@ -30,7 +30,6 @@ from records import Records, Row, line
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
-from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
@@ -108,12 +107,6 @@ class Clustered:
     vote: Vote
 
 
-def cluster(vectors: FloatArray, n_clusters: int, seed: int) -> Clustered:
-    """Cluster the samples of a domain by the steps 1 and 2 of the method."""
-    spaces = make_spaces(vectors, n_clusters)
-    return Clustered(spaces, cluster_by_vote(spaces, n_clusters, np.random.default_rng(seed)))
-
-
 def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
     """Return the positions of the images of a domain that take part."""
     everything = np.arange(len(domain.classes))
@@ -146,12 +139,15 @@ class Bench:
     Args:
         domains: domains of the data set by encoder.
         seed: seed of all that is random.
+
+    Attributes:
+        clustered: clusters a part of a domain without labels: target, encoder, part, number of clusters.
     """
 
     def __init__(self, domains: Domains, seed: int) -> None:
         self._domains = {(encoder, one.name): one for encoder, every in domains.items() for one in every}
         self._seed = seed
-        self._found: dict[tuple[str, str, str, int], Clustered] = {}
+        self.clustered = cache(self._cluster)
 
     def tasks(self) -> Iterator[Task]:
         """List the situations of all targets; the first encoder is the better one."""
@@ -194,14 +190,11 @@ class Bench:
         run["uses"] = {use: round(clustering_accuracy(one, classes[rows]), 4) for use, one in found.items()}
         yield run | {figure: round(getattr(evidence, figure), 6) for figure in MEASURED}
 
-    def clustered(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
-        """Return the clustering of one part of a domain without labels."""
-        key = (target, encoder, part, n_clusters)
-        if key not in self._found:
-            domain = self._domains[encoder, target]
-            rows = choose_part(domain, part, self._seed)
-            self._found[key] = cluster(domain.vectors[rows], n_clusters, self._seed)
-        return self._found[key]
+    def _cluster(self, target: str, encoder: str, part: str, n_clusters: int) -> Clustered:
+        """Cluster one part of a domain without labels, by the steps 1 and 2 of the method."""
+        domain = self._domains[encoder, target]
+        spaces = make_spaces(domain.vectors[choose_part(domain, part, self._seed)], n_clusters)
+        return Clustered(spaces, cluster_by_vote(spaces, n_clusters, np.random.default_rng(self._seed)))
 
     def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
         """Return the provider's label of each image, seen from the mean of these images."""
