@@ -252,11 +252,10 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {
         name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)
     }
-    output = next((name for name, group in groups.items() if group is Output), None)
-    if output is not None:
-        del groups[output]
-    others = [entry for name, entry in given.items() if name not in groups and name != output]
-    shown = [entry.replace(kind=entry.KEYWORD_ONLY) for entry in others]
+    shown = [entry.replace(kind=entry.KEYWORD_ONLY) for name, entry in given.items() if name not in groups]
+    outputs = [name for name, group in groups.items() if group is Output]
+    for name in outputs:
+        del groups[name]
     for group in groups.values():
         hints = get_type_hints(group, include_extras=True)
         for field in fields(group):
@@ -270,9 +269,7 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, **values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        if output is not None:
-            values[output] = context.find_root().obj
-        command(**values)
+        command(**values, **dict.fromkeys(outputs, context.find_root().obj))
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return run
