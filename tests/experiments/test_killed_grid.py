@@ -16,7 +16,7 @@ from grid_kit import write_pictures, write_small
 
 from ucds.experiments.cells import UNFINISHED
 from ucds.experiments.grid import read_benchmark
-from ucds.experiments.records import FILE, identity_in, identity_of, read_records
+from ucds.experiments.records import FILE, describe, identity, read_records
 
 KILLS = 10
 LONGEST = 1200  # seconds: at a load of ten on two cores, the last run takes over 400
@@ -70,10 +70,9 @@ def write_grid(folder: Path) -> Path:
 
 def read_finished(config: Path, records: Path) -> list[dict[str, Any]]:
     """The records of a grid that has ended: one for each of its cells, in order of the cells."""
-    found = sorted(read_records(records), key=identity_in)
-    assert [identity_in(record) for record in found] == sorted(
-        map(identity_of, read_benchmark(config).cells())
-    )
+    found = sorted(read_records(records), key=identity)
+    wanted = sorted(identity(describe(cell)) for cell in read_benchmark(config).cells())
+    assert [identity(record) for record in found] == wanted
     assert not (records.parent / UNFINISHED).exists()
     return found
 

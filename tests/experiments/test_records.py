@@ -14,8 +14,8 @@ from grid_kit import record, small
 from ucds.errors import NoSpaceError, UserError
 from ucds.experiments.records import (
     append_record,
-    identity_in,
-    identity_of,
+    describe,
+    identity,
     lock_records,
     origin_of,
     read_records,
@@ -107,7 +107,7 @@ name = "the grid again"
 
 def test_cells_are_told_apart_by_what_they_do_and_not_by_their_names(tmp_path: Path) -> None:
     found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]")
-    identities = {cell.variant: identity_of(cell) for cell in found.cells()}
+    identities = {cell.variant: identity(describe(cell)) for cell in found.cells()}
     assert identities["the grid again"] == identities[""]
     assert len(set(identities.values())) == len(identities) - 1
 
@@ -133,7 +133,9 @@ def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
     plain = small(tmp_path, methods=f"methods = {list(EVERY)}", seeds="seeds = [0]")
     other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
     pairs = zip(plain.cells(), other.cells(), strict=True)
-    assert {cell.method for cell, again in pairs if identity_of(cell) != identity_of(again)} == looking
+    assert {
+        cell.method for cell, again in pairs if identity(describe(cell)) != identity(describe(again))
+    } == looking
 
 
 def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> None:
@@ -141,12 +143,12 @@ def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> Non
     found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]", targets=targets)
     both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
     made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings["pcd"], **both)
-    matching = [c.variant for c in found.cells() if identity_of(c) == identity_in(made)]
+    matching = [c.variant for c in found.cells() if identity(describe(c)) == identity(made)]
     assert matching == ["", "the grid again"]
-    assert identity_in(made | {"dataset": ""}) != identity_in(made)
+    assert identity(made | {"dataset": ""}) != identity(made)
     assert origin_of(made) == {"weights": "none", "source_weights": "none", "data": "aa"}
 
 
 def test_a_forgotten_setting_makes_another_record() -> None:
     made = record("pcd", "a", 0, 0.5)
-    assert identity_in(made | {"settings": made["settings"] | {"forgotten": 1}}) != identity_in(made)
+    assert identity(made | {"settings": made["settings"] | {"forgotten": 1}}) != identity(made)

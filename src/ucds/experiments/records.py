@@ -101,14 +101,9 @@ def describe(cell: Cell) -> dict[str, Any]:
     }
 
 
-def identity_of(cell: Cell) -> str:
-    """Return a text that is equal for all records of this cell, and differs for those of others."""
-    return json.dumps(describe(cell), sort_keys=True)
-
-
-def identity_in(record: Record) -> str:
-    """Return the text of :func:`identity_of` for the cell that a record belongs to."""
-    return json.dumps({name: record[name] for name in IDENTITY}, sort_keys=True)
+def identity(described: Record) -> str:
+    """Return a text that is equal for all records of one cell, and for what :func:`describe` says of it."""
+    return json.dumps({name: described[name] for name in IDENTITY}, sort_keys=True)
 
 
 def origin_of(record: Record) -> dict[str, str]:

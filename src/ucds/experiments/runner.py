@@ -22,8 +22,8 @@ from ucds.experiments.jobs import VISIBLE, Failure, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import (
     FILE,
-    identity_in,
-    identity_of,
+    describe,
+    identity,
     lock_records,
     origin_of,
     read_records,
@@ -62,10 +62,10 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
 
 def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Record]) -> list[Cell]:
     """Select the cells that have no record made from the same files; of equal cells only the first."""
-    done = {(identity_in(record), *origin_of(record).values()) for record in records}
+    done = {(identity(record), *origin_of(record).values()) for record in records}
     todo: dict[tuple[str, ...], Cell] = {}
     for cell in cells:
-        todo.setdefault((identity_of(cell), *found.origin(cell).values()), cell)
+        todo.setdefault((identity(describe(cell)), *found.origin(cell).values()), cell)
     return [cell for key, cell in todo.items() if key not in done]
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
-from ucds.experiments.records import identity_in, identity_of, origin_of
+from ucds.experiments.records import describe, identity, origin_of
 from ucds.experiments.scoring import COLUMNS, Record, column_of
 
 
@@ -54,18 +54,17 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
     """
     cells: dict[str, list[Cell]] = defaultdict(list)
     for cell in benchmark.cells():
-        cells[identity_of(cell)].append(cell)
-    fitting = [(record, identity_in(record)) for record in records]
-    fitting = [(record, identity) for record, identity in fitting if identity in cells]
-    latest = {_made_alike(cells[identity][0]): origin_of(record) for record, identity in fitting}
+        cells[identity(describe(cell))].append(cell)
+    fitting = [(record, cells[key]) for record in records if (key := identity(record)) in cells]
+    latest = {_made_alike(same[0]): origin_of(record) for record, same in fitting}
     rows = tuple(
         RowKey(variant.name, method)
         for variant in benchmark.all_variants
         for method in benchmark.methods_of(variant)
     )
     runs: dict[tuple[int, str, str, str, int], Record] = {}
-    for record, identity in fitting:
-        for cell in cells[identity]:
+    for record, same in fitting:
+        for cell in same:
             if latest[_made_alike(cell)] == origin_of(record):
                 row = rows.index(RowKey(cell.variant, cell.method))
                 runs[row, cell.dataset, cell.target, record["subset"], cell.seed] = record
