@@ -70,13 +70,6 @@ def test_three_right_answers_nearly_give_the_classes(seed: int) -> None:
     assert clustering_accuracy(doubts.clusters, TRUTH) >= 0.97
 
 
-def test_asking_alone_changes_nothing() -> None:
-    doubts = start()
-    first, second = doubts.ranked()[0], doubts.ranked()[0]
-    assert np.array_equal(first.samples, second.samples)
-    assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
-
-
 def test_no_question_comes_twice_and_the_questions_end() -> None:
     doubts, seen = start(), set()
     while ranked := doubts.ranked():

@@ -184,13 +184,9 @@ class Doubts:
             return [i for i in likeliest if i != own and (part, clusters[i]) not in self._denied][:OFFERED]
 
         for row, (part, own) in enumerate(zip(numbers.tolist(), owners, strict=True)):
-            members, size, related, cluster = (
-                parts.members[row],
-                parts.sizes[row],
-                relations[row],
-                clusters[own],
-            )
-            whole, settled = bool(size == parts.sizes[owners == own].max()), part in self._settled
+            members, size, related = parts.members[row], parts.sizes[row], relations[row]
+            cluster, settled = int(clusters[own]), part in self._settled
+            whole = bool(size == parts.sizes[owners == own].max())
             if not settled:
                 others = offer(part, own, related)
                 likeliest = _JOIN_WEIGHT * related[others[0]] if others else 0.0
@@ -202,14 +198,14 @@ class Doubts:
                     between = parts.sums[row] @ rest / (size * (wholes.sizes[own] - size))
                     related_to_rest = between / np.sqrt(parts.within[row] * wholes.within[own] + 1e-9)
                     score = max(1 - related_to_rest, likeliest) * size
-                yield Doubt(samples, part, int(cluster), whole, clusters[others].tolist(), score)
+                yield Doubt(samples, part, cluster, whole, clusters[others].tolist(), score)
             if (settled or whole) and (part, len(members)) not in self._divided:
                 if (halves := self._halve(members)) is None:
                     continue
                 half, relation = halves
                 others = offer(part, own, _Groups(self._votes, [half]).relations(wholes)[0])
                 score = _HALF_WEIGHT * (1 - relation) * len(half)
-                yield Doubt(half, part, int(cluster), False, clusters[others].tolist(), score)
+                yield Doubt(half, part, cluster, False, clusters[others].tolist(), score)
 
     def _make_part(self, samples: IntArray) -> int:
         number = int(self.parts.max()) + 1
