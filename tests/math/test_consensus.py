@@ -8,6 +8,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
@@ -15,7 +16,7 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
-from ucds.math.arrays import FloatArray, counted
+from ucds.math.arrays import FloatArray, IntArray, counted
 from ucds.math.consensus import (
     FINENESS,
     Memberships,
@@ -24,13 +25,14 @@ from ucds.math.consensus import (
     average_linkage,
     blend,
     cluster_by_vote,
-    inertia,
+    inertias,
+    join_samples,
     match,
-    mean_coassociation,
     mean_shares,
     memberships,
     refine,
     run_kmeans,
+    settle,
     spread_samples,
     squared_distances,
 )
@@ -87,6 +89,10 @@ def affinities(partitions: list[Partition], clusters: Partition) -> np.ndarray:
     """Mean co-association of every sample with the members of every cluster, by the whole matrix."""
     table = together(partitions)
     return np.stack([table[:, clusters == k].mean(1) for k in range(int(clusters.max()) + 1)], 1)
+
+
+def some_of(most: int, seed: int = 0, n: int = N) -> IntArray:
+    return np.sort(rng(seed).permutation(n)[:most])
 
 
 def agreed(partitions: list[Partition], n_clusters: int = K, seed: int = 0, rounds: int = 30) -> Partition:
@@ -150,7 +156,7 @@ def test_k_groups_come_out_where_many_merges_have_one_height(groups: int, repres
     truth = np.arange(60) % groups
     joined = memberships([rng(seed).permutation(groups)[truth] for seed in range(5)])
     for n_clusters in (1, 2, 4, 5, 8):
-        start = average_linkage(joined, n_clusters, rng(), representatives=representatives)
+        start = join_samples(joined, n_clusters, some_of(representatives, n=60))
         found = refine(joined, start, n_clusters)
         assert set(found) == set(range(n_clusters))
         merged, parts = (truth, found) if n_clusters < groups else (found, truth)
@@ -192,19 +198,22 @@ def test_refinement_compares_each_sample_with_all_clusters_in_every_round() -> N
         np.testing.assert_array_equal(refine(joined, start, 8, rounds), expected)  # the eighth is empty
 
 
-def test_mean_co_association_is_that_of_members_of_one_cluster() -> None:
-    same = (NOISY[0][:, None] == NOISY[0]) / np.bincount(NOISY[0])[NOISY[0]]
-    expected = (together(NOISY) * same).sum(1).mean()
-    assert mean_coassociation(memberships(NOISY), NOISY[0], K) == pytest.approx(expected, abs=1e-5)
+@pytest.mark.parametrize("rounds", [0, 1, 30])
+def test_agreement_is_the_mean_co_association_with_the_members_of_ones_cluster(rounds: int) -> None:
+    votes, start = memberships(NOISY), rng(4).permutation(NOISY[0])
+    found = settle(votes, start, K, rounds)
+    np.testing.assert_array_equal(found.partition, refine(votes, start, K, rounds))
+    expected = affinities(NOISY, found.partition)[np.arange(N), found.partition].mean()
+    assert found.agreement == pytest.approx(expected, abs=1e-5)
 
 
 def test_inertia_is_the_distance_from_the_means() -> None:
     vectors = (3 + rng(1).normal(size=(N, 5))).astype(np.float32)
     expected = sum(((vectors[k == TRUTH] - vectors[k == TRUTH].mean(0)) ** 2).sum() for k in range(K))
-    assert inertia(vectors, TRUTH, K) == pytest.approx(expected, rel=1e-5)
-    assert inertia(vectors, TRUTH, K + 3) == pytest.approx(expected, rel=1e-5)  # clusters without members
-    found = KMeans(K, n_init=1, random_state=0).fit(vectors)
-    assert inertia(vectors, found.labels_.astype(np.int64), K) == pytest.approx(found.inertia_, rel=1e-4)
+    kmeans = KMeans(K, n_init=1, random_state=0).fit(vectors)
+    found = inertias(vectors, [TRUTH, kmeans.labels_.astype(np.int64)], K)
+    assert found == pytest.approx([expected, kmeans.inertia_], rel=1e-4)
+    assert inertias(vectors, [TRUTH], K + 3) == found[:1]  # clusters without members
 
 
 def test_names_and_order_mean_nothing() -> None:
@@ -234,7 +243,7 @@ def test_partitions_of_two_cross_to_one_of_four_and_finer_ones_take_part() -> No
 def test_more_samples_than_representatives_give_the_same_groups(representatives: int) -> None:
     joined = memberships(NOISY)
     for seed in range(3):
-        start = average_linkage(joined, K, rng(seed), representatives=representatives)
+        start = join_samples(joined, K, some_of(representatives, seed))
         assert adjusted_rand_score(TRUTH, refine(joined, start, K)) > 0.97
 
 
@@ -291,6 +300,16 @@ def test_the_generator_decides() -> None:
     one, again, other = (votes(NOISE, seed=seed).memberships.toarray() for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(votes(NOISE))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(found[0].by_space, found[1].by_space)
+    np.testing.assert_array_equal(found[0].partition, found[1].partition)
 
 
 def test_copies_make_no_noise() -> None:
@@ -440,12 +459,12 @@ def test_starts_are_those_of_the_library(count: int) -> None:
     distances = ((vectors[:, None] - vectors[None]) ** 2).sum(2)
     for seed in range(5):
         _, expected = kmeans_plusplus(vectors.astype(np.float64), count, random_state=seed)
-        found = spread_samples(distances, count, np.random.RandomState(seed))
-        np.testing.assert_array_equal(found, expected)
+        found = spread_samples(distances, count, [9, seed])
+        np.testing.assert_array_equal(found[1], expected)
 
 
 def test_equal_samples_can_be_starts_too() -> None:
     """More centres than different samples: some are chosen twice, and nothing is divided by zero."""
     vectors = np.repeat(np.eye(2, dtype=np.float32), 5, axis=0)
-    found = spread_samples(squared_distances(vectors), 4, np.random.RandomState(0))
-    assert {int(i) // 5 for i in found} == {0, 1}
+    found = spread_samples(squared_distances(vectors), 4, [0])
+    assert {int(i) // 5 for i in found[0]} == {0, 1}

@@ -8,22 +8,27 @@ a bounded number of samples only. The letters of the steps are those of ``docs/c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.spaces import Spaces
@@ -111,23 +116,34 @@ def cluster_by_vote(
     every = memberships(votes)
     # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of
     # all votes, of the tightest quarter, and of random halves, each with samples moved by all votes.
-    candidates = [refine(every, average_linkage(every, n_clusters, rng), n_clusters)]
+    candidates = [settle(every, average_linkage(every, n_clusters, rng), n_clusters)]
     ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
     tightest = [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
     half = ceil(len(votes) / 2)
     halves = [[votes[i] for i in rng.choice(len(votes), half, replace=False)] for _ in range(_HALVES)]
-    for subset in counted(watch, "find the consensus", [tightest, *halves]):
+    most = min(_OF_SUBSET, 2 * n // 3)
+
+    def settle_some(subset: list[Partition], seen: IntArray) -> Settled:
         some = memberships(subset)
-        start = average_linkage(some, n_clusters, rng, representatives=min(_OF_SUBSET, 2 * n // 3))
-        candidates.append(refine(every, refine(some, start, n_clusters, rounds=2), n_clusters))
+        return settle(
+            every, refine(some, join_samples(some, n_clusters, seen), n_clusters, rounds=2), n_clusters
+        )
+
+    with _side_by_side() as pool:
+        jobs = [
+            pool.submit(settle_some, subset, _draw_representatives(n, rng, max(n_clusters, most)))
+            for subset in [tightest, *halves]
+        ]
+        candidates += [job.result() for job in counted(watch, "find the consensus", jobs)]
     # c. The candidate with the largest ratio of co-association to a power of its inertia is the consensus.
-    agreement = [mean_coassociation(every, one, n_clusters) for one in candidates]
-    inertias = np.array([[inertia(space, one, n_clusters) for space in vectors] for one in candidates])
-    looseness = (np.maximum(inertias, 1e-12) / np.maximum(inertias.min(0), 1e-12)).mean(1)
+    partitions = [one.partition for one in candidates]
+    loose = np.maximum([inertias(space, partitions, n_clusters) for space in vectors], 1e-12)
+    looseness = (loose / loose.min(1, keepdims=True)).mean(0)
+    agreement = [one.agreement for one in candidates]
     best = int((agreement / looseness**_TIGHTNESS).argmax())
     of_space = len(votes) // len(vectors)
     by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
-    return Vote(by_space, every, candidates[best], n_clusters)
+    return Vote(by_space, every, partitions[best], n_clusters)
 
 
 class KMeansRun(NamedTuple):
@@ -149,28 +165,47 @@ def run_kmeans(
     Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
     gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
     """
-    found = []
-    seen = distances = np.empty((0, 0), np.float32)
-    jobs = [(space, size) for space in spaces for size in sizes]
-    for number, (space, size) in enumerate(counted(watch, "k-means", jobs)):
-        if number % len(sizes) == 0:
+    with _side_by_side() as pool, warnings.catch_warnings():
+        # Copies give fewer clusters than asked for, which is no matter for a vote.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        jobs = []
+        for space in spaces:
             seen = space[_draw_representatives(len(space), rng)]
             distances = squared_distances(seen)
-        found.append([_run(space, seen, distances, size, rng) for _ in range(starts)])
-    return found
+            for size in sizes:
+                seeds = [int(rng.integers(2**31)) for _ in range(starts)]
+                jobs.append(pool.submit(_run, space, seen, distances, size, seeds))
+        return [job.result() for job in counted(watch, "k-means", jobs)]
+
+
+@contextmanager
+def _side_by_side() -> Iterator[ThreadPoolExecutor]:
+    """Give as many threads as PyTorch may use, each of which computes by itself what it is given.
+
+    So no order in which threads add numbers changes the last digits. Work that has not begun is dropped where
+    the caller fails.
+    """
+    with threadpool_limits(1, "blas"):  # of the whole process
+        pool = ThreadPoolExecutor(
+            torch.get_num_threads(), initializer=threadpool_limits, initargs=(1, "openmp")
+        )
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _run(
-    space: FloatArray, seen: FloatArray, distances: FloatArray, size: int, rng: np.random.Generator
-) -> KMeansRun:
-    """Find centres among the samples seen; all samples get the nearest one."""
-    draws = np.random.RandomState(int(rng.integers(2**31)))
-    centres = seen[spread_samples(distances, size, draws)]
-    with warnings.catch_warnings():
-        # Copies give fewer clusters than asked for, which is no matter for a vote.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(size, init=centres, n_init=1).fit(seen)
-    return KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_))
+    space: FloatArray, seen: FloatArray, distances: FloatArray, size: int, seeds: Sequence[int]
+) -> list[KMeansRun]:
+    """Find centres among the samples seen, once for each seed; all samples get the nearest one."""
+    found = []
+    for positions in spread_samples(distances, size, seeds):
+        # All samples are finite, and the size is one that scikit-learn takes.
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            kmeans = KMeans(size, init=seen[positions], n_init=1).fit(seen)
+            found.append(KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_)))
+    return found
 
 
 def _draw_representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> IntArray:
@@ -188,26 +223,37 @@ def squared_distances(vectors: FloatArray) -> FloatArray:
     return distances
 
 
-def spread_samples(distances: FloatArray, count: int, draws: np.random.RandomState) -> IntArray:
+def spread_samples(distances: FloatArray, count: int, seeds: Sequence[int]) -> IntArray:
     """Choose positions of samples far apart, at whose places k-means starts: greedy k-means++.
 
     scikit-learn chooses the same samples, but for rounding. It computes the ``(n, n)`` distances anew for
     every centre of every start, which takes several times as long as the k-means that follows.
 
+    Args:
+        distances: ``(n, n)`` squared distances of the samples.
+        count: number of samples to choose.
+        seeds: seed of each start.
+
+    Returns:
+        Positions ``(s, count)`` for each of the seeds.
+
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.
     """
-    n, candidates = len(distances), 2 + int(np.log(count))
-    chosen = np.empty(count, dtype=np.int64)
-    chosen[0] = draws.choice(n, p=np.full(n, 1 / n))
-    nearest = distances[chosen[0]]
-    for i in range(1, count):
-        bounds = np.cumsum(nearest, dtype=np.float64)
-        tried = np.searchsorted(bounds, draws.uniform(size=candidates) * bounds[-1])
+    n, candidates, starts = len(distances), 2 + int(np.log(count)), np.arange(len(seeds))
+    draws = [np.random.RandomState(seed) for seed in seeds]
+    chosen = np.empty((len(seeds), count), dtype=np.int64)
+    chosen[:, 0] = [one.choice(n, p=np.full(n, 1 / n)) for one in draws]
+    shares = np.stack([one.uniform(size=(count - 1, candidates)) for one in draws], axis=1)
+    nearest = distances[chosen[:, 0]]
+    for i, drawn in enumerate(shares, 1):
+        bounds = np.cumsum(nearest, axis=1, dtype=np.float64)
+        wanted = drawn * bounds[:, -1:]
+        tried = np.stack([one.searchsorted(values) for one, values in zip(bounds, wanted, strict=True)])
         tried = np.minimum(tried, n - 1)  # rounding may lead one beyond the last
-        closer = np.minimum(nearest, distances[tried])
-        best = int(closer.sum(1, dtype=np.float64).argmin())
-        chosen[i], nearest = tried[best], closer[best]
+        closer = np.minimum(nearest[:, None], distances[tried])
+        best = closer.sum(2, dtype=np.float64).argmin(1)
+        chosen[:, i], nearest = tried[starts, best], closer[starts, best]
     return chosen
 
 
@@ -229,24 +275,26 @@ def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
 
-def average_linkage(
-    votes: Memberships, n_clusters: int, rng: np.random.Generator, *, representatives: int = REPRESENTATIVES
-) -> Partition:
+def average_linkage(votes: Memberships, n_clusters: int, rng: np.random.Generator) -> Partition:
+    """Join all samples, or of many :data:`REPRESENTATIVES` random ones; see :func:`join_samples`."""
+    seen = _draw_representatives(votes.shape[0], rng, max(n_clusters, REPRESENTATIVES))
+    return join_samples(votes, n_clusters, seen)
+
+
+def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partition:
     """Join the samples with the largest mean co-association until ``n_clusters`` groups are left.
 
     This finds groups of unequal sizes, and hardly depends on chance when there are many votes. Samples that
-    are no representatives get the group with which their mean co-association is largest.
+    are not seen get the group with which their mean co-association is largest.
 
     Args:
         votes: ``(n, m)`` memberships.
         n_clusters: number of groups, K.
-        rng: generator of the choice of representatives; not used if all samples are representatives.
-        representatives: number of samples at most that are joined; K if that is more.
+        seen: ascending positions of the samples that are joined, at least K.
 
     Source:
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
     """
-    seen = _draw_representatives(votes.shape[0], rng, max(n_clusters, representatives))
     rows = votes[seen]
     distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
     np.fill_diagonal(distances, 0)
@@ -267,16 +315,38 @@ def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: in
     From the second round on, only those clusters are compared anew that samples have left or joined. Three to
     ten rounds are usually enough.
     """
+    return _refine(votes, partition, n_clusters, rounds)[0]
+
+
+class Settled(NamedTuple):
+    """A partition, and the mean co-association of its samples with the members of their own cluster."""
+
+    partition: Partition
+    agreement: float
+
+
+def settle(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Settled:
+    """Refine a partition, see :func:`refine`, and compute what the comparisons of the last round tell."""
+    partition, found, stale = _refine(votes, partition, n_clusters, rounds)
+    if len(stale):
+        found[:, stale] = _affinities(votes, votes, partition, stale)
+    return Settled(partition, float(found[np.arange(len(partition)), partition].mean()))
+
+
+def _refine(
+    votes: Memberships, partition: Partition, n_clusters: int, rounds: int
+) -> tuple[Partition, FloatArray, IntArray]:
+    """Return the partition, mean co-associations ``(n, K)`` with its clusters, and for which not yet."""
     found = np.empty((len(partition), n_clusters), np.float32)
     changed = np.arange(n_clusters)
     for _ in range(rounds):
         found[:, changed] = _affinities(votes, votes, partition, changed)
         moved = _move(found, partition)
         left = moved != partition
-        if not left.any():
-            break
         changed, partition = np.union1d(partition[left], moved[left]), moved
-    return partition
+        if not len(changed):
+            break
+    return partition, found, changed
 
 
 def _move(found: FloatArray, partition: Partition) -> Partition:
@@ -305,20 +375,18 @@ def _affinities(
     return np.asarray(votes @ np.ascontiguousarray(sums.T) / np.maximum(sizes, 1), dtype=np.float32)
 
 
-def mean_coassociation(votes: Memberships, partition: Partition, n_clusters: int) -> float:
-    """Compute the mean co-association of the samples with the members of their own cluster."""
-    found = _affinities(votes, votes, partition, np.arange(n_clusters))
-    return float(found[np.arange(len(partition)), partition].mean())
-
-
-def inertia(vectors: FloatArray, partition: Partition, n_clusters: int) -> float:
-    """Compute the sum of squared distances of ``(n, d)`` vectors from the means of their clusters."""
-    members = sparse.csr_array(
-        (np.ones(len(partition)), (partition, np.arange(len(partition)))), (n_clusters, len(partition))
-    )
-    sums = members @ vectors.astype(np.float64)
-    sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
-    return float((vectors.astype(np.float64) ** 2).sum() - ((sums**2).sum(1) / sizes).sum())
+def inertias(vectors: FloatArray, partitions: Sequence[Partition], n_clusters: int) -> list[float]:
+    """Sum the squared distances of ``(n, d)`` vectors from the means of their clusters, by partition."""
+    doubled = vectors.astype(np.float64)
+    total = (doubled**2).sum()
+    found = []
+    for partition in partitions:
+        members = sparse.csr_array(
+            (np.ones(len(partition)), (partition, np.arange(len(partition)))), (n_clusters, len(partition))
+        )
+        sizes = np.maximum(np.bincount(partition, minlength=n_clusters), 1)
+        found.append(float(total - (((members @ doubled) ** 2).sum(1) / sizes).sum()))
+    return found
 
 
 def mean_shares(
