@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from ucds.math.metrics import ClusteringScores, score
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.reports.page.thumbnails import Images, Pictures, resize, shrink
+from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
 from ucds.target.questions import FORMAT, Question
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
@@ -139,7 +140,7 @@ class Findings:
         duplicates: groups of samples that are nearly the same.
         answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
         truth: classes of the samples, if they lie in class folders.
-        pictures: ``(n, s, s, 3)`` thumbnails; ``None`` if the samples are not images.
+        sheets: files of sheets with a thumbnail of each sample; ``None`` if the samples are not images.
         questions: the first questions of a review; none if these samples have no review.
     """
 
@@ -155,7 +156,7 @@ class Findings:
     duplicates: list[IntArray]
     answers: IntArray | None
     truth: GroundTruth | None
-    pictures: Pictures | None
+    sheets: tuple[bytes, ...] | None
     questions: Questions
 
     @property
@@ -209,9 +210,15 @@ def find_facts(
     features, probabilities, confidence = (each[places] for each in found)
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
-    pictures = None if images is None else shrink(images, order)
-    small = None if pictures is None else np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
-    nearest, (points, stars) = find_nearest(features), place_all(features, prototypes, 0)
+    sheets = small = None
+    with ThreadPoolExecutor(1) as pool:  # places and thumbnails take most of the time, about as long each
+        placed = pool.submit(place_all, features, prototypes, 0)
+        if images is not None:
+            pictures = shrink(images, order)
+            small = np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
+            sheets = lay_out(pictures)
+        points, stars = placed.result()
+    nearest = find_nearest(features)
     truth, answers = read_ground_truth(samples), None
     if labels is not None:
         rows = find_places(ids, labels.ids)
@@ -229,7 +236,7 @@ def find_facts(
         duplicates=group_near_duplicates(nearest, small),
         answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
-        pictures=pictures,
+        sheets=sheets,
         questions=Questions() if review is None else _find_questions(review, ids, features),
     )
 

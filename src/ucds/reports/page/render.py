@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ucds.math.metrics import match_clusters
 from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings, RunRecord
-from ucds.reports.page.thumbnails import COLUMNS, lay_out
+from ucds.reports.page.thumbnails import COLUMNS
 from ucds.reports.page.words import SURE, finish, share
 from ucds.training.model_file import StoredModel
 
@@ -33,7 +33,7 @@ def render(
     names: Mapping[int, str],
 ) -> str:
     """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
-    sheets = None if findings.pictures is None else lay_out(findings.pictures)
+    sheets = findings.sheets
     script = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_TEMPLATE.glob("*.js")))
     style, page = ((_TEMPLATE / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
     title, proportions = stored.card.name, stored.proportions.mean(0).tolist()
