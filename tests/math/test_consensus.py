@@ -8,13 +8,13 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-import torch
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import FloatArray, IntArray, counted
 from ucds.math.consensus import (
@@ -303,11 +303,10 @@ def test_the_generator_decides() -> None:
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
-    before, found = torch.get_num_threads(), []
+    found = []
     for threads in (1, 3):
-        torch.set_num_threads(threads)
-        found.append(votes(NOISE))
-    torch.set_num_threads(before)
+        with threadpool_limits(threads):
+            found.append(votes(NOISE))
     np.testing.assert_array_equal(found[0].by_space, found[1].by_space)
     np.testing.assert_array_equal(found[0].partition, found[1].partition)
 

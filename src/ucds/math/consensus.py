@@ -17,7 +17,6 @@ from math import ceil
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -28,7 +27,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.spaces import Spaces
@@ -180,15 +179,14 @@ def run_kmeans(
 
 @contextmanager
 def _side_by_side() -> Iterator[ThreadPoolExecutor]:
-    """Give as many threads as PyTorch may use, each of which computes by itself what it is given.
+    """Give as many threads as libraries may use, each of which computes by itself what it is given.
 
     So no order in which threads add numbers changes the last digits. Work that has not begun is dropped where
     the caller fails.
     """
+    threads = max((library["num_threads"] for library in threadpool_info()), default=1)
     with threadpool_limits(1, "blas"):  # of the whole process
-        pool = ThreadPoolExecutor(
-            torch.get_num_threads(), initializer=threadpool_limits, initargs=(1, "openmp")
-        )
+        pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1, "openmp"))
         try:
             yield pool
         finally:
