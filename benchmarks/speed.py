@@ -1,6 +1,7 @@
 """Times of the parts on which a user waits, each beside what one would take in its place.
 
 - transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
+- step: a step of PCD's stage 1 against a bare training loop on as many images;
 - consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
 - start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
   process of its own, against the bare pass; and for the first line and a refusal;
@@ -9,7 +10,7 @@
 The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
 written from them: parts that are not measured again stay.
 
-    python benchmarks/speed.py [transport] [consensus] [start] [features] [--rounds 3] [--threads 1]
+    python benchmarks/speed.py [transport] [step] [consensus] [start] [features] [--rounds 3] [--threads 1]
                                [--images FOLDER .. --weights FILE --clusters 31]
 """
 
@@ -43,10 +44,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 import ucds
+from ucds.backbones.build import build_backbone
+from ucds.data.dataset import Dataset, ImageView
+from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
 from ucds.experiments.revision import code_revision
+from ucds.math.arrays import IntArray
 from ucds.math.transport import cosine_cost, solve_transport
+from ucds.models import ClusteringModel
+from ucds.source.pcd import learn_source
 from ucds.training.inputs import open_for_training
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+from ucds.training.steps import build_optimiser
 
 RUNS = Path(__file__).with_suffix(".json")
 PAGE = """# Speed
@@ -58,6 +68,7 @@ else the machine does, ratios hardly.
 EPSILON, TOLERANCE, LIMIT = 0.01, 1e-3, 50_000
 SHAPES = ((1, 64, 31), (1, 1024, 65), (4, 64, 31))
 BATCH = 64
+STEPS = 6  # of a training loop
 
 TARGETS = {
     ("webcam", "train-target"): 0.75,
@@ -68,6 +79,7 @@ TARGETS = {
 """Largest ratio of a command's time to the bare pass, by folder of images and command."""
 FIRST_LINE, REFUSAL = 1.0, 3.0  # seconds at most
 
+SHORT = ucds.PCDSettings(source_epochs=1, evaluations_per_stage=1)
 Rows = Iterator[Sequence[str]]
 
 
@@ -151,6 +163,55 @@ def measure_transport(options: argparse.Namespace) -> Rows:
         fastest = times.idxmin()
         own, theirs = 1e3 * seconds[["ours", fastest]].median()
         yield shape, geometry, f"{own:.2f}", fastest, f"{theirs:.2f}", f"{times[fastest]:.1f}"
+
+
+class RandomImages(Samples):
+    """Random 256 x 256 images of two domains, in memory, which notes when a batch is asked for."""
+
+    kind = "images"
+
+    def __init__(self, n: int) -> None:
+        super().__init__([str(i) for i in range(n)], np.arange(n) % 2, ("one", "two"))
+        self.asked: list[float] = []
+        self._images = np.random.default_rng(0).integers(256, size=(n, 3, 256, 256), dtype=np.uint8)
+
+    def read(self, index: IntArray) -> Tensor:  # noqa: D102
+        if len(index) == BATCH:
+            self.asked.append(time.perf_counter())
+        return torch.from_numpy(self._images[index])
+
+
+def time_stage() -> float:
+    """Return the seconds of the median step of the real stage 1, over one epoch."""
+    images, session = RandomImages(STEPS * BATCH), Session(Runtime(), SHORT)
+    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(session.runtime.device)
+    learn_source(session, model, Dataset(images, ImageView()), subset(images, [0, 1]))
+    # Batches are read one step ahead: the first two at the first step, then one as each step begins.
+    return float(np.median(np.diff(images.asked[2:])))
+
+
+def time_bare_loop() -> float:
+    """Return the seconds of the median step of a loop with nothing but the network and the optimiser."""
+    runtime, ends = Runtime(), []
+    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(runtime.device)
+    module, optimiser = runtime.place(model, build_optimiser(model, SHORT))
+    module.train()
+    inputs = torch.randn(BATCH, 3, 224, 224, device=runtime.device)
+    for _ in range(STEPS):
+        first, second = module(inputs), module(inputs)
+        optimiser.zero_grad(set_to_none=True)
+        runtime.backward(first.logits.square().mean() + second.logits.square().mean())
+        optimiser.step()
+        first.logits[0, 0].item()  # waits for the device
+        ends.append(time.perf_counter())
+    return float(np.median(np.diff(ends)))
+
+
+def measure_step(options: argparse.Namespace) -> Rows:
+    rounds = [(time_stage(), time_bare_loop()) for _ in range(1 + options.rounds)]
+    seconds = pd.DataFrame(rounds[1:], columns=["ours", "bare"])
+    ratio = (seconds["ours"] / seconds["bare"]).median()
+    yield "32-true", *seconds.median().map("{:.3f}".format), f"{ratio:.3f}"
 
 
 def measure_consensus(options: argparse.Namespace) -> Rows:
@@ -277,6 +338,11 @@ PARTS = {
         "clusters, at least as fast on random features.",
         ("problem", "geometry", "ours (ms)", "fastest POT", "its time (ms)", "times ours"),
     ),
+    "step": (
+        measure_step,
+        "ResNet-18, 2 x 64 images of 224 px a step, K = 31, fp32. Target: at most 1.05 times the bare loop.",
+        ("precision", "ours (s/step)", "bare (s/step)", "ratio"),
+    ),
     "consensus": (
         measure_consensus,
         "Embeddings of 512 numbers in 50 clusters. `KMeans(50, n_init=5)` is its rival.",
@@ -309,7 +375,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="mobilenetv2_100")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
     options = parser.parse_args()
-    parts = options.parts or ["transport", "consensus"]
+    parts = options.parts or ["transport", "step", "consensus"]
     if options.images is None and {"start", "features"} & set(parts):
         parser.error("the parts start and features need --images and --weights")
     runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}
