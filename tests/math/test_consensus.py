@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
-from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -31,10 +31,7 @@ from ucds.math.consensus import (
     mean_shares,
     memberships,
     refine,
-    run_kmeans,
     settle,
-    spread_samples,
-    squared_distances,
 )
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import make_spaces, mutual_neighbours, unit_rows
@@ -425,45 +422,3 @@ def test_pairs_without_a_common_sample_are_left_out() -> None:
 
 def test_names_with_gaps_are_kept() -> None:
     assert match(np.array([7, 7, 2, 2, 2]), np.array([0, 9, 9, 9, 4])) == {2: 9, 7: 0}
-
-
-def test_kmeans_gives_so_many_partitions_a_space_and_size() -> None:
-    blob = (10 * np.eye(K)[TRUTH] + 0.1 * rng().normal(size=(N, K))).astype(np.float32)
-    other = blob[:, :2]  # in which two of the groups are one
-    found = [run.partition for same in run_kmeans([blob, other], [K, 6], 3, rng()) for run in same]
-    assert [len(np.unique(partition)) for partition in found] == [4, 4, 4, 6, 6, 6] * 2
-    assert {partition.dtype for partition in found} == {np.dtype(np.int64)}
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[:3]) == 1
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in found[6:9]) < 1
-
-
-def test_inertia_is_the_squared_distance_from_the_means() -> None:
-    vectors = rng(3).normal(size=(90, 4)).astype(np.float32)
-    for run in run_kmeans([vectors], [3], 4, rng())[0]:
-        means = np.array([vectors[run.partition == cluster].mean(0) for cluster in range(3)])
-        assert run.inertia == pytest.approx(((vectors - means[run.partition]) ** 2).sum(), rel=1e-4)
-
-
-def test_distances_are_those_between_pairs() -> None:
-    vectors = rng(1).normal(size=(40, 3)).astype(np.float32) + 50
-    expected = ((vectors[:, None] - vectors[None]).astype(np.float64) ** 2).sum(2)
-    np.testing.assert_allclose(squared_distances(vectors), expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 60])
-def test_starts_are_those_of_the_library(count: int) -> None:
-    """In whole numbers both compute without rounding, so that not a single draw may differ."""
-    vectors = rng(2).integers(-20, 20, size=(200, 6)).astype(np.float32)
-    vectors -= vectors.mean(0).round()
-    distances = ((vectors[:, None] - vectors[None]) ** 2).sum(2)
-    for seed in range(5):
-        _, expected = kmeans_plusplus(vectors.astype(np.float64), count, random_state=seed)
-        found = spread_samples(distances, count, [9, seed])
-        np.testing.assert_array_equal(found[1], expected)
-
-
-def test_equal_samples_can_be_starts_too() -> None:
-    """More centres than different samples: some are chosen twice, and nothing is divided by zero."""
-    vectors = np.repeat(np.eye(2, dtype=np.float32), 5, axis=0)
-    found = spread_samples(squared_distances(vectors), 4, [0])
-    assert {int(i) // 5 for i in found[0]} == {0, 1}

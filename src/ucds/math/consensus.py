@@ -7,10 +7,7 @@ a bounded number of samples only. The letters of the steps are those of ``docs/c
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -22,14 +19,11 @@ from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
-from sklearn import config_context
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
-from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
+from ucds.math.kmeans import REPRESENTATIVES, draw_representatives, run_kmeans, side_by_side
 from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
@@ -44,10 +38,6 @@ FINENESS = (1.0, 1.25, 1.5, 2.0)
 Partitions into more clusters than are sought split large groups in different places and keep small groups
 whole. What all of them put together depends little on single starts of k-means, most of which are poor when
 K is small."""
-
-REPRESENTATIVES = 3000
-"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
-memory of the latter grow with the square."""
 
 _VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
 _FEWEST_STARTS, _MOST_STARTS = 4, 20
@@ -128,9 +118,9 @@ def cluster_by_vote(
             every, refine(some, join_samples(some, n_clusters, seen), n_clusters, rounds=2), n_clusters
         )
 
-    with _side_by_side() as pool:
+    with side_by_side() as pool:
         jobs = [
-            pool.submit(settle_some, subset, _draw_representatives(n, rng, max(n_clusters, most)))
+            pool.submit(settle_some, subset, draw_representatives(n, rng, max(n_clusters, most)))
             for subset in [tightest, *halves]
         ]
         candidates += [job.result() for job in counted(watch, "find the consensus", jobs)]
@@ -143,116 +133,6 @@ def cluster_by_vote(
     of_space = len(votes) // len(vectors)
     by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
     return Vote(by_space, every, partitions[best], n_clusters)
-
-
-class KMeansRun(NamedTuple):
-    """Clusters ``(n,)`` of all samples, and the sum of squared distances of those seen from their centres."""
-
-    partition: Partition
-    inertia: float
-
-
-def run_kmeans(
-    spaces: Sequence[FloatArray],
-    sizes: Sequence[int],
-    starts: int,
-    rng: np.random.Generator,
-    watch: Watch | None = None,
-) -> list[list[KMeansRun]]:
-    """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
-
-    Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
-    gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
-    """
-    with _side_by_side() as pool, warnings.catch_warnings():
-        # Copies give fewer clusters than asked for, which is no matter for a vote.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        jobs = []
-        for space in spaces:
-            seen = space[_draw_representatives(len(space), rng)]
-            distances = squared_distances(seen)
-            for size in sizes:
-                seeds = [int(rng.integers(2**31)) for _ in range(starts)]
-                jobs.append(pool.submit(_run, space, seen, distances, size, seeds))
-        return [job.result() for job in counted(watch, "k-means", jobs)]
-
-
-@contextmanager
-def _side_by_side() -> Iterator[ThreadPoolExecutor]:
-    """Give as many threads as libraries may use, each of which computes by itself what it is given.
-
-    So no order in which threads add numbers changes the last digits. Work that has not begun is dropped where
-    the caller fails.
-    """
-    threads = max((library["num_threads"] for library in threadpool_info()), default=1)
-    with threadpool_limits(1, "blas"):  # of the whole process
-        pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1, "openmp"))
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _run(
-    space: FloatArray, seen: FloatArray, distances: FloatArray, size: int, seeds: Sequence[int]
-) -> list[KMeansRun]:
-    """Find centres among the samples seen, once for each seed; all samples get the nearest one."""
-    found = []
-    for positions in spread_samples(distances, size, seeds):
-        # All samples are finite, and the size is one that scikit-learn takes.
-        with config_context(assume_finite=True, skip_parameter_validation=True):
-            kmeans = KMeans(size, init=seen[positions], n_init=1).fit(seen)
-            found.append(KMeansRun(kmeans.predict(space).astype(np.int64), float(kmeans.inertia_)))
-    return found
-
-
-def _draw_representatives(count: int, rng: np.random.Generator, most: int = REPRESENTATIVES) -> IntArray:
-    """Draw positions of samples, ascending: all if there are no more than ``most``."""
-    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
-
-
-def squared_distances(vectors: FloatArray) -> FloatArray:
-    """Compute the squared distances ``(n, n)`` between all pairs of ``(n, d)`` vectors."""
-    shifted = vectors - vectors.mean(0)
-    squares = np.einsum("nd,nd->n", shifted, shifted)
-    distances = np.asarray(squares[:, None] + squares - 2 * (shifted @ shifted.T), dtype=np.float32)
-    np.maximum(distances, 0, out=distances)
-    np.fill_diagonal(distances, 0)
-    return distances
-
-
-def spread_samples(distances: FloatArray, count: int, seeds: Sequence[int]) -> IntArray:
-    """Choose positions of samples far apart, at whose places k-means starts: greedy k-means++.
-
-    scikit-learn chooses the same samples, but for rounding. It computes the ``(n, n)`` distances anew for
-    every centre of every start, which takes several times as long as the k-means that follows.
-
-    Args:
-        distances: ``(n, n)`` squared distances of the samples.
-        count: number of samples to choose.
-        seeds: seed of each start.
-
-    Returns:
-        Positions ``(s, count)`` for each of the seeds.
-
-    Source:
-        D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.
-    """
-    n, candidates, starts = len(distances), 2 + int(np.log(count)), np.arange(len(seeds))
-    draws = [np.random.RandomState(seed) for seed in seeds]
-    chosen = np.empty((len(seeds), count), dtype=np.int64)
-    chosen[:, 0] = [one.choice(n, p=np.full(n, 1 / n)) for one in draws]
-    shares = np.stack([one.uniform(size=(count - 1, candidates)) for one in draws], axis=1)
-    nearest = distances[chosen[:, 0]]
-    for i, drawn in enumerate(shares, 1):
-        bounds = np.cumsum(nearest, axis=1, dtype=np.float64)
-        wanted = drawn * bounds[:, -1:]
-        tried = np.stack([one.searchsorted(values) for one, values in zip(bounds, wanted, strict=True)])
-        tried = np.minimum(tried, n - 1)  # rounding may lead one beyond the last
-        closer = np.minimum(nearest[:, None], distances[tried])
-        best = closer.sum(2, dtype=np.float64).argmin(1)
-        chosen[:, i], nearest = tried[starts, best], closer[starts, best]
-    return chosen
 
 
 def memberships(partitions: Sequence[Partition]) -> Memberships:
@@ -275,7 +155,7 @@ def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships
 
 def average_linkage(votes: Memberships, n_clusters: int, rng: np.random.Generator) -> Partition:
     """Join all samples, or of many :data:`REPRESENTATIVES` random ones; see :func:`join_samples`."""
-    seen = _draw_representatives(votes.shape[0], rng, max(n_clusters, REPRESENTATIVES))
+    seen = draw_representatives(votes.shape[0], rng, max(n_clusters, REPRESENTATIVES))
     return join_samples(votes, n_clusters, seen)
 
 
