@@ -1,4 +1,4 @@
-"""The command line on two devices: one message each, one stop, one refusal, and a resumed run."""
+"""The command line on two devices: one message each, one stop, one refusal, a resumed run, both methods."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(2000)]
 LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over two minutes to start
@@ -61,3 +63,21 @@ def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
     assert done.stderr.count("source model written") == 1
     assert (out / "model.safetensors").exists()
     assert not (out / "checkpoint.pt").exists()
+
+
+def test_the_consensus_on_two_devices_is_that_on_one(vectors: Path, tmp_path: Path) -> None:
+    one = np.load(vectors)["one"] + 5 * (np.arange(60) % 3)[:, None]
+    np.save(tmp_path / "target.npy", np.concatenate([one, one + 0.01]))
+    models = []
+    for devices in ("1", "2"):
+        out = tmp_path / f"run-{devices}"
+        arguments = ["train-target", str(tmp_path / "target.npy"), "--clusters", "3", "--out", str(out)]
+        arguments += ["--accelerator", "cpu", "--devices", devices, "--set", "most_samples=100"]
+        asked = [sys.executable, "-m", "ucds", *arguments]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=LONGEST)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("target model written") == 1
+        assert (out / "report.html").exists()
+        models.append(load_file(out / "model.safetensors"))
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(models[1][name], tensor)

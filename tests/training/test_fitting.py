@@ -31,7 +31,7 @@ from ucds.training.fitting import (
     solve_prototypes,
 )
 from ucds.training.options import Compute
-from ucds.training.prediction import predict
+from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -141,7 +141,8 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have() -> None
     training, _, _ = built(session, identity_backbone(6), data)
     asked = (TRUTH + 1) % K
     targets = torch.eye(K)[torch.from_numpy(asked)]
-    fit_prototypes(session, "fit", training.trained, training.data, targets)
+    features = encode(training.trained, training.data, session.runtime)
+    fit_prototypes(session, "fit", training.trained, features, targets)
     result = session.results[-1]
     np.testing.assert_array_equal(result.evaluations[result.selected].labels, asked)
     torch.testing.assert_close(result.proportions, targets.mean(0, keepdim=True))

@@ -21,6 +21,7 @@ from ucds.training.fitting import (
     remember,
     tell_what_drawing_costs,
 )
+from ucds.training.prediction import encode
 from ucds.training.prepare import Training, conclude, draw_dataset
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -51,7 +52,8 @@ def fit_source_by_transport(
     found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
     training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
-        tell_what_drawing_costs(session, training, assignments, fitted=False)
+        encoded = encode(training.trained, training.data, session.runtime)
+        tell_what_drawing_costs(session, training.trained, encoded, assignments, fitted=False)
     return replace(conclude(session, training), recentres=True)
 
 

@@ -178,11 +178,12 @@ def fit_target_by_consensus(
 
     found = remember(session, STAGE, cluster)
     training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
-    fit_prototypes(session, "fit-target", training.trained, training.data, shares)
+    model = training.trained
+    encoded = encode(model, features, session.runtime)  # by all processes
+    fit_prototypes(session, "fit-target", model, encoded, shares)
     if len(drawn) < everything:
-        tell_what_drawing_costs(session, training, shares, fitted=True)
+        tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
     if session.runtime.folder is not None and session.runtime.rank == 0:
-        encoded = encode(training.trained, features, session.runtime)
         write_features(session.runtime.folder.path, encoded.cpu().numpy())
     return conclude(session, training)
 

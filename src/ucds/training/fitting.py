@@ -22,7 +22,7 @@ from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.features import frozen_features
 from ucds.training.health import assess
-from ucds.training.prediction import encode, predict
+from ucds.training.prediction import predict
 from ucds.training.prepare import Training, refuse_copies
 from ucds.training.session import Session
 
@@ -165,7 +165,7 @@ def read_all(features: Dataset) -> FloatArray:
 
 
 def fit_prototypes(
-    session: Session[ConsensusSettings], name: str, model: ClusteringModel, data: Dataset, targets: Tensor
+    session: Session[ConsensusSettings], name: str, model: ClusteringModel, features: Tensor, targets: Tensor
 ) -> None:
     """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
@@ -173,14 +173,13 @@ def fit_prototypes(
         session: the run.
         name: name of the stage.
         model: model that predicts about these assignments already.
-        data: samples of one domain, as vectors.
+        features: ``(N, d_f)`` bottleneck features of samples of one domain.
         targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
     """
     if session.result_of(name) is not None:
         session.restore(model)
         return
     started, runtime = time.monotonic(), session.runtime
-    features = encode(model, data, runtime)
     start, wanted = model.prototypes.detach(), targets.to(features)
     solved = runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
     model.prototypes.data.copy_(solved)
@@ -228,20 +227,24 @@ def solve_prototypes(
 
 
 def tell_what_drawing_costs(
-    session: Session[ConsensusSettings], training: Training, targets: Tensor, *, fitted: bool
+    session: Session[ConsensusSettings],
+    model: ClusteringModel,
+    features: Tensor,
+    targets: Tensor,
+    *,
+    fitted: bool,
 ) -> None:
     """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
 
     Args:
         session: the run, in which fewer samples were clustered than there are.
-        training: finished model with the samples that were clustered.
+        model: finished model.
+        features: ``(N, d_f)`` bottleneck features of the samples that were clustered.
         targets: ``(N, K)`` share of each cluster in each of these samples.
         fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
             more without every fifth sample, which shows what becomes of samples that were not drawn.
     """
-    runtime = session.runtime
-    features = encode(training.trained, training.data, runtime)
-    targets, prototypes = targets.to(features), training.trained.prototypes.detach()
+    runtime, targets, prototypes = session.runtime, targets.to(features), model.prototypes.detach()
     wanted = targets.argmax(1)
     out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
     inside = float(((features @ prototypes).argmax(1) == wanted).double().mean())
