@@ -22,7 +22,7 @@ from numpy.dtypes import StringDType
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ucds.data.content import Column, find_places, first_repeated, texts_of
+from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
@@ -34,11 +34,9 @@ _TOGETHER = 10_000  # entries that are Python objects at the same time: a millio
 
 def marks_of(keys: Sequence[bytes]) -> Column[str]:
     """Return the mark of each content key: its first 8 bytes in hexadecimal digits."""
-    marks = np.empty(len(keys), StringDType())
-    for start in range(0, len(keys), _TOGETHER):
-        end = start + _TOGETHER
-        marks[start:end] = [key[:MARK_BYTES].hex() for key in keys[start:end]]
-    return Column(marks)
+    first = keys_of(keys).array.view(np.uint8).reshape(-1, KEY_BYTES)[:, :MARK_BYTES]
+    digits = first.tobytes().hex().encode()
+    return Column(np.frombuffer(digits, f"S{2 * MARK_BYTES}").astype(StringDType()))
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,8 @@ class ClusterLabels:
         if not len(labels):
             raise InputError("there are no labels")
         object.__setattr__(self, "ids", texts_of(self.ids))
+        if self.contents is not None:
+            object.__setattr__(self, "contents", texts_of(self.contents))
         if (twice := first_repeated(self.ids)) is not None:
             raise InputError(f"sample {twice!r} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
@@ -142,7 +142,7 @@ class ClusterLabels:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
-            found = found[self._have_same_content(rows[found], marks_of([keys[i] for i in found.tolist()]))]
+            found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
         aligned = self._at(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
@@ -200,11 +200,10 @@ class ClusterLabels:
         ids = texts_of(self.ids).take(rows)
         return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
 
-    def _have_same_content(self, rows: NDArray[np.int64], marks: Sequence[str]) -> NDArray[np.bool_]:
+    def _have_same_content(self, rows: NDArray[np.int64], marks: Column[str]) -> NDArray[np.bool_]:
         """Return which of the labels at some positions are of the contents with these marks."""
         assert self.contents is not None
-        labelled = self.contents
-        same = np.array([labelled[i] == mark for i, mark in zip(rows.tolist(), marks, strict=True)])
+        same: NDArray[np.bool_] = texts_of(self.contents).take(rows).array == marks.array
         if not same.any():
             raise InputError(
                 f"the labels belong to other data: of {len(rows):,} samples with these names, none has the "

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
@@ -45,6 +44,7 @@ _HALVES = 24
 _OF_SUBSET = 1000  # representatives of the consensus of some votes at most
 _TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
 _TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
+_BLOCK = 500  # samples whose co-associations with all others are computed at a time
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
 
@@ -174,9 +174,7 @@ def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partiti
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
     """
     rows = votes[seen]
-    distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
-    np.fill_diagonal(distances, 0)
-    tree = linkage(squareform(distances, checks=False), "average")
+    tree = average_tree(rows)
     tree[:, 2] = np.arange(len(tree))  # merges of one height would be cut together, to fewer groups than K
     groups: Partition = fcluster(tree, n_clusters, "maxclust").astype(np.int64) - 1
     if len(seen) == votes.shape[0]:
@@ -185,6 +183,19 @@ def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partiti
     partition: Partition = found.argmax(1)
     partition[seen] = _move(found[seen], groups)
     return partition
+
+
+def average_tree(votes: Memberships) -> DoubleArray:
+    """Join the samples of ``(n, m)`` memberships two by two by their mean co-association; SciPy's linkage."""
+    n, others, end = votes.shape[0], votes.T.tocsr(), 0
+    distances = np.empty(n * (n - 1) // 2, np.float32)  # of each sample from those after it
+    for start in range(0, n, _BLOCK):  # the whole matrix would take five times the memory
+        block = (votes[start : start + _BLOCK] @ others).toarray()
+        for i, row in enumerate(block, start + 1):
+            begin, end = end, end + n - i
+            np.maximum(1 - row[i:], 0, out=distances[begin:end])
+    tree: DoubleArray = linkage(distances, "average")
+    return tree
 
 
 def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:

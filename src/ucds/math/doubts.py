@@ -14,11 +14,10 @@ from typing import Literal
 
 import numpy as np
 from scipy import sparse
-from scipy.cluster.hierarchy import linkage, to_tree
-from scipy.spatial.distance import squareform
+from scipy.cluster.hierarchy import to_tree
 
 from ucds.math.arrays import DoubleArray, IntArray
-from ucds.math.consensus import Memberships, Partition, average_linkage, refine
+from ucds.math.consensus import Memberships, Partition, average_linkage, average_tree, refine
 
 PARTS = 2.0
 """Parts in relation to the number of clusters. With more, the first answers change less."""
@@ -128,8 +127,10 @@ class Doubts:
         samples = np.flatnonzero(self.clusters == cluster) if whole else group
         part = _most_frequent(self.parts[samples])
         members = np.flatnonzero(self.parts == part)
-        if not whole and not np.array_equal(samples, members):  # such as a half
-            self._divided.add((part, len(members) - len(samples)))
+        if not whole and not np.array_equal(samples, members):
+            halves = self._halve(members)
+            if halves is not None and np.array_equal(samples, halves[0]):  # not samples moved by hand
+                self._divided.add((part, len(members) - len(samples)))
             part, members = self._make_part(samples), samples
         offered = {self.cluster_of(other) for other in others} - {cluster}
         if did == "separated" and len(np.unique(self.clusters)) >= self._most:
@@ -233,7 +234,9 @@ class _Groups:
         self.sums = (sparse.csr_array((np.ones(len(columns)), columns, ends), shape=shape) @ votes).toarray()
         together = np.einsum("ij,ij->i", self.sums, self.sums) - self.sizes
         # Mean co-association of the pairs of different samples of each group; 1 for a single sample.
-        self.within = np.where(sizes > 1, together / np.maximum(self.sizes * (self.sizes - 1), 1), 1.0)
+        # Where no vote puts two of them together, rounding would make it less than 0.
+        pairs = np.maximum(self.sizes * (self.sizes - 1), 1)
+        self.within = np.where(sizes > 1, np.maximum(together, 0) / pairs, 1.0)
 
     def relations(self, others: _Groups) -> DoubleArray:
         """Return the relation of each group to each other one: 1 where both are as near as each to itself."""
@@ -280,10 +283,7 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
         return None
     # Evenly spaced, and not drawn: the same group always has the same halves.
     seen = members[np.linspace(0, len(members) - 1, min(len(members), _SEEN)).astype(np.int64)]
-    rows = votes[seen]
-    distances = np.maximum(1 - (rows @ rows.T).toarray(), 0)
-    np.fill_diagonal(distances, 0)
-    node = to_tree(linkage(squareform(distances, checks=False), "average"))
+    node = to_tree(average_tree(votes[seen]))
     while min(node.left.count, node.right.count) < max(_SMALLEST, _LEAST_HALF * len(seen)):
         node = node.left if node.left.count > node.right.count else node.right
         if node.is_leaf():

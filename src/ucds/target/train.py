@@ -56,21 +56,38 @@ def train_target(
     if labels is None and n_clusters is None:
         raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
     if n_clusters is not None:
-        read_clusters(n_clusters, least=2)
+        asked = read_clusters(n_clusters, least=2)
+        n_clusters = asked if isinstance(asked, int) else n_clusters  # "31" and 31 are one run
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    settings = settings or ConsensusSettings()
-    place = place_of(images)
-    RunFolder(out).require_usable(place, resume=options.resume)
+    settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
+    RunFolder(out).require_usable(place_of(images), resume=options.resume)
+    # What this opens is let go before the review reads what the run remembers.
+    trained = _train(images, out, labels, n_clusters, encoder, settings, options, compute)
+    if is_first_process() and (out / VOTES_FILE).exists():
+        from ucds.target.review import Review
+
+        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
+    return trained
+
+
+def _train(
+    images: Source,
+    out: Path,
+    labels: str | Path | ClusterLabels | None,
+    n_clusters: int | str | None,
+    encoder: EncoderOptions,
+    settings: MethodSettings,
+    options: RunOptions,
+    compute: Compute,
+) -> TrainedRun:
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
-    found = find_samples(images, by_domain=False)
+    place, found = place_of(images), find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
     from ucds.target.fit import fit_target
-    from ucds.target.review import Review
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
-    chosen = encoder or EncoderOptions()
-    inputs = open_for_training(found, chosen, compute, settings.tune)
+    inputs = open_for_training(found, encoder, compute, settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align(samples.ids, samples.keys)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -80,7 +97,7 @@ def train_target(
             aligned.save(out / LABELS_FILE)
         return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
 
-    trained = train_run(
+    return train_run(
         out,
         "target",
         clusters,
@@ -94,6 +111,3 @@ def train_target(
             "images": None if place is None else str(place.resolve()),
         },
     )
-    if is_first_process() and (out / VOTES_FILE).exists():
-        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
-    return trained
