@@ -17,7 +17,7 @@ Method = Literal["pcd", "consensus"]
 """The paper's method (``docs/paper.md``), or ours (``docs/consensus.md``)."""
 METHODS: tuple[Method, ...] = get_args(Method)
 Transfer = Literal["guarded", "own", "opinion", "equal"]
-"""Use of a provider's labels: ``"guarded"`` lets the guard decide among the other five."""
+"""Use of a provider's labels: ``"guarded"`` lets the guard decide among the others."""
 Space = Literal["features", "principal", "diffused-features", "diffused-principal"]
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""

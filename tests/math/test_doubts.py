@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -106,6 +108,21 @@ def test_samples_of_several_parts_that_are_moved_become_a_part() -> None:
     doubts.change("placed", moved, [], np.flatnonzero(JOINED_AND_SPLIT == 3), whole=False)
     for part in np.unique(doubts.parts):
         assert len(np.unique(doubts.clusters[doubts.parts == part])) == 1
+
+
+def test_a_sample_moved_by_hand_leaves_the_question_about_the_halves_of_its_part() -> None:
+    doubts = Doubts(memberships(divided_votes()), JOINED_AND_SPLIT, JOINED_AND_SPLIT, 6)
+    for _ in range(2):
+        assert any(not doubt.whole and doubt.part == 0 for doubt in doubts.ranked())
+        doubts.change("placed", np.array([0]), [], np.flatnonzero(JOINED_AND_SPLIT == 3), whole=False)
+
+
+def test_clusters_that_no_vote_keeps_together_are_asked_about_without_a_warning() -> None:
+    votes = memberships([np.array([0, 0, 0, *np.roll(np.arange(6), i)]) for i in range(3)])
+    clusters = np.repeat(np.arange(3), 3)
+    doubts = Doubts(votes, clusters, clusters, 3)
+    with warnings.catch_warnings(action="error"):
+        assert all(np.isfinite(doubt.score) for doubt in doubts.ranked())
 
 
 def test_a_restart_forgets_all_answers() -> None:

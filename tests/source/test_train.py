@@ -56,9 +56,9 @@ def test_a_run_folder_is_used_once_unless_resumed(domains: Path, tmp_path: Path)
     with pytest.raises(ucds.InputError, match="run"):
         ucds.train_source(**given, n_clusters=4, options=CPU)
     resumed = ucds.RunOptions(seed=3, resume=True)
-    again = ucds.train_source(**given, n_clusters=4, options=resumed)
-    assert again.resumed_finished
-    assert again.seconds == 0
+    for same in (4, "4"):
+        again = ucds.train_source(**given, n_clusters=same, options=resumed)
+        assert (again.resumed_finished, again.seconds) == (True, 0)
     with pytest.raises(ucds.InputError, match="clusters"):
         ucds.train_source(**given, n_clusters=5, options=resumed)
 

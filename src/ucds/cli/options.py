@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 import typer.core
 
-from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import Accelerator, Method, Precision, Role, Tune
 from ucds.errors import printable
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
@@ -273,12 +273,6 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return run
-
-
-def cluster_number(text: str) -> int | str:
-    """Return --clusters as training takes it: a number, or the text that asks for a choice."""
-    number = read_clusters(text, least=2)
-    return number if isinstance(number, int) else text
 
 
 def start() -> Reporter:

@@ -38,7 +38,6 @@ def train_source_command(
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
-    number = options.cluster_number(clusters)
     settings = method.method_settings("source", dp_epsilon=dp_epsilon)
     reporter = output.start()
     from ucds.source.train import train_source
@@ -46,7 +45,7 @@ def train_source_command(
     run = train_source(
         data,
         out,
-        number,
+        clusters,
         domains=None if domains is None else _names(domains),
         encoder=encoder.encoder(),
         settings=settings,

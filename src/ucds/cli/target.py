@@ -131,7 +131,6 @@ def train_target_command(
     Without --labels, give --clusters: no provider takes part.
     The run folder gets a report to open in a browser.
     """
-    number = None if clusters is None else options.cluster_number(clusters)
     settings, reporter = method.method_settings("target"), output.start()
     from ucds.target.train import train_target
 
@@ -139,7 +138,7 @@ def train_target_command(
         images,
         out,
         labels=labels,
-        n_clusters=number,
+        n_clusters=clusters,
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),

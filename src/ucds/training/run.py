@@ -45,10 +45,6 @@ class TrainedRun:
     seconds: float
     resumed_finished: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON types."""
-        return asdict(self) | {"folder": str(self.folder)}
-
 
 def train_run(
     out: Path,
