@@ -62,10 +62,6 @@ def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     directions = _directions(vectors)
     # scikit-learn divides by the spread, and would crash on features that are all equal, as after a collapse.
     spread = directions.shape[1] > 1 and np.ptp(directions, axis=0).max() > 1e-6
-    if spread:
-        # The first fifty principal components keep the neighbours, at a fraction of the time.
-        components = min(50, *directions.shape)
-        directions = PCA(components, svd_solver="full").fit_transform(directions)
     tsne = TSNE(
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         init="pca" if spread else "random",
@@ -75,5 +71,9 @@ def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     )
     # One thread: the order of sums, and with it the figure, must not depend on the number of cores.
     with threadpool_limits(1):
+        if spread:
+            # The first fifty principal components keep the neighbours, at a fraction of the time.
+            components = min(50, *directions.shape)
+            directions = PCA(components, svd_solver="full").fit_transform(directions)
         points: NDArray[np.float64] = tsne.fit_transform(directions)
     return points

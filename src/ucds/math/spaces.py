@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import SPACES, Space
 from ucds.math.arrays import FloatArray, Watch, counted
@@ -56,8 +57,11 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     Returns:
         ``(d, w)`` axes as columns, ``width`` at most, and ``(w,)`` roots of the sums of squares along them.
     """
-    gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
-    values, axes = np.linalg.eigh(gram)
+    # On one thread: the last bits depend on their number, and several wait for each other at every step,
+    # which takes ten times as long where other work has a processor.
+    with threadpool_limits(1, "blas"):
+        gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
+        values, axes = np.linalg.eigh(gram)
     # A sign has no meaning; fixing it makes results alike on all machines.
     order = np.argsort(values)[::-1][: min(width, *vectors.shape)]
     axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
@@ -74,7 +78,8 @@ def project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening
     A ``whitening`` of 0 keeps the variances, 1 makes them equal, and one half takes their roots.
     """
     weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
-    return unit_rows(vectors @ weighted)
+    with threadpool_limits(1, "blas"):
+        return unit_rows(vectors @ weighted)
 
 
 def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = None) -> sparse.csr_array:
