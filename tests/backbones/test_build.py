@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import nn
 
-from ucds.backbones import Backbone, BackboneSpec, build_backbone, rebuild_backbone
+from ucds.backbones import Backbone, BackboneSpec, build_backbone, find_backbone, rebuild_backbone
 from ucds.backbones.weight_files import REMEDY
-from ucds.errors import UserError
+from ucds.errors import NoSpaceError, UserError
 
 SMALL = "test_resnet"
 
@@ -159,6 +159,41 @@ def test_a_spec_rebuilds_the_architecture(name: str) -> None:
 def test_a_spec_of_another_width_is_refused() -> None:
     with pytest.raises(UserError, match="returns 96 features here, but 99"):
         rebuild_backbone(BackboneSpec(SMALL, 99, 96))
+
+
+def refuse(*given: object, **named: object) -> Backbone:
+    raise AssertionError("built, or written, again")
+
+
+def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
+    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=1)), weights)
+    built = find_backbone(SMALL, str(weights), 64, cache)
+    assert cache.stat().st_mode & 0o077 == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("ucds.backbones.build.build_backbone", refuse)
+        kept = find_backbone(SMALL, str(weights), 64, cache)
+    assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
+    assert same_weights(kept.module, built.module)
+    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=2)), weights)
+    for other in (find_backbone(SMALL, str(weights), 64, cache), find_backbone(SMALL, "none", 64, cache)):
+        assert other.digest != built.digest
+    assert find_backbone(SMALL, "none", 96, cache).spec.input_size == 96
+
+
+def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = find_backbone(SMALL, "none", 64, tmp_path)
+    (file,) = tmp_path.glob("encoder-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
+
+    def full(*given: object) -> None:
+        raise NoSpaceError("the disk is full")
+
+    monkeypatch.setattr("ucds.backbones.build.write_sealed", full)
+    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
 
 
 def test_a_local_file_wins(tmp_path: Path) -> None:

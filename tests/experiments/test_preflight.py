@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,14 +99,14 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_encoder_costs_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = backbones.build_backbone
+    find = backbones.find_backbone
 
-    def offline(name: str, *, weights: str, input_size: int | None) -> object:
+    def offline(name: str, weights: str, *more: Any) -> object:
         if weights == "default":
             raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
-        return build(name, weights=weights, input_size=input_size)
+        return find(name, weights, *more)
 
-    monkeypatch.setattr(backbones, "build_backbone", offline)
+    monkeypatch.setattr(backbones, "find_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
     write_pictures(tmp_path / "data")

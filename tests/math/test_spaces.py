@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from ucds.choices import SPACES
 from ucds.math.arrays import FloatArray
@@ -144,6 +145,16 @@ def test_spaces_are_what_their_names_say() -> None:
         np.testing.assert_array_equal(found.vectors[f"diffused-{name}"], diffuse(plain, graph, 3))  # type: ignore[index]
     chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
     assert list(chosen.vectors) == ["diffused-features", "principal"]
+
+
+@pytest.mark.parametrize(("n", "width"), [(498, 640), (1500, 300)])
+def test_the_number_of_threads_changes_no_bit(n: int, width: int) -> None:
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(make_spaces(normal(n, width), 20).vectors)
+    for name, vectors in found[0].items():
+        np.testing.assert_array_equal(vectors, found[1][name], err_msg=name)
 
 
 def test_the_order_and_length_of_samples_do_not_matter() -> None:

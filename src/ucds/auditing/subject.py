@@ -162,7 +162,7 @@ def open_model(
     card = stored.card
     attacker = stored.backbone
     if encoder is not None and card.backbone.input_size is not None:
-        attacker = encoder.build()
+        attacker = encoder.build(runtime.compute.cache)
     seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime)
     return Opened(
         ModelSubject(stored, runtime),
@@ -190,7 +190,7 @@ def open_service(
     elif encoder is None:
         raise InputError("a service of images needs the attacker's encoder: give --backbone and --weights")
     else:
-        attacker = encoder.build()
+        attacker = encoder.build(runtime.compute.cache)
     seen = _open_both(both, attacker, most, runtime)
     features, images = _features(seen, attacker, runtime), info.accepts == "images"
     claim = None if info.privacy is None else PrivacyClaim.parse(info.privacy)

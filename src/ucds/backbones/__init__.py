@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ucds.backbones.build import StoredBackbone, build_backbone, rebuild_backbone
+from ucds.backbones.build import StoredBackbone, build_backbone, find_backbone, rebuild_backbone
 from ucds.backbones.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "BackboneSpec",
     "StoredBackbone",
     "build_backbone",
+    "find_backbone",
     "identity_backbone",
     "module_backbone",
     "rebuild_backbone",

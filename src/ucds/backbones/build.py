@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import json
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
+from safetensors.torch import load
 from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
 from ucds.backbones.spec import IDENTITY, MODULE, Backbone, BackboneSpec, StateDict, identity_backbone
 from ucds.backbones.weight_files import load_file, require_file
-from ucds.errors import DamagedFileError, InputError, UserError, one_line
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
+from ucds.files import digest_of, make_private, read_sealed, write_sealed
 
 DEFAULT_WEIGHTS = "default"
 NO_WEIGHTS = "none"
+_SEAL = "ucds-encoder/1"
+_LIBRARIES = ("ucds", "torch", "torchvision", "timm")
+_DESCRIBED = TypeAdapter(tuple[BackboneSpec, str])  # with the origin of the weights
 
 
 def build_backbone(
@@ -112,6 +121,28 @@ class StoredBackbone(Backbone):
     def state(self) -> StateDict:
         """Return the weights by name."""
         return self._state
+
+
+def find_backbone(name: str, weights: str, input_size: int | None, folder: Path) -> Backbone:
+    """Take an encoder from the folder of a cache, or build it and keep it there for the next time.
+
+    So the libraries of networks are loaded once for each encoder. Published weights of a name are taken to
+    stay the same in one version of their library. An encoder that cannot be kept is used all the same.
+    Arguments and errors are those of :func:`build_backbone`.
+    """
+    given = Path(weights)
+    content = digest_of(given.read_bytes()) if given.is_file() else ""
+    facts = [name, input_size, given.name, content, *map(version, _LIBRARIES)]
+    path = folder / f"encoder-{digest_of(json.dumps(facts).encode())[:32]}.weights"
+    with suppress(FileNotFoundError, DamagedFileError):
+        head, _, state = read_sealed(path, _SEAL).partition(b"\n")
+        return StoredBackbone(*_DESCRIBED.validate_json(head), load(state), path)
+    backbone = build_backbone(name, weights=weights, input_size=input_size)
+    with suppress(NoSpaceError):
+        make_private(folder)
+        head = _DESCRIBED.dump_json((backbone.spec, backbone.weights))
+        write_sealed(path, _SEAL, head + b"\n" + backbone.saved())
+    return backbone
 
 
 def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Backbone:

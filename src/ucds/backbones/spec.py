@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from pydantic import ConfigDict
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ucds.errors import InputError, one_line
@@ -67,6 +68,12 @@ class Backbone:
     def state(self) -> StateDict:
         """Return the weights by name."""
         return self.module.state_dict()
+
+    def saved(self) -> bytes:
+        """Return the weights as the content of a safetensors file."""
+        return save(
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.state().items()}
+        )
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from ucds.backbones import Backbone
@@ -185,7 +184,7 @@ def features(
     if (place := place_of(images)) is not None:
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
-    backbone = (encoder or EncoderOptions()).build()
+    backbone = (encoder or EncoderOptions()).build(compute.cache)
     frozen = _choose_encoder(found, backbone, options.engine, compute)
     manifest = _describe(found, frozen)
     _claim(folder, manifest, backbone)
@@ -234,9 +233,7 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         raise InputError(f"{folder} is in use: choose a new folder for the features")
     write_text_atomically(folder / FEATURES_FILE, manifest.model_dump_json(indent=1) + "\n")
     if not (folder / ENCODER_FILE).is_file():
-        state = backbone.state().items()
-        data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in state})
-        write_atomically(folder / ENCODER_FILE, lambda file: file.write(data))
+        write_atomically(folder / ENCODER_FILE, lambda file: file.write(backbone.saved()))
 
 
 def _finished(folder: Path, manifest: Manifest) -> Iterator[MadePart]:

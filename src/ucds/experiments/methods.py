@@ -30,7 +30,7 @@ from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOpti
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
-from ucds.training.prepare import Training, prepare
+from ucds.training.prepare import prepare
 
 FAMILIES: dict[str, type[Settings]] = {
     "pcd": PCDSettings,
@@ -171,10 +171,8 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     training = pipeline.adapted.training
     assert training is not None
-    model = copy.deepcopy(training.model)  # AO's stays as it is
-    trained = model if training.tune == "full" else model.head()
-    refine_target(session, trained, training.data)
-    training = Training(model, trained, training.data, training.tune)
+    training = replace(training, trained=copy.deepcopy(training.trained))  # AO's stays as it is
+    refine_target(session, training.trained, training.data)
     return pipeline.extended(pipeline.adapted, training, session)
 
 

@@ -125,7 +125,7 @@ def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
     """Build an encoder with its weights on this machine, anew at every call."""
     given = machine.weights
     weights = given.get(encoder.backbone or "", given.get("", encoder.weights))
-    return replace(encoder, weights=weights).build()
+    return replace(encoder, weights=weights).build(machine.compute.cache)
 
 
 def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -69,7 +70,7 @@ class Vote:
         """Partitions by which spaces are compared: the first of each, or all of a single space."""
         return [space[0] for space in self.by_space] if len(self.by_space) > 1 else self.by_space[0]
 
-    @property
+    @cached_property
     def agreement(self) -> float:
         """Mean adjusted mutual information of the partitions that are compared; 1 for a single one."""
         pairs = [(a, b) for i, a in enumerate(self.compared) for b in self.compared[:i]]

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.backbones import Backbone, BackboneSpec
+from ucds.backbones import Backbone, BackboneSpec, StoredBackbone
 from ucds.backbones.spec import IDENTITY, MODULE
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
 from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
@@ -87,8 +87,11 @@ class FrozenEncoder:
         return open_onnx(self.graph)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the opened graph to its process."""
-        return {name: value for name, value in self.__dict__.items() if name != "_run_graph"}
+        """Leave to this process the opened graph, and the network where the graph computes."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_run_graph"}
+        if self.graph is not None:
+            state["backbone"] = StoredBackbone(self.backbone.spec, self.backbone.weights, {}, Path())
+        return state
 
     def __call__(self, inputs: Tensor) -> FloatArray:
         """Compute features ``(n, width)`` fp32 of inputs ``(n, ...)``, in evaluation mode.

@@ -124,7 +124,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         session = self._session()
         data, backbone = self._open(X, sample_domain)
         found = train(session, backbone, data)
-        self._take(describe_trained(found, backbone, self._role, type(self).__name__))
+        self._take(describe_trained(found, self._role, type(self).__name__))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.ids
         self.labels_ = self._fitted.decide(data)[0]

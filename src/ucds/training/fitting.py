@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.backbones import Backbone
+from ucds.backbones import Backbone, identity_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
@@ -129,10 +129,11 @@ def build_model(
     """
     head = None if found is None else _head_of(found, features)
     width, generator = session.settings.bottleneck_width, torch.Generator()
-    model = ClusteringModel(
-        backbone, n_clusters, bottleneck_width=width, unit_features=True, head=head, generator=generator
-    ).to(session.runtime.device)
-    training = Training(model, model.head(), features, "head")
+    body = identity_backbone(backbone.spec.width)
+    trained = ClusteringModel(
+        body, n_clusters, bottleneck_width=width, unit_features=True, head=head, generator=generator
+    )
+    training = Training(backbone, trained.to(session.runtime.device), features, "head")
     if found is None:
         known = session.result_of(stage)
         assert known is not None

@@ -71,7 +71,7 @@ def open_for_training(
         DamagedFileError: a folder of features is damaged.
     """
     if isinstance(found, Scan | Pictures):
-        built = encoder.build()
+        built = encoder.build(compute.cache)
         return Inputs(_open_images(found, built.spec, compute), built)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"

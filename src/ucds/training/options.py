@@ -74,15 +74,18 @@ class EncoderOptions:
     weights: str = "default"
     image_size: int | None = None
 
-    def build(self) -> Backbone:
-        """Build the encoder, anew at every call.
+    def build(self, cache: Path | None = None) -> Backbone:
+        """Build the encoder, or take it from a cache if there is one; anew at every call.
 
         Raises:
             InputError: the name is unknown, or the weights cannot be loaded or do not fit.
         """
-        from ucds.backbones import build_backbone  # it brings torch, which a command must not wait for
+        from ucds.backbones import build_backbone, find_backbone  # they bring torch, which takes seconds
 
-        return build_backbone(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
+        name = self.backbone or "resnet18"
+        if cache is None:
+            return build_backbone(name, weights=self.weights, input_size=self.image_size)
+        return find_backbone(name, self.weights, self.image_size, cache)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import Tensor
 
-from ucds.backbones import Backbone
+from ucds.backbones import Backbone, identity_backbone
 from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
 from ucds.data.dataset import Dataset
@@ -24,11 +25,12 @@ from ucds.training.session import Session
 
 @dataclass(frozen=True)
 class Training:
-    """A model, the part of it that the stages train, and what has come of them; for either side.
+    """An encoder, the part of the model that the stages train, and what has come of them; for either side.
 
     Attributes:
-        model: whole model, to be saved and used; in evaluation mode once the stages are finished.
-        trained: part that the stages train: the model itself, or its head, which shares its parameters.
+        backbone: encoder without its bottleneck, which is built when it is first needed.
+        trained: part that the stages train: the whole model, or its head; in evaluation mode once they are
+            finished.
         data: samples and views that ``trained`` takes.
         tune: name of that part.
         stages: results of the stages, in order; none before they are finished.
@@ -37,13 +39,20 @@ class Training:
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 
-    model: ClusteringModel
+    backbone: Backbone
     trained: ClusteringModel
     data: Dataset
     tune: Tune
     stages: tuple[StageResult, ...] = ()
     recentres: bool = False
     privacy: PrivacyClaim | None = None
+
+    @cached_property
+    def model(self) -> ClusteringModel:
+        """Whole model, which shares the parameters of what was trained."""
+        if self.tune == "full":
+            return self.trained
+        return self.trained.on(self.backbone).to(self.trained.prototypes.device)
 
     @property
     def proportions(self) -> Tensor:
@@ -116,12 +125,13 @@ def prepare(
     refuse_copies(data.samples, n_clusters)
     if settings.tune == "head":
         data = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
+    body = backbone if settings.tune == "full" else identity_backbone(backbone.spec.width)
     width, generator = settings.bottleneck_width, torch_generator(runtime.seed, side)
-    model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, generator=generator)
-    model.to(runtime.device)
-    return Training(model, model if settings.tune == "full" else model.head(), data, settings.tune)
+    trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
+    return Training(backbone, trained.to(runtime.device), data, settings.tune)
 
 
 def conclude(session: Session[Settings], training: Training) -> Training:
     """Gather the result of a run whose stages are finished."""
-    return replace(training, model=training.model.eval(), stages=tuple(session.results))
+    training.trained.eval()
+    return replace(training, stages=tuple(session.results))

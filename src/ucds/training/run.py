@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ucds.backbones import Backbone
 from ucds.choices import Role
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
@@ -96,11 +95,11 @@ def train_run(
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
-            stored = describe_trained(found, inputs.backbone, role, out.resolve().name)
+            stored = describe_trained(found, role, out.resolve().name)
             save_model(out, stored)
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
-    return TrainedRun(out, role, found.model.n_clusters, seconds)
+    return TrainedRun(out, role, found.trained.n_clusters, seconds)
 
 
 def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:
@@ -172,20 +171,23 @@ def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def describe_trained(found: Training, backbone: Backbone, role: Role, name: str) -> StoredModel:
+def describe_trained(found: Training, role: Role, name: str) -> StoredModel:
     """Put a trained model together with its description; a provider signs labels with the ``name``."""
     card = ModelCard(
         role=role,
         name=name,
-        n_clusters=found.model.n_clusters,
-        bottleneck_width=found.model.bottleneck_width,
-        backbone=backbone.spec,
-        weights=backbone.weights,
+        n_clusters=found.trained.n_clusters,
+        bottleneck_width=found.trained.bottleneck_width,
+        backbone=found.backbone.spec,
+        weights=found.backbone.weights,
         domains=found.data.samples.domain_names,
         stages=tuple(stage.name for stage in found.stages),
         tune=found.tune,
-        unit_features=found.model.encoder.unit_features,
+        unit_features=found.trained.encoder.unit_features,
         recentres=found.recentres,
         privacy=found.privacy,
     )
-    return StoredModel.of(card, found.model, found.proportions.cpu())
+    proportions = found.proportions.cpu()
+    if found.tune == "full":
+        return StoredModel.of(card, found.trained, proportions)
+    return StoredModel(card, found.trained, found.backbone, proportions)

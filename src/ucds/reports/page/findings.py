@@ -56,8 +56,8 @@ class RunRecord:
         described: description of the run: method, settings, seed, digest of the data.
         labels: labels that a provider gave.
         transfer: use of these labels, with the evidence.
-        stability: agreement of the vote repeated in parts and of the client's own clusterings, and whether
-            these are so low that the clusters are in doubt, or that the confidence is too high.
+        stability: agreement of the client's own clusterings, and whether it is so low that the clusters are
+            in doubt, or that the confidence is too high.
         choice: evidence for the number of clusters; ``None`` if the number was given.
     """
 
