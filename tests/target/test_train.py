@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ucds
 from ucds.backbones.spec import state_digest
@@ -90,6 +93,27 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
     assert ucds.load(found.folder).n_clusters == 3
     with pytest.raises(ucds.InputError, match="the labels have 4 clusters, but the model has 3"):
         ucds.train_target(samples, tmp_path / "other", settings=BRIEF["pcd"], **given)
+
+
+def test_a_second_run_loads_no_library_of_networks(tmp_path: Path) -> None:
+    """They take seconds: torchvision brings the compiler of torch along."""
+    (tmp_path / "images").mkdir()
+    for i in range(20):
+        pixels = np.random.default_rng(i).integers(0, 120, (40, 40, 3)) + 120 * (i % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / f"{i}.png")
+    code = (
+        "import sys, ucds; from pathlib import Path; root = Path(sys.argv[1])\n"
+        "encoder, compute = ucds.EncoderOptions('test_resnet', 'none', 32), ucds.Compute('cpu', cache=root)\n"
+        "given = {'n_clusters': 2, 'encoder': encoder, 'compute': compute}\n"
+        "ucds.train_target(root / 'images', root / sys.argv[2], **given)\n"
+        "print(*sorted({'timm', 'torchvision', 'torch._dynamo'} & sys.modules.keys()))\n"
+    )
+    loaded = [
+        subprocess.check_output([sys.executable, "-c", code, tmp_path, name], text=True).split()
+        for name in ("first", "second")
+    ]
+    assert "timm" in loaded[0]
+    assert loaded[1] == []
 
 
 def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -> None:

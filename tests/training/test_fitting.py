@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
@@ -28,7 +27,6 @@ from ucds.training.fitting import (
     fit_prototypes,
     read_all,
     remember,
-    solve_prototypes,
 )
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, predict
@@ -141,52 +139,13 @@ def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have() -> None
     training, _, _ = built(session, identity_backbone(6), data)
     asked = (TRUTH + 1) % K
     targets = torch.eye(K)[torch.from_numpy(asked)]
-    features = encode(training.trained, training.data, session.runtime)
+    features = encode(training.trained, training.data, session.runtime).numpy()
     fit_prototypes(session, "fit", training.trained, features, targets)
     result = session.results[-1]
     np.testing.assert_array_equal(result.evaluations[result.selected].labels, asked)
     torch.testing.assert_close(result.proportions, targets.mean(0, keepdim=True))
     said = predict(training.model, data, session.runtime, 64)
     np.testing.assert_array_equal(said.argmax(1), asked)
-
-
-def problem(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features in fp64, and soft targets that they do not explain."""
-    generator = torch.Generator().manual_seed(seed)
-    features = torch.randn(N, 5, generator=generator, dtype=torch.float64)
-    return features, torch.rand(N, K, generator=generator, dtype=torch.float64).softmax(1)
-
-
-def test_prototypes_of_hard_targets_are_those_of_logistic_regression() -> None:
-    features, _ = problem()
-    decay, start = 0.02, torch.zeros(5, K, dtype=torch.float64)
-    found = solve_prototypes(
-        features, torch.eye(K, dtype=torch.float64)[torch.from_numpy(TRUTH)], start, decay=decay
-    )
-    known = LogisticRegression(C=1 / (decay * N), fit_intercept=False, tol=1e-9, max_iter=1000)
-    np.testing.assert_allclose(found.T, known.fit(features.numpy(), TRUTH).coef_, atol=1e-4)
-
-
-def test_the_gradient_at_the_solution_is_zero_whatever_the_start() -> None:
-    features, targets = problem(1)
-    decay, solutions = 0.01, []
-    for seed in (0, 1):
-        start = torch.randn(5, K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        found = solve_prototypes(features, targets, start, decay=decay)
-        assert not found.requires_grad
-        slope = features.T @ ((features @ found).softmax(1) - targets) / N + decay * found
-        assert float(slope.abs().max()) < 1e-5
-        solutions.append(found)
-    torch.testing.assert_close(*solutions, atol=1e-3, rtol=0)
-
-
-def test_a_larger_decay_gives_shorter_prototypes() -> None:
-    features, targets = problem(2)
-    lengths = [
-        float(solve_prototypes(features, targets, torch.zeros(5, K, dtype=torch.float64), decay=decay).norm())
-        for decay in (1e-4, 1e-2, 1.0)
-    ]
-    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_a_resumed_session_gives_a_model_its_weights_back(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def fit_source_by_transport(
     found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
     training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
-        encoded = encode(training.trained, training.data, session.runtime)
+        encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
         tell_what_drawing_costs(session, training.trained, encoded, assignments, fitted=False)
     return replace(conclude(session, training), recentres=True)
 

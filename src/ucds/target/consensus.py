@@ -179,12 +179,12 @@ def fit_target_by_consensus(
     found = remember(session, STAGE, cluster)
     training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
     model = training.trained
-    encoded = encode(model, features, session.runtime)  # by all processes
+    encoded = encode(model, features, session.runtime).cpu().numpy()  # by all processes
     fit_prototypes(session, "fit-target", model, encoded, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
     if session.runtime.folder is not None and session.runtime.rank == 0:
-        write_features(session.runtime.folder.path, encoded.cpu().numpy())
+        write_features(session.runtime.folder.path, encoded)
     return conclude(session, training)
 
 

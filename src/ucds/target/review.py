@@ -25,6 +25,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.consensus import cluster_by_vote
 from ucds.math.doubts import Doubt, Doubts
+from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import make_spaces
 from ucds.target.consensus import average_labels
 from ucds.target.guard import KnownLabels
@@ -37,7 +38,6 @@ from ucds.target.remembered import (
     write_features,
     write_remembered,
 )
-from ucds.training.fitting import solve_prototypes
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
@@ -253,13 +253,13 @@ class Review:
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputError(f"{out} is not empty: choose another --out")
-        run, clusters, features = self.run, self._doubts.clusters, torch.from_numpy(self.features)
+        run, clusters, features = self.run, self._doubts.clusters, self.features
         # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
         n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        shares = torch.from_numpy(self.start.shares(clusters, n_clusters))
-        prototypes = solve_prototypes(features, shares, torch.zeros(features.shape[1], n_clusters))
+        shares, nowhere = self.start.shares(clusters, n_clusters), np.zeros((features.shape[1], n_clusters))
+        prototypes = solve_prototypes(features, shares, nowhere.astype(np.float32))
         stored = load_model(run, role="target")
-        stored.head.prototypes = torch.nn.Parameter(prototypes)
+        stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
         temporary = out.with_name(f".{out.name}.making")
@@ -272,12 +272,14 @@ class Review:
         described |= {"clusters": n_clusters, "reviewed": run.name}
         write_text_atomically(temporary / RUN_FILE, json.dumps(described, indent=2) + "\n")
         write_remembered(temporary, replace(self.start, own=clusters, n_clusters=n_clusters))
-        save_model(temporary, replace(stored, card=card, proportions=shares.mean(0, keepdim=True)))
+        save_model(
+            temporary, replace(stored, card=card, proportions=torch.from_numpy(shares).mean(0, keepdim=True))
+        )
         if self._names:
             named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self._names)
             write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
         temporary.replace(out)
-        agreement = float(((features @ prototypes).argmax(1).numpy() == clusters).mean())
+        agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
         return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
 
     def _worthwhile(self) -> list[Doubt]:

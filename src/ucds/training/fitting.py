@@ -15,8 +15,8 @@ from ucds.backbones import Backbone, identity_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
-from ucds.math.arrays import FloatArray, Watch
-from ucds.math.pcd import soft_cross_entropy
+from ucds.math.arrays import FloatArray
+from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.models import ClusteringModel, ProjectionHead
 from ucds.training.checkpoint import StageProgress, StageResult
@@ -30,7 +30,6 @@ LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
 a model is before it is fitted."""
 
-_ITERATIONS = 100  # of L-BFGS at most
 _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 
 
@@ -166,7 +165,11 @@ def read_all(features: Dataset) -> FloatArray:
 
 
 def fit_prototypes(
-    session: Session[ConsensusSettings], name: str, model: ClusteringModel, features: Tensor, targets: Tensor
+    session: Session[ConsensusSettings],
+    name: str,
+    model: ClusteringModel,
+    features: FloatArray,
+    targets: Tensor,
 ) -> None:
     """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
@@ -181,56 +184,19 @@ def fit_prototypes(
         session.restore(model)
         return
     started, runtime = time.monotonic(), session.runtime
-    start, wanted = model.prototypes.detach(), targets.to(features)
-    solved = runtime.once(lambda: solve_prototypes(features, wanted, start, watch=runtime.watch))
+    given = (features, targets.numpy(), model.prototypes.detach().cpu().numpy())
+    solved = torch.from_numpy(runtime.once(lambda: solve_prototypes(*given, watch=runtime.watch)))
     model.prototypes.data.copy_(solved)
-    probabilities = (features @ model.prototypes.detach()).softmax(-1)
+    probabilities = (torch.from_numpy(features) @ solved).softmax(-1)
     proportions, seconds = targets.mean(0, keepdim=True), time.monotonic() - started
     result = StageResult(name, [assess(probabilities, 0)], 0, proportions, seconds)
     session.conclude(result, model.state_dict())
 
 
-def solve_prototypes(
-    features: Tensor, targets: Tensor, start: Tensor, *, decay: float = 1e-4, watch: Watch | None = None
-) -> Tensor:
-    """Find the prototypes ``(d_f, K)`` that predict given assignments best: a convex problem, solved as one.
-
-    The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once,
-    by L-BFGS (D. Liu and J. Nocedal, On the limited memory BFGS method for large scale optimization, 1989).
-
-    Args:
-        features: ``(n, d_f)`` bottleneck features.
-        targets: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-        start: ``(d_f, K)`` prototypes to start from.
-        decay: weight of the sum of squares; with 0 there may be no minimum.
-        watch: told after each evaluation of the objective.
-    """
-    prototypes, evaluated = start.clone().requires_grad_(), 0
-    optimiser = torch.optim.LBFGS([prototypes], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
-
-    def tell(done: int) -> None:
-        if watch is not None:
-            watch("fit the prototypes", done, _ITERATIONS)
-
-    def loss() -> Tensor:
-        nonlocal evaluated
-        tell(min(evaluated, _ITERATIONS - 1))
-        evaluated += 1
-        optimiser.zero_grad()
-        value = soft_cross_entropy(features @ prototypes, targets) + decay / 2 * prototypes.square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    with torch.enable_grad():
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
-    tell(_ITERATIONS)  # it often needs fewer
-    return prototypes.detach()
-
-
 def tell_what_drawing_costs(
     session: Session[ConsensusSettings],
     model: ClusteringModel,
-    features: Tensor,
+    features: FloatArray,
     targets: Tensor,
     *,
     fitted: bool,
@@ -242,18 +208,18 @@ def tell_what_drawing_costs(
         model: finished model.
         features: ``(N, d_f)`` bottleneck features of the samples that were clustered.
         targets: ``(N, K)`` share of each cluster in each of these samples.
-        fitted: whether the prototypes are the solution of :func:`solve_prototypes`. They are then fitted once
-            more without every fifth sample, which shows what becomes of samples that were not drawn.
+        fitted: whether the prototypes are those that :func:`ucds.math.prototypes.solve_prototypes` finds.
+            They are then fitted once more without every fifth sample, which shows what becomes of samples
+            that were not drawn.
     """
-    runtime, targets, prototypes = session.runtime, targets.to(features), model.prototypes.detach()
-    wanted = targets.argmax(1)
-    out = torch.arange(len(targets), device=features.device) % _LEFT_OUT == 0
-    inside = float(((features @ prototypes).argmax(1) == wanted).double().mean())
+    if session.runtime.rank != 0:
+        return
+    shares, prototypes = targets.numpy(), model.prototypes.detach().cpu().numpy()
+    wanted, out = shares.argmax(1), np.arange(len(shares)) % _LEFT_OUT == 0
+    inside = ((features @ prototypes).argmax(1) == wanted).mean()
     found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
     if fitted:
-        start = torch.zeros_like(prototypes)
-        other = solve_prototypes(features[~out], targets[~out], start)
-        outside = float(((features[out] @ other).argmax(1) == wanted[out]).double().mean())
+        other = solve_prototypes(features[~out], shares[~out], np.zeros_like(prototypes))
+        outside = ((features[out] @ other).argmax(1) == wanted[out]).mean()
         found += f", and an estimated {outside:.1%} of the others that of the exact method"
-    if runtime.rank == 0:
-        runtime.reporter.say(found)
+    session.runtime.reporter.say(found)
