@@ -152,8 +152,8 @@ most 50,000 samples are clustered; the others get their cluster from the model t
 load of the machine before a run was {low} to {high}: other work took a part of it, and only ratios within one
 size mean much. Before revision ffe0f0b `predict` wrote its report too. "Memory" is the largest resident
 memory in MiB; "own" leaves out what is backed by files: pages of mapped embeddings, and libraries. The rows
-of 10,000 and 1,000,000 samples with 64 numbers in 50 clusters are the latest, and of a machine that takes
-twice as long as that of the other rows: their seconds are comparable with each other alone.
+of 10,000 and 1,000,000 samples with 64 numbers in 50 clusters are the latest, and of another machine than the
+other rows: compare their seconds with each other alone.
 
 ## Growth
 

@@ -182,7 +182,7 @@ class ClusteringModel(nn.Module):
         return self.on(identity_backbone(self.spec.width))
 
     def on(self, backbone: Backbone) -> ClusteringModel:
-        """Return the layers above the backbone on another one of the same width, as :meth:`head` does."""
+        """Return the layers above the backbone on another one of the same width, moved to their device."""
         model = ClusteringModel(
             backbone,
             self.n_clusters,
@@ -192,7 +192,7 @@ class ClusteringModel(nn.Module):
         )
         model.encoder.bottleneck = self.encoder.bottleneck
         model.prototypes = self.prototypes
-        return model.train(self.training)
+        return model.train(self.training).to(self.prototypes.device)
 
     def recentred(self, mean: Tensor) -> ClusteringModel:
         """Return a copy that subtracts another mean from the backbone's features.

@@ -162,7 +162,7 @@ def test_a_spec_of_another_width_is_refused() -> None:
 
 
 def refuse(*given: object, **named: object) -> Backbone:
-    raise AssertionError("built, or written, again")
+    raise AssertionError("built again")
 
 
 def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

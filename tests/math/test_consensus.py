@@ -23,6 +23,7 @@ from ucds.math.consensus import (
     Partition,
     Vote,
     average_linkage,
+    average_tree,
     blend,
     cluster_by_vote,
     inertias,
@@ -306,6 +307,16 @@ def test_the_number_of_threads_changes_nothing() -> None:
             found.append(votes(NOISE))
     np.testing.assert_array_equal(found[0].by_space, found[1].by_space)
     np.testing.assert_array_equal(found[0].partition, found[1].partition)
+
+
+@pytest.mark.parametrize("n", [2, 500, 1100])  # one block, and several
+def test_the_tree_is_that_of_all_distances_at_once(n: int) -> None:
+    rng = np.random.default_rng(n)
+    found = memberships([rng.integers(0, max(2, n // 9), n) for _ in range(20)])
+    distances = np.maximum(1 - (found @ found.T).toarray(), 0)
+    np.fill_diagonal(distances, 0)
+    expected = linkage(squareform(distances, checks=False), "average")
+    np.testing.assert_array_equal(average_tree(found), expected)
 
 
 def test_copies_make_no_noise() -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -90,10 +91,11 @@ async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
     monkeypatch.setattr("ucds.serving.decoding._PATIENCE", 100)  # other work may keep the processors
     waste = Waste(1000, clock=lambda: 0.0)
     async with decoding(waste, decode_seconds=0.5) as decoder:
-        before = children()
+        before, begun = children(), time.monotonic()
         assert await one(decoder, slow) == "not decoded within 0.5 seconds"
         debt = waste.debt(ANNA)
         assert 0.5 < debt < 3
+        assert time.monotonic() - begun < 15
         assert not children() >= before  # its process is gone
         assert await one(decoder, slow) == "not decoded within 0.5 seconds"
         assert waste.debt(ANNA) == debt

@@ -187,7 +187,7 @@ def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partiti
 
 
 def average_tree(votes: Memberships) -> DoubleArray:
-    """Join the samples of ``(n, m)`` memberships two by two by their mean co-association; SciPy's linkage."""
+    """Build the tree of average linkage of ``(n, m)`` memberships by their co-association, as SciPy does."""
     n, others, end = votes.shape[0], votes.T.tocsr(), 0
     distances = np.empty(n * (n - 1) // 2, np.float32)  # of each sample from those after it
     for start in range(0, n, _BLOCK):  # the whole matrix would take five times the memory

@@ -52,8 +52,7 @@ def train_source(
     """
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings = settings or ConsensusSettings()
-    asked = read_clusters(n_clusters, least=2)
-    n_clusters = asked if isinstance(asked, int) else n_clusters  # "31" and 31 are one run
+    read_clusters(n_clusters, least=2)
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.

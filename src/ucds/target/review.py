@@ -256,8 +256,9 @@ class Review:
         run, clusters, features = self.run, self._doubts.clusters, self.features
         # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
         n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        shares, nowhere = self.start.shares(clusters, n_clusters), np.zeros((features.shape[1], n_clusters))
-        prototypes = solve_prototypes(features, shares, nowhere.astype(np.float32))
+        shares = self.start.shares(clusters, n_clusters)
+        start = np.zeros((features.shape[1], n_clusters), np.float32)
+        prototypes = solve_prototypes(features, shares, start)
         stored = load_model(run, role="target")
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
@@ -272,9 +273,8 @@ class Review:
         described |= {"clusters": n_clusters, "reviewed": run.name}
         write_text_atomically(temporary / RUN_FILE, json.dumps(described, indent=2) + "\n")
         write_remembered(temporary, replace(self.start, own=clusters, n_clusters=n_clusters))
-        save_model(
-            temporary, replace(stored, card=card, proportions=torch.from_numpy(shares).mean(0, keepdim=True))
-        )
+        proportions = torch.from_numpy(shares).mean(0, keepdim=True)
+        save_model(temporary, replace(stored, card=card, proportions=proportions))
         if self._names:
             named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self._names)
             write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")

@@ -56,8 +56,7 @@ def train_target(
     if labels is None and n_clusters is None:
         raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
     if n_clusters is not None:
-        asked = read_clusters(n_clusters, least=2)
-        n_clusters = asked if isinstance(asked, int) else n_clusters  # "31" and 31 are one run
+        read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
     RunFolder(out).require_usable(place_of(images), resume=options.resume)
@@ -80,6 +79,7 @@ def _train(
     options: RunOptions,
     compute: Compute,
 ) -> TrainedRun:
+    """Open samples, labels and encoder, and train on them."""
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     place, found = place_of(images), find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.

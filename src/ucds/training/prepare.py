@@ -52,7 +52,7 @@ class Training:
         """Whole model, which shares the parameters of what was trained."""
         if self.tune == "full":
             return self.trained
-        return self.trained.on(self.backbone).to(self.trained.prototypes.device)
+        return self.trained.on(self.backbone)
 
     @property
     def proportions(self) -> Tensor:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ucds.choices import Role
+from ucds.choices import Role, read_clusters
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
 from ucds.files import require_space
@@ -77,9 +77,10 @@ def train_run(
     """
     packages = ("ucds", "torch", "lightning-fabric", "timm", "numpy")
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
+    asked = read_clusters(clusters)
     described = {
         "role": role,
-        "clusters": clusters,
+        "clusters": asked if isinstance(asked, int) else clusters,  # "31" and 31 are one run
         **identity,
         **inputs.identity,
         "seed": options.seed,
