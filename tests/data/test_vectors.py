@@ -167,17 +167,17 @@ OBJECTS = np.array([[{"a": 1}]], dtype=object)
 @pytest.mark.parametrize(
     "content",
     [
-        written(np.save, OBJECTS),
-        written(np.savez, a=OBJECTS),
-        written(np.save, rows(100))[:500],
-        foreign_zip(),
-        b"",
-        b"words",
-        pickle.dumps([1]),
-        header(b"{'a"),
-        header(b"(" * 3000),
-        b"PK\x03\x04",
-        b"PK\x05\x06" + bytes(9),
+        pytest.param(written(np.save, OBJECTS), id="objects"),
+        pytest.param(written(np.savez, a=OBJECTS), id="archive of objects"),
+        pytest.param(written(np.save, rows(100))[:500], id="part of a file"),
+        pytest.param(foreign_zip(), id="archive of words"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"words", id="words"),
+        pytest.param(pickle.dumps([1]), id="pickle"),
+        pytest.param(header(b"{'a"), id="half a header"),
+        pytest.param(header(b"(" * 3000), id="deep header"),
+        pytest.param(b"PK\x03\x04", id="start of an archive"),
+        pytest.param(b"PK\x05\x06" + bytes(9), id="end of an archive"),
     ],
 )
 def test_bad_files_are_refused_in_words(tmp_path, suffix, content):

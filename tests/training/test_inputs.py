@@ -158,3 +158,7 @@ def test_the_cache_is_the_users_own_unless_given() -> None:
     cache = Compute().cache
     assert cache is not None
     assert cache.name == "ucds"
+
+
+def test_a_text_names_the_folder_of_the_cache(tmp_path: Path) -> None:
+    assert Compute(cache=str(tmp_path)).cache == tmp_path  # type: ignore[arg-type]

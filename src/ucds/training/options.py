@@ -55,6 +55,10 @@ class Compute:
     reporter: Reporter = field(default_factory=Quiet, repr=False)
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
+    def __post_init__(self) -> None:
+        if self.cache is not None:  # a text names a folder, as it does for every other argument
+            object.__setattr__(self, "cache", Path(self.cache))
+
     def silent(self) -> Compute:
         """Return the same without messages, which another process can receive."""
         return replace(self, reporter=Quiet())
