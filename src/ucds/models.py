@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
 from ucds.errors import InputError
@@ -63,10 +62,10 @@ class Encoder(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        # skip_init keeps PyTorch's global generator out: all random numbers are drawn from the one given.
-        linear: nn.Linear = skip_init(  # type: ignore[no-untyped-call]
-            nn.Linear, backbone.spec.width, bottleneck_width
-        )
+        # All random numbers are drawn from the generator given: PyTorch's own stays as it is, and the first
+        # weights that it gives are replaced.
+        with torch.random.fork_rng(devices=[]):
+            linear = nn.Linear(backbone.spec.width, bottleneck_width)
         norm = nn.BatchNorm1d(bottleneck_width)
         nn.init.zeros_(linear.bias)
         if head is None:

@@ -41,9 +41,10 @@ def label(
 
     model = load(run, role="source", compute=compute)
     data = model.open(images)
-    samples, name, marks = data.samples, model.stored.card.name, marks_of(data.samples.keys)
-    # No name for the clusters and their confidences: of a million samples they would be held until the end.
-    labels = ClusterLabels(samples.ids, model.decide(data, recentred=True)[0], model.n_clusters, name, marks)
+    ids, marks, name = data.samples.ids, marks_of(data.samples.keys), model.stored.card.name
+    found = model.decide(data, recentred=True)[0]
+    del data  # a million content keys are 16 MB
+    labels = ClusterLabels(ids, found, model.n_clusters, name, marks)
     if out is not None:
         labels.save(out)
     return labels
