@@ -60,14 +60,17 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     # On one thread: the last bits depend on their number, and several wait for each other at every step,
     # which takes ten times as long where other work has a processor.
     with threadpool_limits(1, "blas"):
-        gram = vectors.astype(np.float64).T @ vectors.astype(np.float64)
-        values, axes = np.linalg.eigh(gram)
+        rows = vectors.astype(np.float64)
+        few = len(rows) < rows.shape[1]  # samples: their products are the smaller matrix, of the same values
+        values, axes = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+        order = np.argsort(values)[::-1][: min(width, *rows.shape)]
+        axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
+        kept = scales > 1e-6 * scales[0]
+        kept[0] = True
+        axes, scales = axes[:, kept], scales[kept]
+        if few:
+            axes = rows.T @ axes / np.maximum(scales, np.finfo(np.float64).tiny)
     # A sign has no meaning; fixing it makes results alike on all machines.
-    order = np.argsort(values)[::-1][: min(width, *vectors.shape)]
-    axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
-    kept = scales > 1e-6 * scales[0]
-    kept[0] = True
-    axes, scales = axes[:, kept], scales[kept]
     signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
     return np.asarray(axes * signs, dtype=np.float32), np.asarray(scales, dtype=np.float32)
 
