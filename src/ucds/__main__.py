@@ -28,7 +28,7 @@ def run() -> None:
 
 def _end(status: list[int]) -> None:
     """End this process with the status of its command; one that failed otherwise ends in the usual way."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before the start
         with suppress(OSError, ValueError):  # it is closed, or nobody reads it any longer
             stream.flush()
     if status:

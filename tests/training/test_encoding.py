@@ -77,7 +77,9 @@ def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["traced", pytest.param("not traced", marks=pytest.mark.slow)])
-def test_onnx_runtime_computes_the_features_of_pytorch(kind: str, tmp_path: Path, exports: list[int]) -> None:
+def test_onnx_runtime_computes_the_features_of_pytorch(
+    kind: str, tmp_path: Path, exports: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
     if kind == "traced":
         backbone = named(network())
     else:  # an operation that the exporter which traces does not know
@@ -86,6 +88,7 @@ def test_onnx_runtime_computes_the_features_of_pytorch(kind: str, tmp_path: Path
     inputs = pixels()
     encode = FrozenEncoder(backbone, CPU, graph_of(backbone, tmp_path))
     assert len(exports) == (1 if kind == "traced" else 2)
+    assert capfd.readouterr().out == ""  # where a command writes its JSON
     plain = FrozenEncoder(backbone, CPU)
     assert (encode.computed_by, plain.computed_by) == ("onnxruntime", "torch on cpu")
     expected = plain(inputs)

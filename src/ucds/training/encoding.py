@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -223,7 +224,8 @@ def write_onnx(
             axes = {name: {0: "n"} for name in (input_name, *outputs)}
             # PyTorch's stubs know no file in memory.
             traced: dict[str, Any] = {"f": content, "dynamo": False, "dynamic_axes": axes}
-            torch.onnx.export(module, (example,), **traced, **named)
+            with _silent_stdout():
+                torch.onnx.export(module, (example,), **traced, **named)
             model = onnx.load_model_from_string(content.getvalue())
         except Exception:  # of an operation that this exporter does not know
             shapes = ({0: torch.export.Dim("n", min=1)},)
@@ -234,6 +236,19 @@ def write_onnx(
         model.metadata_props.add(key=name, value=text)
     written: bytes = model.SerializeToString()
     return written
+
+
+@contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """Drop what libraries write to file descriptor 1: the exporter that traces writes a graph that fails."""
+    kept = os.dup(1)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def open_onnx(content: bytes) -> Callable[[Tensor], tuple[FloatArray, ...]]:
