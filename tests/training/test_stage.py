@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,15 @@ def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> Sta
         each(step)
         stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
     return stage.result()
+
+
+@pytest.fixture
+def several_threads() -> Iterator[int]:
+    """The number of threads that PyTorch has during the test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield 3
+    torch.set_num_threads(before)
 
 
 def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
@@ -136,6 +145,14 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, moment: int) -
         assert one.information == two.information
     assert torch.equal(found.proportions, expected.proportions)
     torch.testing.assert_close(dict(resumed.state_dict()), dict(whole.state_dict()), rtol=0, atol=0)
+
+
+def test_vectors_are_trained_on_one_thread_from_the_first_step_to_the_last(several_threads: int) -> None:
+    """Sums of several threads have other last bits, which a run that is resumed would not have."""
+    numbers = []
+    train(started(opened(), network()), lambda step: numbers.append(torch.get_num_threads()))
+    assert numbers == [1] * 12
+    assert torch.get_num_threads() == several_threads
 
 
 def test_checkpoints_come_with_evaluations_and_after_the_time_given(tmp_path: Path) -> None:

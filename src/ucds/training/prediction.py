@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, get_ident
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from ucds.training.runtime import Runtime
 
 @dataclass
 class _OneThread:
-    """Number of predictions with one thread, and PyTorch's number of threads before the first of them."""
+    """Threads that use no others for now, and the number that PyTorch had before the first of them."""
 
     lock: Lock = field(default_factory=Lock)
-    users: int = 0
+    users: set[int] = field(default_factory=set)
     before: int = 1
 
 
@@ -34,24 +34,25 @@ _ONE_THREAD = _OneThread()
 
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
-    """Use one thread for a model without a backbone network.
+    """Use one thread for a model without a backbone network; within another such block nothing changes.
 
     Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
     times longer on a busy machine. Predictions side by side all restore the number before the first of them.
     """
-    if model.spec.name != IDENTITY:
+    here = get_ident()
+    if model.spec.name != IDENTITY or here in _ONE_THREAD.users:
         yield
         return
     with _ONE_THREAD.lock:
-        if _ONE_THREAD.users == 0:
+        if not _ONE_THREAD.users:
             _ONE_THREAD.before = torch.get_num_threads()
-        _ONE_THREAD.users += 1
+        _ONE_THREAD.users.add(here)
         torch.set_num_threads(1)
     try:
         yield
     finally:
         with _ONE_THREAD.lock:
-            _ONE_THREAD.users -= 1
+            _ONE_THREAD.users.remove(here)
             torch.set_num_threads(_ONE_THREAD.before)  # the others keep theirs: it is of each thread
 
 
