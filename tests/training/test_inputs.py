@@ -12,7 +12,7 @@ from PIL import Image
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.choices import Role
-from ucds.data.dataset import Dataset, ImageView, View
+from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.sources import find_samples
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
@@ -150,6 +150,9 @@ def test_views_follow_the_backbone() -> None:
     raw = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     torch.testing.assert_close(other.test(raw), torch.ones(1, 3, 28, 28))
     assert not torch.equal(plain.test(raw), other.test(raw))
+    shifted = view_for(BackboneSpec("x", 8, 28, mean=(0.0,) * 3))
+    assert isinstance(shifted, ImageView)
+    assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="'identity' does not take images"):
         stored_size(VECTORS)
 

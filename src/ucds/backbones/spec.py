@@ -125,7 +125,7 @@ def module_backbone(
         width: number of features that it returns; found by a run on ``example`` if ``None``.
         example: batch of at least one input, in the form that the module takes.
         input_size: side of the crop in pixels, if inputs are images.
-        mean: mean of each channel that the module expects, if inputs are images.
+        mean: mean of each channel that the module expects, if inputs are images; ImageNet's if ``None``.
         std: standard deviation of each channel, likewise.
 
     Raises:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
 from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
 from ucds.choices import Role, Tune
-from ucds.data.dataset import Dataset, ImageView, View
+from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
@@ -120,9 +120,7 @@ def view_for(spec: BackboneSpec) -> View:
     """Make the views that a backbone takes."""
     if spec.input_size is None:
         return View()
-    if spec.mean is None or spec.std is None:
-        return ImageView(crop=spec.input_size)
-    return ImageView(crop=spec.input_size, mean=spec.mean, std=spec.std)
+    return ImageView(spec.input_size, spec.mean or IMAGENET_MEAN, spec.std or IMAGENET_STD)
 
 
 def stored_size(spec: BackboneSpec) -> int:
