@@ -62,8 +62,8 @@ class Encoder(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        # All random numbers are drawn from the generator given: PyTorch's own stays as it is, and the first
-        # weights that it gives are replaced.
+        # PyTorch's own generator draws first weights, which are replaced by those of the generator given.
+        # Afterwards it is as before.
         with torch.random.fork_rng(devices=[]):
             linear = nn.Linear(backbone.spec.width, bottleneck_width)
         norm = nn.BatchNorm1d(bottleneck_width)

@@ -87,7 +87,7 @@ def test_rows_come_back(tmp_path):
 
 
 def test_rows_begin_where_those_of_pytorch_do(tmp_path):
-    """The last bits of small products depend on the place on some processors, and with them whole models."""
+    """The last bits of a product may depend on where its arrays begin in the memory."""
     store = open_store(tmp_path)
     store.add(keys(range(9)), values(range(9)))
     rows = Rows([np.ones((9, 5)), np.zeros((4, 5))], np.float32)

@@ -148,9 +148,10 @@ def _digest(pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def _empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Make an array that begins at a multiple of 64 bytes, as those of PyTorch do; NumPy's at one of 16.
+    """Make an array whose memory begins at a multiple of 64 bytes, like PyTorch's.
 
-    On some processors the last bits of a product depend on that place, so that equal runs would differ.
+    NumPy's begins at any multiple of 16. The libraries of linear algebra do not promise equal last bits of a
+    product for other places, so that equal runs may differ.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.empty(size + _LINE_BYTES, np.uint8)

@@ -61,14 +61,15 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     # which takes ten times as long where other work has a processor.
     with threadpool_limits(1, "blas"):
         rows = vectors.astype(np.float64)
-        few = len(rows) < rows.shape[1]  # samples: their products are the smaller matrix, of the same values
-        values, axes = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+        # Both products have the same eigenvalues but zeros: the smaller one is decomposed.
+        by_samples = len(rows) < rows.shape[1]
+        values, axes = np.linalg.eigh(rows @ rows.T if by_samples else rows.T @ rows)
         order = np.argsort(values)[::-1][: min(width, *rows.shape)]
         axes, scales = axes[:, order], np.sqrt(np.maximum(values[order], 0))
         kept = scales > 1e-6 * scales[0]
         kept[0] = True
         axes, scales = axes[:, kept], scales[kept]
-        if few:
+        if by_samples:
             axes = rows.T @ axes / np.maximum(scales, np.finfo(np.float64).tiny)
     # A sign has no meaning; fixing it makes results alike on all machines.
     signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])

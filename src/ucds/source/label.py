@@ -43,7 +43,7 @@ def label(
     data = model.open(images)
     ids, marks, name = data.samples.ids, marks_of(data.samples.keys), model.stored.card.name
     found = model.decide(data, recentred=True)[0]
-    del data  # a million content keys are 16 MB
+    del data  # its content keys, 16 MB for a million samples, are not needed any more
     labels = ClusterLabels(ids, found, model.n_clusters, name, marks)
     if out is not None:
         labels.save(out)

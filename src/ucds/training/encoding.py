@@ -240,7 +240,7 @@ def write_onnx(
 
 @contextmanager
 def _silent_stdout() -> Iterator[None]:
-    """Drop what libraries write to file descriptor 1: the exporter that traces writes a graph that fails."""
+    """Drop what is written to file descriptor 1: of a graph that fails, PyTorch prints all operations."""
     kept = os.dup(1)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)

@@ -22,7 +22,7 @@ from ucds.training.runtime import Runtime
 
 @dataclass
 class _OneThread:
-    """Threads that use no others for now, and the number that PyTorch had before the first of them."""
+    """The threads inside :func:`threads_for`, and PyTorch's number of threads before the first came."""
 
     lock: Lock = field(default_factory=Lock)
     users: set[int] = field(default_factory=set)
@@ -34,7 +34,7 @@ _ONE_THREAD = _OneThread()
 
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
-    """Use one thread for a model without a backbone network; within another such block nothing changes.
+    """Use one thread for a model without a backbone network, until the outermost such block ends.
 
     Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
     times longer on a busy machine. Predictions side by side all restore the number before the first of them.
