@@ -7,8 +7,7 @@ aside. The clusterings in which tasks agree are computed once; the steps are tho
 clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
 read for the scores, and to make imbalanced parts.
 
-Runs that are recorded in `guard.jsonl` are left out; the page is written anew from all of them, with the
-choices of the present guard by the figures that were recorded.
+The page has the choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
                                [--cache DIR] [--seeds 5]
@@ -26,7 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, Domains, parser_of, read_by_encoder
-from records import Records, Row, line
+from records import Row, complete, table
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
@@ -254,12 +253,11 @@ def figures_of(run: Row) -> Row:
     }
 
 
-def table(frame: pd.DataFrame, by: str) -> str:
-    """Write a row for each target or situation, and one for all."""
-    rows = {str(name): row(some) for name, some in frame.groupby(by, sort=False)}
-    rows["**all**"] = row(frame)
-    head = line([by, *rows["**all**"]]) + "| --- |" + " ---: |" * len(rows["**all**"])
-    return f"\n{head}\n" + "".join(line([name, *own.values()]) for name, own in rows.items())
+def section(title: str, frame: pd.DataFrame, by: str) -> str:
+    """Write a table with a row for each target or situation, and one for all."""
+    rows = [{by: name} | row(some) for name, some in frame.groupby(by, sort=False)]
+    rows.append({by: "**all**"} | row(frame))
+    return f"\n## By {by}: {title}\n\n{table(rows, 'l' + 'r' * (len(rows[0]) - 1))}\n"
 
 
 def row(runs: pd.DataFrame) -> dict[str, str]:
@@ -286,14 +284,12 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
 
 def page(runs: Sequence[Row]) -> str:
     """Write the tables of all records."""
-    parts, frame = [INTRODUCTION], pd.DataFrame(map(figures_of, runs))
+    text, frame = INTRODUCTION, pd.DataFrame(map(figures_of, runs))
     for title in (TUNED, NOT_TUNED, FEW_CLASSES):
         some = frame[frame["kind"] == title]
         if len(some):
-            parts += [f"\n## By target: {title}\n", table(some, "target")]
-            parts += [f"\n## By situation: {title}\n", table(some, "situation")]
-    parts += ["\n## By situation: all targets\n", table(frame, "situation")]
-    return "".join(parts)
+            text += section(title, some, "target") + section(title, some, "situation")
+    return text + section("all targets", frame, "situation")
 
 
 def main() -> None:
@@ -310,7 +306,7 @@ def main() -> None:
         for bench in [Bench(domains, seed)]
         for task in bench.tasks()
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ it comes from OpenDP.
     python benchmarks/privacy.py DATA --measure clients --targets webcam,dslr [--cache DIR] [--seeds 5]
     python benchmarks/privacy.py DATA --measure audits --kinds "consensus;over-fitted"
 
-Every cell is a line of privacy.jsonl, and privacy.md is written anew from all lines. What is recorded is not
-measured again, and nothing is measured without --measure.
+Nothing is measured without --measure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from real_features import Domain, encoders_of, parser_of, read_domains
-from records import Records, Row, table
+from records import Row, complete, table
 
 import ucds
 from ucds.auditing.audit import Effort, audit
@@ -44,6 +43,7 @@ DELTA = 1e-5
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 KINDS = ("none", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "consensus")
 DEFAULT_KINDS = {"labels": KINDS[1:], "clients": KINDS, "audits": ("consensus",)}
+ATTACKS = ("agreement", "boundary", "shadow clusterers", "domain (25 images)")
 EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
 
 PAGE = """# What labels give away, and what privacy costs
@@ -167,11 +167,6 @@ def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
     yield run | {"found": found.to_dict()}
 
 
-def table_of(cells: pd.DataFrame, head: Sequence[str]) -> str:
-    """Write a frame of texts, after the names of its rows."""
-    return table([*head, *cells.columns], cells.fillna("-").reset_index().to_numpy())
-
-
 def spread(values: pd.Series) -> str:
     return f"{values.mean():.1f} +- {values.std(ddof=0):.1f} ({len(values)})"
 
@@ -179,25 +174,25 @@ def spread(values: pd.Series) -> str:
 def accuracy_table(runs: pd.DataFrame) -> str:
     """Accuracy by kind of provider and by target, mean +- deviation (seeds)."""
     cells = runs.groupby(["kind", "target"])["accuracy"].agg(spread).unstack()[runs["target"].unique()]
-    return table_of(cells.loc[[kind for kind in KINDS if kind in cells.index]], ["provider"])
+    cells = cells.loc[[kind for kind in KINDS if kind in cells.index]]
+    return table(cells.fillna("-").rename_axis("provider").reset_index())
 
 
 def audit_table(audits: pd.DataFrame) -> str:
     """Area under the curve by kind of model and by attack: mean over seeds, and the widest interval."""
     rows = []
-    for key, runs in audits.groupby(["dataset", "kind"], sort=False):
+    for (dataset, kind), runs in audits.groupby(["dataset", "kind"], sort=False):
         attacks = [
             pd.DataFrame([attack["success"] for attack in same])
             for same in zip(*([*one["membership"], one["domains"]] for one in runs["found"]), strict=True)
         ]
-        areas = [
-            f"{one['auc'].mean():.2f} ({one['auc_low'].min():.2f} to {one['auc_high'].max():.2f})"
-            for one in attacks
-        ]
+        row = {"data": dataset, "model": kind, "seeds": len(runs)}
+        for name, one in zip(ATTACKS, attacks, strict=True):
+            low, high = one["auc_low"].min(), one["auc_high"].max()
+            row[name] = f"{one['auc'].mean():.2f} ({low:.2f} to {high:.2f})"
         at_1 = max(one["tpr_at_1"].mean() for one in attacks[:3])
-        rows.append([*key, str(len(runs)), *areas, f"{100 * at_1:.1f}"])
-    names = ["agreement", "boundary", "shadow clusterers", "domain (25 images)", "most found at 1 % (%)"]
-    return table(["data", "model", "seeds", *names], rows)
+        rows.append(row | {"most found at 1 % (%)": f"{100 * at_1:.1f}"})
+    return table(rows)
 
 
 def price_table(audits: pd.DataFrame) -> str:
@@ -211,7 +206,8 @@ def price_table(audits: pd.DataFrame) -> str:
     points["labels"] = points["labels"].map(str).where(points["labels"] < most, "all")
     points["agreement"] *= 100
     cells = points.groupby(["dataset", "kind", "labels"], sort=False)["agreement"].agg(spread).unstack()
-    return table_of(cells[["50", "100", "200", "500", "all"]], ["data", "model"])
+    cells = cells[["50", "100", "200", "500", "all"]].rename_axis(["data", "model"])
+    return table(cells.fillna("-").reset_index())
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -250,7 +246,7 @@ def main() -> None:
     parser.add_argument("--targets", default="", help="domains that are the client's in turn")
     parser.add_argument("--kinds", help="kinds of the provider, separated by semicolons")
     options = parser.parse_args()
-    Records(__file__, Row).complete(jobs_of(options) if options.measure else (), page)
+    complete(__file__, jobs_of(options) if options.measure else (), page)
 
 
 if __name__ == "__main__":
