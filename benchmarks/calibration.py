@@ -1,8 +1,6 @@
 """Accuracy of a service's labels for a key that is not calibrated, is calibrated, and for a whole folder.
 
-Each domain of a data set in turn is the client's; a provider of the method `consensus` has learned from the
-others, on frozen features. A calibration is the mean of so many of the client's images, drawn at random. The
-last column is what `ucds label` does with a whole folder. Ground truth is read for the scores only.
+A provider of the method `consensus` has learned from all domains but the client's, on frozen features.
 
     python benchmarks/calibration.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 5]
 """

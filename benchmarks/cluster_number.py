@@ -1,8 +1,5 @@
 """How well `--clusters auto` finds the number of classes, in blobs and in domains with class folders.
 
-For each task and seed it records the number that was chosen, its interval, and the seconds of processor time
-that the choice took.
-
     python benchmarks/cluster_number.py [DATA ...] [--weights ENCODER=FILE] [--digits] [--cache DIR]
 
 DATA is a data set's folder, with one folder a domain and in it one a class. Without any, blobs are measured.

@@ -1,11 +1,10 @@
 """How well the confidence of a prediction tells right from wrong, and what it is worth as a probability.
 
-Each domain is clustered alone by the method `consensus`, on frozen features and with the right number of
-clusters. A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of
-a domain are clustered, and the others, which the model has not seen, are judged. Ground truth is read for
-the scores only.
+A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of a domain
+are clustered, and the others, which the model has not seen, are judged.
 
     python benchmarks/confidence.py DATA ... [--weights ENCODER=FILE] [--digits] [--cache DIR] [--seeds 5]
+                                    [--new]
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """What asking a provider gains in many situations: each use of its labels, the guard's choice, an oracle's.
 
-A task is a target domain, an encoder on each side, a part of the target's images, and a number of clusters of
-the provider. In every task the target is clustered with each of the three uses of the labels
-(`ucds.target.guard`), and the accuracy of the guard's choice is compared with that of setting the labels
-aside. The clusterings in which tasks agree are computed once; the steps are those of the method, and the
-clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
-read for the scores, and to make imbalanced parts.
-
-The page has the choices of the present guard by the figures that were recorded.
+In every task the target is clustered with each of the three uses of the labels (`ucds.target.guard`). The
+clusterings in which tasks agree are computed once; the steps are those of the method, and the clusters those
+of its vote (`ucds.target.consensus.agree`). Ground truth also makes imbalanced parts. The page has the
+choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
                                [--cache DIR] [--seeds 5]

@@ -1,9 +1,7 @@
 """What differential privacy costs a provider and its clients, and what attacks find in labels.
 
-On frozen features of Office-31 and PACS. In the grid of epsilon a domain is the client's, and all others are
-the provider's. In the audits half of the images of every domain are the provider's. Ground truth is read for
-the scores only. In the grid the noise comes from NumPy, so that the figures can be had again; in the audits
-it comes from OpenDP.
+In the grid of epsilon a domain is the client's, and all others are the provider's. There the noise comes from
+NumPy, so that the figures can be had again; in the audits it comes from OpenDP.
 
     python benchmarks/privacy.py DATA --measure labels --targets webcam,dslr [--weights ENCODER=FILE]
     python benchmarks/privacy.py DATA --measure clients --targets webcam,dslr [--cache DIR] [--seeds 5]
@@ -33,10 +31,10 @@ from ucds.auditing.audit import Effort, audit
 from ucds.data.samples import Samples, subset
 from ucds.data.vectors import VectorSamples
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.domain_transport import cluster_domains
+from ucds.math.domain_transport import SharedPrototypes, cluster_domains
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.spaces import unit_rows
+from ucds.math.spaces import centre
 from ucds.source.private import public_directions
 
 DELTA = 1e-5
@@ -83,11 +81,6 @@ deviation (seeds). "all" are 667 labels, two thirds of the samples that the atta
 """
 
 
-def seeded_noise(seed: int) -> Callable[[DoubleArray, float], DoubleArray]:
-    rng = np.random.default_rng([seed, 7])
-    return lambda values, scale: values + scale * rng.standard_normal(values.shape)
-
-
 def make_labels(
     vectors: Sequence[FloatArray],
     client: FloatArray,
@@ -97,27 +90,26 @@ def make_labels(
 ) -> IntArray | None:
     """Labels of a client by the default method ("consensus"), or with privacy ("epsilon E"), or none."""
     kind, rng = run["kind"], np.random.default_rng(run["seed"])
+    noise = np.random.default_rng([run["seed"], 7])
     if kind == "none":
         return None
+    found: SharedPrototypes
     if kind == "consensus":
         found = cluster_domains(vectors, n_clusters, rng)
-        axes, prototypes = found.axes, found.prototypes
     else:
         epsilon = float(kind.split()[1])
-        private = learn_private_prototypes(
+        found = learn_private_prototypes(
             np.concatenate(vectors),
             np.repeat(np.arange(len(vectors)), [len(rows) for rows in vectors]),
             np.ones(sum(map(len, vectors))),
             n_clusters,
             # In zCDP: noise alone at epsilon 0, and none at infinity.
             {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA),
-            seeded_noise(run["seed"]),
+            lambda values, scale: values + scale * noise.standard_normal(values.shape),
             rng,
             directions=directions,
         )
-        axes, prototypes = private.axes, private.prototypes
-    unit = unit_rows(client)
-    return np.asarray(((unit - unit.mean(0)) @ axes @ prototypes).argmax(1), dtype=np.int64)
+    return np.asarray((centre(client) @ found.axes @ found.prototypes).argmax(1), dtype=np.int64)
 
 
 def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArray | None) -> Iterator[Row]:

@@ -1,4 +1,7 @@
-"""Reads frozen features of real images for the scripts beside it, with the options that name them."""
+"""Reads frozen features of real images for the scripts beside it, with the options that name them.
+
+These scripts read ground truth for the scores only. What their pages tell is not said in them again.
+"""
 
 from __future__ import annotations
 

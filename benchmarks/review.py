@@ -1,13 +1,8 @@
 """What a person's answers gain: accuracy after each of fifty answers, which are taken from the classes.
 
-Every target is reviewed with `ucds.Review`, alone and with a provider's labels. A group of samples is
-recognised if at least 60 % of it are of one class; otherwise the answer is "mixed". A cluster that is
-offered is known by its most frequent class. A wrong answer is one of the others, drawn at random. Every
-answer counts, "mixed" and "don't know" too. Ground truth is read for the answers and for the scores.
-
-Two other uses of the same time stand beside it: right answers about a random part of a cluster and another
-random cluster, and right answers about pairs of images, which active PCK-means chooses and uses
-(`pip install active-semi-supervised-clustering`).
+Every target is reviewed with `ucds.Review`, alone and with a provider's labels. Every answer counts, "mixed"
+and "don't know" too. Two other uses of the same time stand beside it, of which one needs
+`pip install active-semi-supervised-clustering`.
 
 The most important runs come first. A run has the accuracies at the start and after each answer, and the
 purities at the numbers of answers in `AT`; of pairs of images both at these numbers. The figure of the page
@@ -163,10 +158,7 @@ def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Rem
 
 def cluster_by_pairs(vectors: FloatArray, classes: IntArray, answers: int, seed: int) -> Partition:
     """Cluster by active PCK-means, which asks whether two images are of one class."""
-    from active_semi_clustering.active.pairwise_constraints import (
-        ExampleOracle,
-        ExploreConsolidate,
-    )
+    from active_semi_clustering.active.pairwise_constraints import ExampleOracle, ExploreConsolidate
     from active_semi_clustering.semi_supervised.pairwise_constraints import PCKMeans
 
     np.random.seed(seed)  # noqa: NPY002 - the package draws from the global generator
@@ -261,14 +253,10 @@ def page(rows: Sequence[Row]) -> str:
     chief = runs[whole & ~weak & ~runs["target"].str.startswith("digits")]
     right = runs["person"] == "right"
     draw(chief)
-    return "".join(
-        (
-            INTRODUCTION,
-            section("Office-31 and PACS, whole targets, the provider's encoder", chief, "person"),
-            section("By target, right answers", runs[right & whole & ~weak], "target"),
-            section("By situation, right answers", runs[right], "situation"),
-        )
-    )
+    text = INTRODUCTION
+    text += section("Office-31 and PACS, whole targets, the provider's encoder", chief, "person")
+    text += section("By target, right answers", runs[right & whole & ~weak], "target")
+    return text + section("By situation, right answers", runs[right], "situation")
 
 
 def draw(runs: pd.DataFrame) -> None:

@@ -1,8 +1,5 @@
 """Time, memory and accuracy of the consensus method with the number of samples, beside scikit-learn.
 
-Embeddings are drawn from a mixture of known classes, in chunks, into a file. Each program runs in a process
-of its own on that file: the four commands of the two sides, and scikit-learn's `MiniBatchKMeans`.
-
     python benchmarks/scale.py [--samples 1000 10000 50000] [--width 64] [--clusters 50] [--threads 2]
 
 `--samples` alone measures nothing, and writes the page. A million samples take a quarter of an hour.
@@ -84,21 +81,19 @@ def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
     """Run a command: its time, that of all processors, its memory with mapped files and without, the load."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
-    load, begin, peak, own = os.getloadavg()[0], time.perf_counter(), 0.0, 0.0
+    load, begin, peak, own = os.getloadavg()[0], os.times(), 0.0, 0.0
     process = subprocess.Popen(command, env=environment)
-    while True:
-        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if ended:
-            break
+    while process.poll() is None:
         now = read_memory(process.pid)
         peak = max(peak, now.get("VmHWM", 0.0))
         own = max(own, now.get("RssAnon", 0.0) + now.get("RssShmem", 0.0))
         time.sleep(0.02)  # between two looks at its memory
-    if status:
+    if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
+    end = os.times()
     return {
-        "seconds": round(time.perf_counter() - begin, 2),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "seconds": round(end.elapsed - begin.elapsed, 2),
+        "processor_seconds": round(sum(end[2:4]) - sum(begin[2:4]), 2),  # of ended processes
         "peak_mib": round(peak, 1),
         "own_mib": round(own, 1),
         "load": round(load, 2),

@@ -1,14 +1,7 @@
 """Times of the parts on which a user waits, each beside what one would take in its place.
 
-- transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
-- step: a step of PCD's stage 1 against a bare training loop on as many images;
-- consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
-- start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
-  process of its own, against the bare pass; and for the first line and a refusal;
-- features: `ucds features` against the bare pass, and two workers of Ray against one.
-
-The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
-written from them: parts that are not measured again stay.
+`PARTS` says what is measured. The sides take turns; a ratio is the median over the rounds. Rows are kept in
+speed.json, and the page is written from them: parts that are not measured again stay.
 
     python benchmarks/speed.py [transport] [step] [consensus] [start] [features] [--rounds 3] [--threads 1]
                                [--images FOLDER .. --weights FILE]
@@ -26,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -298,14 +290,12 @@ def time_first_line(arguments: Sequence[object], cache: Path) -> float:
     """Return the seconds until a command shows something on a terminal."""
     own, terminal = pty.openpty()
     begun = time.perf_counter()
-    with subprocess.Popen(**command_line(arguments, cache), stderr=terminal):
+    with subprocess.Popen(**command_line(arguments, cache), stderr=terminal) as process:
         os.read(own, 1)
         took = time.perf_counter() - begun
-        os.close(terminal)
-        with suppress(OSError):  # of a terminal that nobody writes to any longer
-            while os.read(own, 4096):
-                pass
+        process.kill()
     os.close(own)
+    os.close(terminal)
     return took
 
 

@@ -1,8 +1,6 @@
 """How far chance and rounding change the accuracy of the consensus method.
 
-Each domain is clustered alone, with frozen features and the right number of clusters: with 20 seeds, and
-with one seed but 20 draws of relative noise of 1e-7 on the features, which is about what another processor or
-library version may change.
+Each domain is clustered with 20 seeds, and with one seed but 20 draws of noise on its features.
 
     python benchmarks/stability.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 20]
 """
