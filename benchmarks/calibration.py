@@ -31,7 +31,7 @@ at random; "none" is a key that is not calibrated, and "folder" what `ucds label
 def measure(domains: Sequence[Domain], client: Domain, seed: int) -> Iterator[Row]:
     """Train a provider on all domains but the client's, and label the client's with each mean."""
     others = [one for one in domains if one is not client]
-    clusters = int(max(one.classes.max() for one in domains)) + 1
+    clusters = max(one.n_classes for one in domains)
     source = SourceClustering(clusters, random_state=seed, accelerator="cpu").fit(
         np.concatenate([one.vectors for one in others]),
         sample_domain=np.repeat([one.name for one in others], [len(one.vectors) for one in others]),

@@ -60,7 +60,7 @@ def measure(domain: Domain, seed: int, new: bool) -> Iterator[Row]:
     left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
     learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
     judged = left_out if new else learned
-    estimator = TargetClustering(int(domain.classes.max()) + 1, random_state=seed, accelerator="cpu")
+    estimator = TargetClustering(domain.n_classes, random_state=seed, accelerator="cpu")
     estimator.fit(domain.vectors[learned])
     model = Model(estimator.stored_, Compute("cpu"))
     found = model.outputs(model.open(domain.vectors[judged]))

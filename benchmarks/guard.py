@@ -104,9 +104,8 @@ class Clustered:
 
 def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
     """Return the positions of the images of a domain that take part."""
-    everything = np.arange(len(domain.classes))
-    classes = int(domain.classes.max()) + 1
-    truth, alone = GroundTruth(tuple(map(str, range(classes))), domain.classes), np.zeros_like(everything)
+    everything, names = np.arange(len(domain.classes)), tuple(map(str, range(domain.n_classes)))
+    truth, alone = GroundTruth(names, domain.classes), np.zeros_like(everything)
     match part:
         case "100 images":
             return small_subset(everything, seed=seed)
@@ -166,7 +165,7 @@ class Bench:
         """
         domain = self._domains[task.client, task.target]
         classes, rows = domain.classes, choose_part(domain, task.part, self._seed)
-        n_clusters, rng = int(classes.max()) + 1, np.random.default_rng(self._seed)
+        n_clusters, rng = domain.n_classes, np.random.default_rng(self._seed)
         provider_clusters = round(task.share * n_clusters)
         labels = self.labels(task, rows, provider_clusters)
         if task.shuffled:

@@ -328,9 +328,5 @@ def section(way: str) -> str:
     return f"\n## {way}\n\n{machine}\n\n{table(rows, 'lrrrrrrrll')}\n"
 
 
-def main() -> None:
-    Path(__file__).with_suffix(".md").write_text(TOP + "".join(map(section, ATTACKS)))
-
-
 if __name__ == "__main__":
-    main()
+    Path(__file__).with_suffix(".md").write_text(TOP + "".join(map(section, ATTACKS)))

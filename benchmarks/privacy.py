@@ -115,7 +115,8 @@ def make_labels(
 def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArray | None) -> Iterator[Row]:
     """Accuracy in percent of a provider's labels, or of a client's own clustering with them or with none."""
     (client,) = (one for one in domains if one.name == f"{run['dataset']} {run['target']}")
-    vectors, n_clusters = [one.vectors for one in domains if one is not client], count_classes(domains)
+    vectors = [one.vectors for one in domains if one is not client]
+    n_clusters = max(one.n_classes for one in domains)
     labels: ArrayLike | None = make_labels(vectors, client.vectors, n_clusters, run, directions)
     if run["what"] == "clients":
         own = ucds.TargetClustering(n_clusters, random_state=run["seed"], accelerator="cpu")
@@ -124,17 +125,13 @@ def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArra
     yield run | {"accuracy": round(100 * ucds.clustering_accuracy(client.classes, labels), 2)}
 
 
-def count_classes(domains: Sequence[Domain]) -> int:
-    return max(int(one.classes.max()) for one in domains) + 1
-
-
 def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
     """Audit a model of half of the images of every domain.
 
     Kinds: "consensus", "PCD" and "epsilon E" are ways to train; "over-fitted" has few images and half as many
     prototypes; "other data" was trained on further images, so that nothing can be found out.
     """
-    kind, seed, n_clusters = run["kind"], run["seed"], count_classes(domains)
+    kind, seed, n_clusters = run["kind"], run["seed"], max(one.n_classes for one in domains)
     rng = np.random.default_rng([seed, 11])
     samples = VectorSamples.from_arrays({one.name: one.vectors for one in domains})
     part = rng.integers(0, 3 if kind == "other data" else 2, len(samples))

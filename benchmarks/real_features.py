@@ -37,6 +37,11 @@ class Domain:
     vectors: NDArray[np.float32]
     classes: NDArray[np.int64]
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max()) + 1
+
 
 Domains = Mapping[str, Sequence[Domain]]
 """Domains of a data set by encoder."""

@@ -173,7 +173,7 @@ def cluster_by_pairs(vectors: FloatArray, classes: IntArray, answers: int, seed:
 
 def measure(bench: Bench, domain: Domain, provider: str, run: Row) -> Iterator[Row]:
     """Review one target."""
-    rows, n_clusters = choose_part(domain, run["part"], run["seed"]), int(domain.classes.max()) + 1
+    rows, n_clusters = choose_part(domain, run["part"], run["seed"]), domain.n_classes
     classes, labels = domain.classes[rows], None
     if run["labels"]:
         task = Task(domain.name, run["client"], provider, run["part"])
@@ -280,10 +280,6 @@ def draw(runs: pd.DataFrame) -> None:
         )
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = parser_of("Measure what a person's answers gain.").parse_args()
     complete(__file__, jobs_of(read_by_encoder(options), options.seeds), page)
-
-
-if __name__ == "__main__":
-    main()

@@ -254,9 +254,8 @@ def measure_features(options: argparse.Namespace) -> Rows:
                 ("Ray, one worker", ["--engine", "ray", "--workers", "1"]),
                 ("Ray, two workers", ["--engine", "ray", "--workers", "2"]),
             ):
-                given = ["--backbone", BACKBONE, "--weights", options.weights, *how]
-                out, cache = Path(name) / what, Path(name) / f"cache of {what}"
-                took = time_command(["features", images, "--out", out, *given], cache)
+                given = ["--backbone", BACKBONE, "--weights", options.weights, "--out", Path(name) / what]
+                took = time_command(["features", images, *given, *how], Path(name) / f"cache of {what}")
                 rate, times = f"{number / took:.0f}", f"{before / took:.2f}"
                 yield images.name, f"{number:,}", what, f"{took:.1f}", rate, times
                 before = took
