@@ -1,9 +1,6 @@
 """Accuracy of a service's labels for a key that is not calibrated, is calibrated, and for a whole folder.
 
-Each domain of a data set in turn is the client's; a provider of the method `consensus` has learned from the
-others, on frozen features. A calibration is the mean of so many of the client's images, drawn at random. The
-last column is what `ucds label` does with a whole folder. Ground truth is read for the scores only. Runs that
-are recorded in `calibration.jsonl` are left out; the page is written anew from all of them each time.
+A provider of the method `consensus` has learned from all domains but the client's, on frozen features.
 
     python benchmarks/calibration.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 5]
 """
@@ -16,7 +13,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from real_features import Domain, parser_of, read_domains
-from records import Records, Row, line, spread
+from records import Row, complete, spread, table
 
 from ucds import SourceClustering, clustering_accuracy
 from ucds.serving.labeller import ModelLabeller
@@ -28,16 +25,13 @@ Made by `python benchmarks/calibration.py` from `calibration.jsonl`; not edited 
 of a service's labels for a client's domain: mean +- standard deviation over seeds. A provider of the method
 `consensus` has learned from the other domains. The numbers are those of the images of the calibration, drawn
 at random; "none" is a key that is not calibrated, and "folder" what `ucds label` does with all images.
-
-| client's domain | seeds | none | 32 | 64 | 128 | 256 | folder |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 
 def measure(domains: Sequence[Domain], client: Domain, seed: int) -> Iterator[Row]:
     """Train a provider on all domains but the client's, and label the client's with each mean."""
     others = [one for one in domains if one is not client]
-    clusters = int(max(one.classes.max() for one in domains)) + 1
+    clusters = max(one.n_classes for one in domains)
     source = SourceClustering(clusters, random_state=seed, accelerator="cpu").fit(
         np.concatenate([one.vectors for one in others]),
         sample_domain=np.repeat([one.name for one in others], [len(one.vectors) for one in others]),
@@ -53,13 +47,14 @@ def measure(domains: Sequence[Domain], client: Domain, seed: int) -> Iterator[Ro
         yield {"domain": client.name, "seed": seed, "samples": size, "accuracy": accuracy}
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(runs: Sequence[Row]) -> str:
     """Write the table of all runs."""
-    text = INTRODUCTION
-    for domain, runs in pd.DataFrame(rows).groupby("domain", sort=False):
-        by_size = (100 * runs["accuracy"]).groupby(runs["samples"]).agg(spread)
-        text += line([domain, str(runs["seed"].nunique()), *by_size[[*SIZES, runs["samples"].max()]]])
-    return text
+    rows = []
+    for domain, own in pd.DataFrame(runs).groupby("domain", sort=False):
+        by_size = (100 * own["accuracy"]).groupby(own["samples"]).agg(spread)
+        row = {"client's domain": domain, "seeds": own["seed"].nunique(), "none": by_size[0]}
+        rows.append(row | {size: by_size[size] for size in SIZES[1:]} | {"folder": by_size.iloc[-1]})
+    return f"{INTRODUCTION}\n{table(rows, 'lrrrrrrr')}\n"
 
 
 def main() -> None:
@@ -70,7 +65,7 @@ def main() -> None:
         for seed in range(options.seeds)
         for client in domains
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

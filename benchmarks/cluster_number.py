@@ -1,9 +1,5 @@
 """How well `--clusters auto` finds the number of classes, in blobs and in domains with class folders.
 
-For each task and seed it records the number that was chosen, its interval, and the seconds of processor time
-that the choice took, one line of JSON each. Tasks that have a record already are left out, so that the work
-can be done in pieces; the page is written anew from all records each time.
-
     python benchmarks/cluster_number.py [DATA ...] [--weights ENCODER=FILE] [--digits] [--cache DIR]
 
 DATA is a data set's folder, with one folder a domain and in it one a class. Without any, blobs are measured.
@@ -18,7 +14,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from real_features import Domain, parser_of, read_domains
-from records import Records, Row, line
+from records import Row, complete, table
 
 from ucds.math.cluster_number import choose_cluster_number, most_clusters
 
@@ -27,20 +23,17 @@ SUBSET = 10  # classes of a domain that has more than twice as many
 CHOSEN_ON = ("blobs", "webcam", "photo")
 """Tasks on which the constants of the method were chosen, by the beginning or the end of their names."""
 
-INTRODUCTION = """# The number of clusters that is chosen
+PAGE = """# The number of clusters that is chosen
 
 Made by `python benchmarks/cluster_number.py` from `cluster_number.jsonl`; not edited by hand. How the number
 is chosen: [docs/consensus.md](../docs/consensus.md).
 
-| tasks | choices | median error | interval holds the truth |
-| --- | ---: | ---: | ---: |
-"""
-HEAD = """
+{groups}
+
 A row is a task. A seed draws the blobs or the classes, and the parts of the samples. "Clear" counts the seeds
 without the warning that no number stands out. Seconds are processor time of the choice.
 
-| task | samples | classes | chosen | interval | median error | holds the truth | clear | seconds |
-| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |
+{tasks}
 """
 
 
@@ -77,30 +70,35 @@ def page(rows: Sequence[Row]) -> str:
     runs["error"] = (runs["number"] - runs["truth"]).abs() / runs["truth"]
     runs["holds"] = runs["truth"].between(runs["low"], runs["high"])
     chosen_on = runs["task"].map(is_chosen_on)
-    groups = {
-        "all": runs,
-        "constants chosen on (*)": runs[chosen_on],
-        "confirmed on": runs[~chosen_on],
-        "confirmed on, where a number stands out": runs[~chosen_on & runs["clear"]],
-    }
-    text = INTRODUCTION
-    for name, own in groups.items():
-        text += line([name, str(len(own)), f"{own['error'].median():.0%}", f"{own['holds'].mean():.0%}"])
-    text += HEAD
-    for task, own in runs.groupby("task", sort=False):
-        cells = [
-            task + " *" * is_chosen_on(task),
-            f"{own['samples'].median():,.0f}",
-            str(own["truth"].iloc[0]),
-            ", ".join(own["number"].map(str)),
-            ", ".join(own["low"].map(str) + "-" + own["high"].map(str)),
-            f"{own['error'].median():.0%}",
-            f"{own['holds'].sum()} of {len(own)}",
-            f"{own['clear'].sum()} of {len(own)}",
-            f"{own['seconds'].median():.1f}",
-        ]
-        text += line(cells)
-    return text
+    groups = [
+        {
+            "tasks": name,
+            "choices": len(own),
+            "median error": f"{own['error'].median():.0%}",
+            "interval holds the truth": f"{own['holds'].mean():.0%}",
+        }
+        for name, own in (
+            ("all", runs),
+            ("constants chosen on (*)", runs[chosen_on]),
+            ("confirmed on", runs[~chosen_on]),
+            ("confirmed on, where a number stands out", runs[~chosen_on & runs["clear"]]),
+        )
+    ]
+    tasks = [
+        {
+            "task": task + " *" * is_chosen_on(task),
+            "samples": f"{own['samples'].median():,.0f}",
+            "classes": own["truth"].iloc[0],
+            "chosen": ", ".join(own["number"].map(str)),
+            "interval": ", ".join(own["low"].map(str) + "-" + own["high"].map(str)),
+            "median error": f"{own['error'].median():.0%}",
+            "holds the truth": f"{own['holds'].sum()} of {len(own)}",
+            "clear": f"{own['clear'].sum()} of {len(own)}",
+            "seconds": f"{own['seconds'].median():.1f}",
+        }
+        for task, own in runs.groupby("task", sort=False)
+    ]
+    return PAGE.format(groups=table(groups, "lrrr"), tasks=table(tasks, "lrrllrrrr"))
 
 
 def is_chosen_on(task: str) -> bool:
@@ -117,7 +115,7 @@ def main() -> None:
         for domain in domains or [blobs(k, max(200, 20 * k), seed) for k in BLOBS]
         for task in tasks_of(domain, seed)
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """How well the confidence of a prediction tells right from wrong, and what it is worth as a probability.
 
-Each domain is clustered alone by the method `consensus`, on frozen features and with the right number of
-clusters. A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of
-a domain are clustered, and the others, which the model has not seen, are judged. Ground truth is read for
-the scores only. Runs that are recorded in `confidence.jsonl` are left out; the page is written anew from all
-of them.
+A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of a domain
+are clustered, and the others, which the model has not seen, are judged.
 
     python benchmarks/confidence.py DATA ... [--weights ENCODER=FILE] [--digits] [--cache DIR] [--seeds 5]
+                                    [--new]
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, parser_of, read_domains
-from records import Records, Row, line
+from records import Row, complete, table
 from sklearn.metrics import roc_auc_score
 
 from ucds import Compute, Model, TargetClustering
@@ -45,20 +43,16 @@ with the right number of clusters. The figures are means over seeds.
 The rule was chosen on the domains with (*), with one seed, and the others confirm it or do not. A run has
 the confidence of the revision that made it.
 """
-HEAD = """
-| domain | seeds | accuracy | error | too high | AUROC | right | wrong | surest half |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-"""
-FORMS = {
-    "accuracy": "{:.1%}",
-    "error": "{:.1%}",
-    "excess": "{:+.1%}",
-    "auroc": "{:.3f}",
-    "right": "{:.0%}",
-    "wrong": "{:.0%}",
-    "surest": "{:.1%}",
+COLUMNS = {
+    "accuracy": ("accuracy", "{:.1%}"),
+    "error": ("error", "{:.1%}"),
+    "too high": ("excess", "{:+.1%}"),
+    "AUROC": ("auroc", "{:.3f}"),
+    "right": ("right", "{:.0%}"),
+    "wrong": ("wrong", "{:.0%}"),
+    "surest half": ("surest", "{:.1%}"),
 }
-"""How the figures of the tables are written, less the sign of percent."""
+"""The figure of each column, and how it is written, less the sign of percent."""
 
 
 def measure(domain: Domain, seed: int, new: bool) -> Iterator[Row]:
@@ -66,7 +60,7 @@ def measure(domain: Domain, seed: int, new: bool) -> Iterator[Row]:
     left_out = np.random.default_rng(seed).permutation(len(domain.vectors)) % 5 == 0
     learned = ~left_out if new else np.ones(len(left_out), dtype=bool)
     judged = left_out if new else learned
-    estimator = TargetClustering(int(domain.classes.max()) + 1, random_state=seed, accelerator="cpu")
+    estimator = TargetClustering(domain.n_classes, random_state=seed, accelerator="cpu")
     estimator.fit(domain.vectors[learned])
     model = Model(estimator.stored_, Compute("cpu"))
     found = model.outputs(model.open(domain.vectors[judged]))
@@ -93,10 +87,11 @@ def judge(confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> dict[str
     return {name: round(float(figure), 4) for name, figure in figures.items()}
 
 
-def table(runs: pd.DataFrame) -> str:
+def table_of(runs: pd.DataFrame) -> str:
     """Write a row for each domain, and the means of those of the choice and of the others."""
     domains = runs.groupby("domain", sort=False)
-    means = domains[list(FORMS)].agg(mean)  # of whole decimals, which the sums of pandas would round
+    # Means of whole decimals, which the sums of pandas would round.
+    means = domains[[figure for figure, _ in COLUMNS.values()]].agg(mean)
     seeds = domains.size()
     chosen = means.index.str.split().str[-1].isin(CHOSEN_ON)
     names = means.index + np.where(chosen, " *", "")
@@ -104,12 +99,13 @@ def table(runs: pd.DataFrame) -> str:
     for title, some in (("mean of those with (*)", chosen), ("mean of the others", ~chosen)):
         if some.any():
             rows.append(row(title, seeds[some].min(), means[some].agg(mean)))
-    return HEAD + "".join(rows)
+    return table(rows, "lrrrrrrrr")
 
 
-def row(title: str, seeds: int, means: Mapping[str, float]) -> str:
+def row(title: str, seeds: int, means: Mapping[str, float]) -> Row:
     """Write some figures."""
-    return line([title, str(seeds), *(form.format(means[name]).rstrip("%") for name, form in FORMS.items())])
+    cells = {name: form.format(means[figure]).rstrip("%") for name, (figure, form) in COLUMNS.items()}
+    return {"domain": title, "seeds": seeds} | cells
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -119,7 +115,7 @@ def page(rows: Sequence[Row]) -> str:
     text = INTRODUCTION
     for new, own in runs.groupby("new"):
         where = "Samples that the model has not seen" if new else "Samples that were clustered"
-        text += f"\n## {where}\n{table(own)}"
+        text += f"\n## {where}\n\n{table_of(own)}\n"
     return text
 
 
@@ -133,7 +129,7 @@ def main() -> None:
         for seed in range(options.seeds)
         for one in domains
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,8 @@
 """What asking a provider gains in many situations: each use of its labels, the guard's choice, an oracle's.
 
-A task is a target domain, an encoder on each side, a part of the target's images, and a number of clusters of
-the provider. In every task the target is clustered with each of the three uses of the labels
-(`ucds.target.guard`), and the accuracy of the guard's choice is compared with that of setting the labels
-aside. The clusterings in which tasks agree are computed once; the steps are those of the method, and the
-clusters those of its vote (`ucds.target.consensus.agree`), before a model is fitted to them. Ground truth is
-read for the scores, and to make imbalanced parts.
-
-Runs that are recorded in `guard.jsonl` are left out; the page is written anew from all of them, with the
+In every task the target is clustered with each of the three uses of the labels (`ucds.target.guard`). The
+clusterings in which tasks agree are computed once; the steps are those of the method, and the clusters those
+of its vote (`ucds.target.consensus.agree`). Ground truth also makes imbalanced parts. The page has the
 choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
@@ -26,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from real_features import Domain, Domains, parser_of, read_by_encoder
-from records import Records, Row, line
+from records import Row, complete, table
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
@@ -109,9 +104,8 @@ class Clustered:
 
 def choose_part(domain: Domain, part: str, seed: int) -> NDArray[np.int64]:
     """Return the positions of the images of a domain that take part."""
-    everything = np.arange(len(domain.classes))
-    classes = int(domain.classes.max()) + 1
-    truth, alone = GroundTruth(tuple(map(str, range(classes))), domain.classes), np.zeros_like(everything)
+    everything, names = np.arange(len(domain.classes)), tuple(map(str, range(domain.n_classes)))
+    truth, alone = GroundTruth(names, domain.classes), np.zeros_like(everything)
     match part:
         case "100 images":
             return small_subset(everything, seed=seed)
@@ -171,7 +165,7 @@ class Bench:
         """
         domain = self._domains[task.client, task.target]
         classes, rows = domain.classes, choose_part(domain, task.part, self._seed)
-        n_clusters, rng = int(classes.max()) + 1, np.random.default_rng(self._seed)
+        n_clusters, rng = domain.n_classes, np.random.default_rng(self._seed)
         provider_clusters = round(task.share * n_clusters)
         labels = self.labels(task, rows, provider_clusters)
         if task.shuffled:
@@ -254,12 +248,11 @@ def figures_of(run: Row) -> Row:
     }
 
 
-def table(frame: pd.DataFrame, by: str) -> str:
-    """Write a row for each target or situation, and one for all."""
-    rows = {str(name): row(some) for name, some in frame.groupby(by, sort=False)}
-    rows["**all**"] = row(frame)
-    head = line([by, *rows["**all**"]]) + "| --- |" + " ---: |" * len(rows["**all**"])
-    return f"\n{head}\n" + "".join(line([name, *own.values()]) for name, own in rows.items())
+def section(title: str, frame: pd.DataFrame, by: str) -> str:
+    """Write a table with a row for each target or situation, and one for all."""
+    rows = [{by: name} | row(some) for name, some in frame.groupby(by, sort=False)]
+    rows.append({by: "**all**"} | row(frame))
+    return f"\n## By {by}: {title}\n\n{table(rows, 'l' + 'r' * (len(rows[0]) - 1))}\n"
 
 
 def row(runs: pd.DataFrame) -> dict[str, str]:
@@ -286,14 +279,12 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
 
 def page(runs: Sequence[Row]) -> str:
     """Write the tables of all records."""
-    parts, frame = [INTRODUCTION], pd.DataFrame(map(figures_of, runs))
+    text, frame = INTRODUCTION, pd.DataFrame(map(figures_of, runs))
     for title in (TUNED, NOT_TUNED, FEW_CLASSES):
         some = frame[frame["kind"] == title]
         if len(some):
-            parts += [f"\n## By target: {title}\n", table(some, "target")]
-            parts += [f"\n## By situation: {title}\n", table(some, "situation")]
-    parts += ["\n## By situation: all targets\n", table(frame, "situation")]
-    return "".join(parts)
+            text += section(title, some, "target") + section(title, some, "situation")
+    return text + section("all targets", frame, "situation")
 
 
 def main() -> None:
@@ -310,7 +301,7 @@ def main() -> None:
         for bench in [Bench(domains, seed)]
         for task in bench.tasks()
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """The label service under hostile clients: what an honest client notices, through nginx and alone.
 
 For each attack a service (`ucds serve`, SQLite ledger) runs as a process of its own with a light model, so
-that decoding, which is attacked, counts in full; before it nginx with `deploy/nginx.conf`, unless --way alone
-asks for the service itself. One key asks honestly, one image a request, from the address 127.0.0.1: in the
-first row alone, in the others while an attacker works at 127.0.0.2. Meanwhile other processes ask the
-operator's port for `/healthz` each 50 ms on a new connection, read the memory of the service with those that
-decode, and look into the open files of nginx. At the end of the attack SIGTERM is sent.
+that decoding, which is attacked, counts in full; first with nginx and `deploy/nginx.conf` before it, then the
+service itself. One key asks honestly, one image a request, from the address 127.0.0.1: in the first row
+alone, in the others while an attacker works at 127.0.0.2. Meanwhile other processes ask the operator's port
+for `/healthz` each 50 ms on a new connection, read the memory of the service with those that decode, and look
+into the open files of nginx. At the end of the attack SIGTERM is sent.
 
-    python benchmarks/hostile.py [--seconds S] [--way nginx|alone] [--only WORD,..] [--out FILE]
+    python benchmarks/hostile.py
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import multiprocessing
@@ -28,7 +27,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import httpx
@@ -36,8 +34,9 @@ import label_service as kit
 import numpy as np
 import psutil
 import torch
+from records import Row, table
 
-WINDOWS, LONGEST_END, SENDERS, CALIBRATED = 3, 25, 6, 32
+WINDOWS, WINDOW_SECONDS, LONGEST_END, SENDERS, CALIBRATED = 3, 6, 25, 6, 32
 HONEST, HOSTILE = "127.0.0.1", "127.0.0.2"
 SECONDS, TIMES_ALONE, HEALTH_SECONDS, END_SECONDS, MEMORY_MIB = 0.25, 2.0, 0.2, 14.0, 2048
 FORK = multiprocessing.get_context("fork")
@@ -54,9 +53,10 @@ NOBODY = "nobody"
 SLOW, WRONG, IDLE = "128 slow bodies", "800 slow bodies with wrong keys", "512 idle connections"
 UPLOADS = "uploads of 64 MiB with wrong keys"
 LEFT, CALIBRATIONS = "abandoned requests", "abandoned calibrations"
+NGINX = "Through nginx"
 ATTACKS = {
-    "nginx": (NOBODY, *FILES, SLOW, WRONG, IDLE, UPLOADS, LEFT, CALIBRATIONS),
-    "alone": (NOBODY, *FILES, SLOW, UPLOADS, LEFT, CALIBRATIONS),  # connections are the proxy's work
+    NGINX: (NOBODY, *FILES, SLOW, WRONG, IDLE, UPLOADS, LEFT, CALIBRATIONS),
+    "The service alone": (NOBODY, *FILES, SLOW, UPLOADS, LEFT, CALIBRATIONS),  # a proxy holds connections
 }
 
 
@@ -202,22 +202,20 @@ def _leave(client: httpx.Client, path: str, serials: Iterator[int]) -> None:
 @contextlib.contextmanager
 def beside(seconds: float, look: Callable[[], float]) -> Iterator[list[float]]:
     """Measure every so many seconds in a process of its own; the list has the values afterwards."""
-    over, (receiving, sending) = FORK.Event(), FORK.Pipe(duplex=False)
+    over, queue, found = FORK.Event(), FORK.SimpleQueue(), list[float]()
 
-    def work(over: Event) -> None:
-        values = []
+    def work() -> None:
         while not over.wait(seconds):
-            values.append(look())
-        sending.send(values)
+            found.append(look())
+        queue.put(found)
 
-    process = FORK.Process(target=work, args=(over,), daemon=True)
+    process = FORK.Process(target=work, daemon=True)
     process.start()
-    found: list[float] = []
     try:
         yield found
     finally:
         over.set()
-        found += receiving.recv()
+        found += queue.get()
         process.join()
 
 
@@ -245,7 +243,7 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def measure(name: str, way: str, seconds: float) -> Figures:
+def measure(name: str, way: str) -> Figures:
     """One attack on a fresh service, over some windows of time."""
     figures, serials, ports = Figures(), itertools.count(), (free_port(), free_port(), free_port())
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -254,7 +252,7 @@ def measure(name: str, way: str, seconds: float) -> Figures:
         options = ("--port", port, "--ops-port", ops, "--behind-proxy", "127.0.0.1")
         service, url = stack.enter_context(kit.service(run, *options))
         place = Place(url)
-        if way == "nginx":
+        if way == NGINX:
             certificate, master = stack.enter_context(kit.nginx(run, front, f"127.0.0.1:{port}"))
             trusted = ssl.create_default_context(cafile=certificate)
             place = Place(f"https://localhost:{front}", trusted)
@@ -272,7 +270,7 @@ def measure(name: str, way: str, seconds: float) -> Figures:
         ):
             time.sleep(1)
             for _ in range(WINDOWS):
-                times, failures = ask_honestly(place, honest, seconds, serials)
+                times, failures = ask_honestly(place, honest, WINDOW_SECONDS, serials)
                 figures.windows.append(times)
                 figures.failures += failures
         begun = time.monotonic()
@@ -287,11 +285,6 @@ def measure(name: str, way: str, seconds: float) -> Figures:
     return figures
 
 
-HEAD = (
-    "| attack | median | p99 | p99 to alone | failed | slowest `/healthz` | memory, MiB "
-    "| end after SIGTERM | hostile statuses | targets |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |"
-)
 TOP = (
     "# The label service under hostile clients\n\n"
     "Made by `python benchmarks/hostile.py`; not edited by hand. Times are in seconds: of the p99 the "
@@ -301,48 +294,39 @@ TOP = (
     f"`/healthz` at most {HEALTH_SECONDS} s, the end within {END_SECONDS:g} s, at most {MEMORY_MIB} MiB, "
     "no honest request failed, and no byte of a body on nginx's disk.\n"
 )
-TITLES = {"nginx": "Through nginx", "alone": "The service alone"}
 
 
-def row(name: str, found: Figures, alone: float) -> str:
+def row(name: str, found: Figures, alone: float) -> Row:
     """One line of the record."""
-    statuses = ", ".join(map(str, found.statuses)) or "-"
-    verdict = "; ".join(found.misses(name, alone)) or "met"
-    return (
-        f"| {name} | {statistics.median(found.times):.2f} | {found.p99:.2f} | {found.p99 / alone:.1f} "
-        f"| {found.failures} of {len(found.times)} | {max(found.health):.2f} "
-        f"| {max(found.memory, default=0):.0f} | {found.end:.1f} | {statuses} | {verdict} |"
-    )
+    return {
+        "attack": name,
+        "median": f"{statistics.median(found.times):.2f}",
+        "p99": f"{found.p99:.2f}",
+        "p99 to alone": f"{found.p99 / alone:.1f}",
+        "failed": f"{found.failures} of {len(found.times)}",
+        "slowest `/healthz`": f"{max(found.health):.2f}",
+        "memory, MiB": f"{max(found.memory, default=0):.0f}",
+        "end after SIGTERM": f"{found.end:.1f}",
+        "hostile statuses": ", ".join(map(str, found.statuses)) or "-",
+        "targets": "; ".join(found.misses(name, alone)) or "met",
+    }
 
 
-def write(out: Path, way: str, rows: list[str], seconds: float) -> None:
-    """Put the rows of a way into the record, and keep the other way's."""
+def section(way: str) -> str:
+    """Measure all attacks, through nginx or on the service alone, and write their table."""
+    rows, alone = list[Row](), 0.0
+    for name in ATTACKS[way]:
+        found = measure(name, way)
+        alone = alone or float(np.quantile(found.times, 0.99))
+        rows.append(row(name, found, alone))
+        print(rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
     machine = (
-        f"{WINDOWS} windows of {seconds:g} s; torch {torch.__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} at the end."
+        f"{WINDOWS} windows of {WINDOW_SECONDS} s; torch {torch.__version__}, Python "
+        f"{platform.python_version()}, {os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} "
+        "at the end."
     )
-    written = out.read_text().split("\n## ")[1:] if out.exists() else []
-    parts = {text.splitlines()[0]: text.rstrip() for text in written}
-    parts[TITLES[way]] = "\n".join([TITLES[way], "", machine, "", HEAD, *rows])
-    out.write_text(TOP + "".join(f"\n## {parts[title]}\n" for title in TITLES.values() if title in parts))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=6.0, help="length of a window")
-    parser.add_argument("--way", choices=tuple(TITLES), default="nginx")
-    parser.add_argument("--only", default="", help="words of attacks; all if empty")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
-    options = parser.parse_args()
-    wanted, rows, alone = options.only.split(","), list[str](), 0.0
-    for name in ATTACKS[options.way]:
-        if name == NOBODY or any(word in name for word in wanted):
-            found = measure(name, options.way, options.seconds)
-            alone = alone or float(np.quantile(found.times, 0.99))
-            rows.append(row(name, found, alone))
-            print(rows[-1], f"load {os.getloadavg()[0]:.1f}", flush=True)
-            write(options.out, options.way, rows, options.seconds)
+    return f"\n## {way}\n\n{machine}\n\n{table(rows, 'lrrrrrrrll')}\n"
 
 
 if __name__ == "__main__":
-    main()
+    Path(__file__).with_suffix(".md").write_text(TOP + "".join(map(section, ATTACKS)))

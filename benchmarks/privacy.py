@@ -1,16 +1,13 @@
 """What differential privacy costs a provider and its clients, and what attacks find in labels.
 
-On frozen features of Office-31 and PACS. In the grid of epsilon a domain is the client's, and all others are
-the provider's. In the audits half of the images of every domain are the provider's. Ground truth is read for
-the scores only. In the grid the noise comes from NumPy, so that the figures can be had again; in the audits
-it comes from OpenDP.
+In the grid of epsilon a domain is the client's, and all others are the provider's. There the noise comes from
+NumPy, so that the figures can be had again; in the audits it comes from OpenDP.
 
     python benchmarks/privacy.py DATA --measure labels --targets webcam,dslr [--weights ENCODER=FILE]
     python benchmarks/privacy.py DATA --measure clients --targets webcam,dslr [--cache DIR] [--seeds 5]
     python benchmarks/privacy.py DATA --measure audits --kinds "consensus;over-fitted"
 
-Every cell is a line of privacy.jsonl, and privacy.md is written anew from all lines. What is recorded is not
-measured again, and nothing is measured without --measure.
+Nothing is measured without --measure.
 """
 
 from __future__ import annotations
@@ -27,23 +24,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from real_features import Domain, encoders_of, parser_of, read_domains
-from records import Records, Row, table
+from records import Row, complete, table
 
 import ucds
 from ucds.auditing.audit import Effort, audit
 from ucds.data.samples import Samples, subset
 from ucds.data.vectors import VectorSamples
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.domain_transport import cluster_domains
+from ucds.math.domain_transport import SharedPrototypes, cluster_domains
 from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
-from ucds.math.spaces import unit_rows
+from ucds.math.spaces import centre
 from ucds.source.private import public_directions
 
 DELTA = 1e-5
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 KINDS = ("none", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "consensus")
 DEFAULT_KINDS = {"labels": KINDS[1:], "clients": KINDS, "audits": ("consensus",)}
+ATTACKS = ("agreement", "boundary", "shadow clusterers", "domain (25 images)")
 EFFORT = Effort(samples=1000, variants=6, boundary=30, shadows=16)
 
 PAGE = """# What labels give away, and what privacy costs
@@ -83,11 +81,6 @@ deviation (seeds). "all" are 667 labels, two thirds of the samples that the atta
 """
 
 
-def seeded_noise(seed: int) -> Callable[[DoubleArray, float], DoubleArray]:
-    rng = np.random.default_rng([seed, 7])
-    return lambda values, scale: values + scale * rng.standard_normal(values.shape)
-
-
 def make_labels(
     vectors: Sequence[FloatArray],
     client: FloatArray,
@@ -97,33 +90,33 @@ def make_labels(
 ) -> IntArray | None:
     """Labels of a client by the default method ("consensus"), or with privacy ("epsilon E"), or none."""
     kind, rng = run["kind"], np.random.default_rng(run["seed"])
+    noise = np.random.default_rng([run["seed"], 7])
     if kind == "none":
         return None
+    found: SharedPrototypes
     if kind == "consensus":
         found = cluster_domains(vectors, n_clusters, rng)
-        axes, prototypes = found.axes, found.prototypes
     else:
         epsilon = float(kind.split()[1])
-        private = learn_private_prototypes(
+        found = learn_private_prototypes(
             np.concatenate(vectors),
             np.repeat(np.arange(len(vectors)), [len(rows) for rows in vectors]),
             np.ones(sum(map(len, vectors))),
             n_clusters,
             # In zCDP: noise alone at epsilon 0, and none at infinity.
             {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA),
-            seeded_noise(run["seed"]),
+            lambda values, scale: values + scale * noise.standard_normal(values.shape),
             rng,
             directions=directions,
         )
-        axes, prototypes = private.axes, private.prototypes
-    unit = unit_rows(client)
-    return np.asarray(((unit - unit.mean(0)) @ axes @ prototypes).argmax(1), dtype=np.int64)
+    return np.asarray((centre(client) @ found.axes @ found.prototypes).argmax(1), dtype=np.int64)
 
 
 def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArray | None) -> Iterator[Row]:
     """Accuracy in percent of a provider's labels, or of a client's own clustering with them or with none."""
     (client,) = (one for one in domains if one.name == f"{run['dataset']} {run['target']}")
-    vectors, n_clusters = [one.vectors for one in domains if one is not client], count_classes(domains)
+    vectors = [one.vectors for one in domains if one is not client]
+    n_clusters = max(one.n_classes for one in domains)
     labels: ArrayLike | None = make_labels(vectors, client.vectors, n_clusters, run, directions)
     if run["what"] == "clients":
         own = ucds.TargetClustering(n_clusters, random_state=run["seed"], accelerator="cpu")
@@ -132,17 +125,13 @@ def measure_accuracy(domains: Sequence[Domain], run: Row, directions: DoubleArra
     yield run | {"accuracy": round(100 * ucds.clustering_accuracy(client.classes, labels), 2)}
 
 
-def count_classes(domains: Sequence[Domain]) -> int:
-    return max(int(one.classes.max()) for one in domains) + 1
-
-
 def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
     """Audit a model of half of the images of every domain.
 
     Kinds: "consensus", "PCD" and "epsilon E" are ways to train; "over-fitted" has few images and half as many
     prototypes; "other data" was trained on further images, so that nothing can be found out.
     """
-    kind, seed, n_clusters = run["kind"], run["seed"], count_classes(domains)
+    kind, seed, n_clusters = run["kind"], run["seed"], max(one.n_classes for one in domains)
     rng = np.random.default_rng([seed, 11])
     samples = VectorSamples.from_arrays({one.name: one.vectors for one in domains})
     part = rng.integers(0, 3 if kind == "other data" else 2, len(samples))
@@ -167,11 +156,6 @@ def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
     yield run | {"found": found.to_dict()}
 
 
-def table_of(cells: pd.DataFrame, head: Sequence[str]) -> str:
-    """Write a frame of texts, after the names of its rows."""
-    return table([*head, *cells.columns], cells.fillna("-").reset_index().to_numpy())
-
-
 def spread(values: pd.Series) -> str:
     return f"{values.mean():.1f} +- {values.std(ddof=0):.1f} ({len(values)})"
 
@@ -179,25 +163,25 @@ def spread(values: pd.Series) -> str:
 def accuracy_table(runs: pd.DataFrame) -> str:
     """Accuracy by kind of provider and by target, mean +- deviation (seeds)."""
     cells = runs.groupby(["kind", "target"])["accuracy"].agg(spread).unstack()[runs["target"].unique()]
-    return table_of(cells.loc[[kind for kind in KINDS if kind in cells.index]], ["provider"])
+    cells = cells.loc[[kind for kind in KINDS if kind in cells.index]]
+    return table(cells.fillna("-").rename_axis("provider").reset_index())
 
 
 def audit_table(audits: pd.DataFrame) -> str:
     """Area under the curve by kind of model and by attack: mean over seeds, and the widest interval."""
     rows = []
-    for key, runs in audits.groupby(["dataset", "kind"], sort=False):
+    for (dataset, kind), runs in audits.groupby(["dataset", "kind"], sort=False):
         attacks = [
             pd.DataFrame([attack["success"] for attack in same])
             for same in zip(*([*one["membership"], one["domains"]] for one in runs["found"]), strict=True)
         ]
-        areas = [
-            f"{one['auc'].mean():.2f} ({one['auc_low'].min():.2f} to {one['auc_high'].max():.2f})"
-            for one in attacks
-        ]
+        row = {"data": dataset, "model": kind, "seeds": len(runs)}
+        for name, one in zip(ATTACKS, attacks, strict=True):
+            low, high = one["auc_low"].min(), one["auc_high"].max()
+            row[name] = f"{one['auc'].mean():.2f} ({low:.2f} to {high:.2f})"
         at_1 = max(one["tpr_at_1"].mean() for one in attacks[:3])
-        rows.append([*key, str(len(runs)), *areas, f"{100 * at_1:.1f}"])
-    names = ["agreement", "boundary", "shadow clusterers", "domain (25 images)", "most found at 1 % (%)"]
-    return table(["data", "model", "seeds", *names], rows)
+        rows.append(row | {"most found at 1 % (%)": f"{100 * at_1:.1f}"})
+    return table(rows)
 
 
 def price_table(audits: pd.DataFrame) -> str:
@@ -211,7 +195,8 @@ def price_table(audits: pd.DataFrame) -> str:
     points["labels"] = points["labels"].map(str).where(points["labels"] < most, "all")
     points["agreement"] *= 100
     cells = points.groupby(["dataset", "kind", "labels"], sort=False)["agreement"].agg(spread).unstack()
-    return table_of(cells[["50", "100", "200", "500", "all"]], ["data", "model"])
+    cells = cells[["50", "100", "200", "500", "all"]].rename_axis(["data", "model"])
+    return table(cells.fillna("-").reset_index())
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -250,7 +235,7 @@ def main() -> None:
     parser.add_argument("--targets", default="", help="domains that are the client's in turn")
     parser.add_argument("--kinds", help="kinds of the provider, separated by semicolons")
     options = parser.parse_args()
-    Records(__file__, Row).complete(jobs_of(options) if options.measure else (), page)
+    complete(__file__, jobs_of(options) if options.measure else (), page)
 
 
 if __name__ == "__main__":

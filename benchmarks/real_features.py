@@ -1,4 +1,7 @@
-"""Reads frozen features of real images for the scripts beside it, with the options that name them."""
+"""Reads frozen features of real images for the scripts beside it, with the options that name them.
+
+These scripts read ground truth for the scores only. What their pages tell is not said in them again.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,11 @@ class Domain:
     name: str
     vectors: NDArray[np.float32]
     classes: NDArray[np.int64]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max()) + 1
 
 
 Domains = Mapping[str, Sequence[Domain]]

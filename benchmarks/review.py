@@ -1,16 +1,12 @@
 """What a person's answers gain: accuracy after each of fifty answers, which are taken from the classes.
 
-Every target is reviewed with `ucds.Review`, alone and with a provider's labels. A group of samples is
-recognised if at least 60 % of it are of one class; otherwise the answer is "mixed". A cluster that is
-offered is known by its most frequent class. A wrong answer is one of the others, drawn at random. Every
-answer counts, "mixed" and "don't know" too. Ground truth is read for the answers and for the scores.
+Every target is reviewed with `ucds.Review`, alone and with a provider's labels. Every answer counts, "mixed"
+and "don't know" too. Two other uses of the same time stand beside it, of which one needs
+`pip install active-semi-supervised-clustering`.
 
-Two other uses of the same time stand beside it: right answers about a random part of a cluster and another
-random cluster, and right answers about pairs of images, which active PCK-means chooses and uses
-(`pip install active-semi-supervised-clustering`).
-
-The most important runs come first. Runs that are recorded in `review.jsonl` are left out; the page and the
-figure are written anew from all of them.
+The most important runs come first. A run has the accuracies at the start and after each answer, and the
+purities at the numbers of answers in `AT`; of pairs of images both at these numbers. The figure of the page
+is drawn in `review.svg`.
 
     python benchmarks/review.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
                                 [--cache DIR] [--seeds 5]
@@ -19,18 +15,22 @@ figure are written anew from all of them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
+import matplotlib
 import numpy as np
-from guard import PARTS, Bench, Clustered, Task, choose_part
-from real_features import Domains, parser_of, read_by_encoder
-from records import Records
-from review_page import ANSWERS, AT, PAIRS, PERSONS, WITHOUT_LABELS, Person, Run, write_page
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+import pandas as pd
+from guard import PARTS, WEAK, Bench, Clustered, Task, choose_part
+from matplotlib.figure import Figure
+from real_features import Domain, Domains, parser_of, read_by_encoder
+from records import Row, complete, table
+from sklearn.metrics.cluster import contingency_matrix
 
 from ucds import Review
+from ucds.files import write_atomically
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.metrics import clustering_accuracy
@@ -39,9 +39,39 @@ from ucds.target.guard import KnownLabels
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import Remembered, write_features, write_remembered
 
+ANSWERS = 50
+AT = (0, 3, 5, 10, 25, 50)
 RECOGNISED = 0.6
-WRONG: Mapping[Person, float] = {"5 % wrong": 0.05, "10 % wrong": 0.1}
-UNKNOWN: Mapping[Person, float] = {"20 % unknown": 0.2}
+GROUPS, PAIRS = "random groups", "pairs of images"
+"""Other uses of a person's time, which labels cannot change."""
+PERSONS = ("right", "5 % wrong", GROUPS, "10 % wrong", "20 % unknown", "K kept")
+WRONG, UNKNOWN = {"5 % wrong": 0.05, "10 % wrong": 0.1}, {"20 % unknown": 0.2}
+CHOSEN_ON = ("office31 dslr", "office31 webcam", "pacs photo", "pacs art_painting")
+"""Targets on which the constants of the questions were chosen."""
+INTRODUCTION = f"""# What a person's answers gain
+
+Made by `python benchmarks/review.py` from `review.jsonl`; not edited by hand. Accuracy in percent after so
+many answers: means over targets of their means over seeds. *Worst dip*: lowest point of a target's mean
+curve, against its start. The clusters before a model is fitted to them; frozen features.
+
+Answers come from the classes: a group is recognised if at least 60 % of it are of one class, and is "mixed"
+otherwise; a cluster that is offered is known by its most frequent class. *Wrong*: so many of the answers are
+another one, drawn at random. *Unknown*: so many are "don't know". *K kept*: the number of clusters does not
+change (`--keep-clusters`). *Random groups*: right answers about a random part of a cluster and another random
+cluster. *Pairs of images*: right answers whether two images are of one class, chosen and used by active
+PCK-means (package `active-semi-supervised-clustering`), which starts from plain k-means.
+
+The constants of the questions were chosen on {", ".join(CHOSEN_ON)}, with one seed;
+the others confirm them or do not.
+
+![Accuracy after 0 to 50 answers](review.svg)
+"""
+LINES = {
+    ("right", True): ("questions of ucds review, with a provider's labels", "#332288", "-"),
+    ("right", False): ("questions of ucds review, without labels", "#117733", "-"),
+    ("5 % wrong", True): ("with labels, 5 % of the answers wrong", "#332288", ":"),
+    ("random groups", False): ("questions about random groups", "#666666", "--"),
+}
 
 
 class Reviewed:
@@ -56,7 +86,7 @@ class Reviewed:
     """
 
     def __init__(
-        self, remembered: Remembered, features: FloatArray, classes: IntArray, person: Person, seed: int
+        self, remembered: Remembered, features: FloatArray, classes: IntArray, person: str, seed: int
     ) -> None:
         self._classes, self._person, self._rng = classes, person, np.random.default_rng(seed)
         self._parts = remembered.parts
@@ -72,7 +102,7 @@ class Reviewed:
 
     def answer(self) -> None:
         """Answer the next question, if there is one."""
-        if self._person == "random groups":
+        if self._person == GROUPS:
             self._answer_at_random()
             return
         question, chance = self.review.question(), self._rng.random()
@@ -82,8 +112,10 @@ class Reviewed:
             self.review.answer("skip")
             return
         right = self._right_answer(question)
-        wrong = right != "mixed" and chance < WRONG.get(self._person, 0)
-        self.review.answer(self._another_answer(question, right) if wrong else right)
+        if right != "mixed" and chance < WRONG.get(self._person, 0):
+            others = [one for one in question.records if one not in (right, "mixed")]
+            right = others[self._rng.integers(len(others))]
+        self.review.answer(right)
 
     def _right_answer(self, question: Question) -> Answer:
         known = [np.bincount(self._classes[[int(name) for name in group]]) for group in question.groups]
@@ -93,13 +125,6 @@ class Reviewed:
         if question.kind == "one-or-two":
             return "one" if group == offered[0] else "two"
         return offered.index(group) if group in offered else "new"
-
-    def _another_answer(self, question: Question, right: Answer) -> Answer:
-        if question.kind == "one-or-two":
-            return "two" if right == "one" else "one"
-        others: list[Answer] = [*range(len(question.offered)), "new"]
-        others.remove(right)
-        return others[self._rng.integers(len(others))]
 
     def _answer_at_random(self) -> None:
         """Answer whether a random part of a cluster belongs to a random other cluster."""
@@ -131,18 +156,9 @@ def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Rem
     return Remembered(tuple(map(str, everything)), partitions, own, n_clusters, averaged)
 
 
-def purity(clusters: Partition, classes: IntArray) -> float:
-    """Compute the share of samples that are of the most frequent class of their cluster."""
-    most = (np.bincount(classes[clusters == one]).max() for one in np.unique(clusters))
-    return float(sum(most) / len(classes))
-
-
 def cluster_by_pairs(vectors: FloatArray, classes: IntArray, answers: int, seed: int) -> Partition:
     """Cluster by active PCK-means, which asks whether two images are of one class."""
-    from active_semi_clustering.active.pairwise_constraints import (
-        ExampleOracle,
-        ExploreConsolidate,
-    )
+    from active_semi_clustering.active.pairwise_constraints import ExampleOracle, ExploreConsolidate
     from active_semi_clustering.semi_supervised.pairwise_constraints import PCKMeans
 
     np.random.seed(seed)  # noqa: NPY002 - the package draws from the global generator
@@ -155,69 +171,115 @@ def cluster_by_pairs(vectors: FloatArray, classes: IntArray, answers: int, seed:
     return np.asarray(found.labels_, dtype=np.int64)
 
 
-def scores_of(
-    found: Clustered, classes: IntArray, labels: Partition | None, person: Person, seed: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the accuracies and purities of a review."""
+def measure(bench: Bench, domain: Domain, provider: str, run: Row) -> Iterator[Row]:
+    """Review one target."""
+    rows, n_clusters = choose_part(domain, run["part"], run["seed"]), domain.n_classes
+    classes, labels = domain.classes[rows], None
+    if run["labels"]:
+        task = Task(domain.name, run["client"], provider, run["part"])
+        labels = bench.labels(task, rows, n_clusters)
+    found = bench.clustered(domain.name, run["client"], run["part"], n_clusters)
     principal = found.spaces.principal
-    if person == PAIRS:
-        each = [cluster_by_pairs(principal, classes, answers, seed) for answers in AT]
+    if run["person"] == PAIRS:
+        each = at_some = [cluster_by_pairs(principal, classes, answers, run["seed"]) for answers in AT]
     else:
-        remembered = remember(found, labels, int(classes.max()) + 1)
-        reviewed = Reviewed(remembered, principal, classes, person, seed)
+        remembered = remember(found, labels, n_clusters)
+        reviewed = Reviewed(remembered, principal, classes, run["person"], run["seed"])
         each = [reviewed.clusters]
         for _ in range(ANSWERS):
             reviewed.answer()
             each.append(reviewed.clusters)
-    accuracies = (round(clustering_accuracy(clusters, classes), 4) for clusters in each)
-    at_some = each if person == PAIRS else [each[answers] for answers in AT]
-    return tuple(accuracies), tuple(round(purity(clusters, classes), 4) for clusters in at_some)
+        at_some = [each[answers] for answers in AT]
+    # Purity is the share of samples that are of the most frequent class of their cluster.
+    most = (contingency_matrix(classes, clusters).max(axis=0).sum() for clusters in at_some)
+    yield run | {
+        "accuracy": [round(clustering_accuracy(clusters, classes), 4) for clusters in each],
+        "purity": [round(float(one / len(classes)), 4) for one in most],
+    }
 
 
-def cells() -> Iterator[tuple[str, int, Person, bool]]:
+def cells() -> Iterator[tuple[str, int, str, bool]]:
     """List part, place of the client's encoder, person, and labels or not; the most important first."""
     for person in PERSONS:
-        for given in (False,) if person in WITHOUT_LABELS else (True, False):
-            if person != PAIRS:
-                yield "whole", 0, person, given
+        for given in (False,) if person == GROUPS else (True, False):
+            yield "whole", 0, person, given
     for client, part, given in product((1, 0), PARTS, (True, False)):
         if (part, client) != ("whole", 0):
             yield part, client, "right", given
     yield "whole", 0, PAIRS, False  # takes longest
 
 
-def review_all(
-    domains: Domains,
-    cell: tuple[str, int, Person, bool],
-    bench: Bench,
-    seed: int,
-    records: Records[Run],
-) -> None:
-    """Run and record one cell for the domains of a data set."""
-    part, place, person, given = cell
-    provider, client = next(iter(domains)), list(domains)[place]
-    known = {run.key for run in records.runs}
-    for domain in domains[client]:
-        key = (domain.name, part, client, given, person, seed)
-        if key in known:
-            continue
-        rows, n_clusters = choose_part(domain, part, seed), int(domain.classes.max()) + 1
-        task = Task(domain.name, client, provider, part)
-        labels = bench.labels(task, rows, n_clusters) if given else None
-        found = bench.clustered(domain.name, client, part, n_clusters)
-        records.add(Run(*key, *scores_of(found, domain.classes[rows], labels, person, seed)))
+def jobs_of(data: Sequence[Domains], seeds: int) -> Iterator[tuple[Row, Callable[[], Iterator[Row]]]]:
+    """Yield each cell with each seed for the domains of each data set; the provider has the first encoder."""
+    benches = {(i, seed): Bench(one, seed) for i, one in enumerate(data) for seed in range(seeds)}
+    for (part, place, person, given), seed, (i, domains) in product(cells(), range(seeds), enumerate(data)):
+        encoders = list(domains)
+        for domain in domains[encoders[place]] if place < len(encoders) else ():
+            run = {"target": domain.name, "part": part, "client": encoders[place], "labels": given}
+            run |= {"person": person, "seed": seed}
+            yield run, partial(measure, benches[i, seed], domain, encoders[0], run)
 
 
-def main() -> None:
-    options = parser_of("Measure what a person's answers gain.").parse_args()
-    records, data = Records(__file__, Run), read_by_encoder(options)
-    with threadpool_limits(1):
-        benches = {(i, seed): Bench(one, seed) for i, one in enumerate(data) for seed in range(options.seeds)}
-        for cell, seed, i in product(cells(), range(options.seeds), range(len(data))):
-            if cell[1] < len(data[i]):
-                review_all(data[i], cell, benches[i, seed], seed, records)
-    write_page(Path(__file__), records)
+def mean_curves(runs: pd.DataFrame) -> np.ndarray:
+    """Return the mean curve over seeds of each target, in percent."""
+    targets = runs.groupby(["target", "situation"], sort=False)["accuracy"]
+    return np.array([100 * np.mean(list(some), 0) for _, some in targets])
+
+
+def row(runs: pd.DataFrame) -> Row:
+    """Write the means after some answers, the worst dip of a target's mean, and the purity at both ends."""
+    curves, purity = mean_curves(runs), 100 * np.mean(list(runs["purity"]), 0)
+    places = range(len(AT)) if curves.shape[1] == len(AT) else AT
+    figures = {str(answers): f"{curves.mean(0)[i]:.1f}" for answers, i in zip(AT, places, strict=True)}
+    return {"targets": len(curves), "seeds": runs["target"].value_counts().min(), **figures} | {
+        "worst dip": f"{(curves.min(1) - curves[:, 0]).min():+.1f}",
+        "purity at first": f"{purity[0]:.1f}",
+        "at last": f"{purity[-1]:.1f}",
+    }
+
+
+def section(title: str, runs: pd.DataFrame, by: str) -> str:
+    """Write a table with a row for each person, target or situation, alone and with labels."""
+    names = runs[by] + np.where(runs["labels"], ", with labels", ", alone")
+    rows = [{"runs": name} | row(some) for name, some in runs.groupby(names, sort=False)]
+    return f"\n## {title}\n\n{table(rows)}\n"
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Write the tables of all records, and draw the figure."""
+    runs = pd.DataFrame(rows)
+    weak, whole = runs["client"] == WEAK, runs["part"] == "whole"
+    runs["situation"] = runs["part"] + np.where(weak, ", weak client", ", same encoder")
+    chief = runs[whole & ~weak & ~runs["target"].str.startswith("digits")]
+    right = runs["person"] == "right"
+    draw(chief)
+    text = INTRODUCTION
+    text += section("Office-31 and PACS, whole targets, the provider's encoder", chief, "person")
+    text += section("By target, right answers", runs[right & whole & ~weak], "target")
+    return text + section("By situation, right answers", runs[right], "situation")
+
+
+def draw(runs: pd.DataFrame) -> None:
+    """Draw the mean curves of the most important runs."""
+    with matplotlib.rc_context({"svg.hashsalt": "ucds", "svg.fonttype": "none", "font.size": 10}):
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for (person, labels), (name, colour, style) in LINES.items():
+            some = runs[(runs["person"] == person) & (runs["labels"] == labels)]
+            if len(some):
+                axes.plot(mean_curves(some).mean(0), color=colour, linestyle=style, label=name)
+        axes.set(xlabel="answers of a person", ylabel="accuracy (%)", xlim=(0, ANSWERS))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low - 0.35 * (high - low), high)  # room for the legend below the curves
+        axes.legend(frameon=False, loc="lower right")
+        write_atomically(
+            Path(__file__).with_suffix(".svg"),
+            lambda file: figure.savefig(file, format="svg", metadata={"Date": None}),
+        )
 
 
 if __name__ == "__main__":
-    main()
+    options = parser_of("Measure what a person's answers gain.").parse_args()
+    complete(__file__, jobs_of(read_by_encoder(options), options.seeds), page)

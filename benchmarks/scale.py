@@ -1,12 +1,8 @@
 """Time, memory and accuracy of the consensus method with the number of samples, beside scikit-learn.
 
-Embeddings are drawn from a mixture of known classes, in chunks, into a file. Each program runs in a process
-of its own on that file: the four commands of the two sides, and scikit-learn's `MiniBatchKMeans`. Each run is
-one line of JSON; what has a record is not measured again, and the page is written anew each time.
+    python benchmarks/scale.py [--samples 1000 10000 50000] [--width 64] [--clusters 50] [--threads 2]
 
-    python benchmarks/scale.py [--samples 1000,10000,50000] [--width 64] [--clusters 50] [--threads 2]
-
-`--samples=` measures nothing, and writes the page. A million samples take a quarter of an hour.
+`--samples` alone measures nothing, and writes the page. A million samples take a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from records import Records, Row, table
+from records import Row, complete, table
 
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
@@ -37,7 +34,6 @@ NOISE = 1.2
 DATA = "embeddings.npy"
 CHUNK = 10_000  # samples that are drawn at a time
 FEWER, LARGEST = (10_000, 100_000), 1_000_000
-_LOOK = 0.02  # seconds between two looks at the memory of a process
 
 
 def make(samples: int, width: int, clusters: int, path: Path) -> NDArray[np.int64]:
@@ -85,21 +81,19 @@ def observe(command: Sequence[str], threads: int) -> dict[str, Any]:
     """Run a command: its time, that of all processors, its memory with mapped files and without, the load."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
-    load, begin, peak, own = os.getloadavg()[0], time.perf_counter(), 0.0, 0.0
+    load, begin, peak, own = os.getloadavg()[0], os.times(), 0.0, 0.0
     process = subprocess.Popen(command, env=environment)
-    while True:
-        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if ended:
-            break
+    while process.poll() is None:
         now = read_memory(process.pid)
         peak = max(peak, now.get("VmHWM", 0.0))
         own = max(own, now.get("RssAnon", 0.0) + now.get("RssShmem", 0.0))
-        time.sleep(_LOOK)
-    if status:
+        time.sleep(0.02)  # between two looks at its memory
+    if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
+    end = os.times()
     return {
-        "seconds": round(time.perf_counter() - begin, 2),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "seconds": round(end.elapsed - begin.elapsed, 2),
+        "processor_seconds": round(sum(end[2:4]) - sum(begin[2:4]), 2),  # of ended processes
         "peak_mib": round(peak, 1),
         "own_mib": round(own, 1),
         "load": round(load, 2),
@@ -118,11 +112,15 @@ def read_memory(process: int) -> dict[str, float]:
     return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.endswith(" kB")}
 
 
-def measure(samples: int, width: int, clusters: int, threads: int) -> Iterator[Row]:
-    """Run all programs on one file of embeddings: seconds, memory in MiB, accuracy in percent."""
+@cache
+def measure_all(samples: int, width: int, clusters: int, threads: int) -> dict[str, Row]:
+    """Run all programs on one file of embeddings: seconds, memory in MiB, accuracy in percent.
+
+    All of them, whichever are recorded: a program needs what those before it have written.
+    """
     versions = {name: version(name) for name in ("ucds", "torch", "numpy", "scikit-learn")}
     versions |= {"python": platform.python_version(), "machine": platform.machine()}
-    task = {"samples": samples, "width": width, "clusters": clusters}
+    task, runs = {"samples": samples, "width": width, "clusters": clusters}, dict[str, Row]()
     with tempfile.TemporaryDirectory() as folder:
         truth = make(samples, width, clusters, Path(folder) / DATA)
         for name, command, made in commands_of(clusters, Path(folder)):
@@ -130,7 +128,12 @@ def measure(samples: int, width: int, clusters: int, threads: int) -> Iterator[R
             if made is not None:
                 accuracy = round(100 * clustering_accuracy(read_clusters(made), truth), 3)
             run = {"program": name} | task | figures | {"accuracy": accuracy}
-            yield run | {"threads": threads, "versions": versions}
+            runs[name] = run | {"threads": threads, "versions": versions}
+    return runs
+
+
+def measure(program: str, **task: int) -> Iterator[Row]:
+    yield measure_all(**task)[program]
 
 
 def read_clusters(file: Path) -> NDArray[np.int64]:
@@ -172,48 +175,41 @@ def page(rows: Sequence[Row]) -> str:
     head = HEAD.format(machines="; ".join(machines), low=loads.min(), high=loads.max())
     found = runs.set_index(["program", "width", "clusters", "samples"])[["processor_seconds", "own_mib"]]
     growth = [growth_row(found, key) for key in found.index if key[-1] == LARGEST]
-    growth_names = ["program", "numbers", "clusters", "exponent", "own memory, to 100,000", "to 10,000"]
-    cells = [
-        [
-            *(str(one.width), str(one.clusters), f"{one.samples:,}", one.program),
-            *(f"{one.seconds:.1f}", f"{one.processor_seconds:.1f}"),
-            *(f"{one.peak_mib:,.0f}", f"{one.own_mib:,.0f}"),
-            "" if np.isnan(one.accuracy) else f"{one.accuracy:.2f}",
-        ]
-        for one in runs.itertuples()
-    ]
-    names = ["numbers", "clusters", "samples", "program", "seconds", "of processors", "memory", "own", "%"]
-    return f"{head}\n{table(growth_names, growth)}\n\n## Runs\n\n{table(names, cells)}"
+    cells = {
+        **{"numbers": runs["width"], "clusters": runs["clusters"]},
+        **{"samples": runs["samples"].map("{:,}".format), "program": runs["program"]},
+        "seconds": runs["seconds"].map("{:.1f}".format),
+        "of processors": runs["processor_seconds"].map("{:.1f}".format),
+        "memory": runs["peak_mib"].map("{:,.0f}".format),
+        "own": runs["own_mib"].map("{:,.0f}".format),
+        "%": runs["accuracy"].map("{:.2f}".format, na_action="ignore").fillna(""),
+    }
+    return f"{head}\n{table(growth)}\n\n## Runs\n\n{table(pd.DataFrame(cells))}"
 
 
-def growth_row(found: pd.DataFrame, key: tuple[str, int, int, int]) -> list[str]:
+def growth_row(found: pd.DataFrame, key: tuple[str, int, int, int]) -> Row:
     """Write the line of one program on one kind of data: its largest run, compared with smaller ones."""
     growth = {n: found.loc[key] / found.loc[*key[:3], n] for n in FEWER if (*key[:3], n) in found.index}
     exponents = [f"{np.log(one['processor_seconds']) / np.log(LARGEST / n):.2f}" for n, one in growth.items()]
     memory = [f"{growth[n]['own_mib']:.2f}" if n in growth else "" for n in reversed(FEWER)]
-    return [*map(str, key[:3]), *(exponents[:1] or [""]), *memory]
-
-
-def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",") if part]
+    names = ("program", "numbers", "clusters", "exponent", "own memory, to 100,000", "to 10,000")
+    return dict(zip(names, (*key[:3], *(exponents[:1] or [""]), *memory), strict=True))
 
 
 def main() -> None:
-    """Measure what has no record yet, and write the page."""
     parser = argparse.ArgumentParser(description="Measure time, memory and accuracy with many samples.")
-    parser.add_argument("--samples", type=numbers, default=[1000, 10_000, 50_000], help="numbers of samples")
+    parser.add_argument("--samples", type=int, nargs="*", default=[1000, 10_000, 50_000])
     parser.add_argument("--width", type=int, default=64, help="width of the embeddings")
     parser.add_argument("--clusters", type=int, default=50, help="number of clusters")
     parser.add_argument("--threads", type=int, default=2, help="threads of the mathematics")
     options = parser.parse_args()
-    records = Records(__file__, Row)
-    for samples in options.samples:
-        task = {"samples": samples, "width": options.width, "clusters": options.clusters}
-        known = {run["program"] for run in records.runs if task.items() <= run.items()}
-        for run in measure(**task, threads=options.threads) if known < set(PROGRAMS) else ():
-            if run["program"] not in known:
-                records.add(run)
-    records.write_page(page(records.runs))
+    jobs = (
+        ({"program": name} | task, partial(measure, name, **task, threads=options.threads))
+        for samples in options.samples
+        for task in [{"samples": samples, "width": options.width, "clusters": options.clusters}]
+        for name in PROGRAMS
+    )
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

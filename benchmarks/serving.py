@@ -6,7 +6,8 @@ The service is a process of its own (`ucds serve`) on loopback, with a key and a
 connections; the client that feeds them takes its share of the same cores. Rounds are interleaved. With
 --soak MINUTES, the service is kept at full load instead, and the record says what became of its memory and
 of its answering times.
-    python benchmarks/serving.py [--images N] [--rounds R] [--soak MINUTES] [--out FILE]
+
+    python benchmarks/serving.py [--soak MINUTES] [--out FILE]
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import argparse
 import itertools
 import os
 import platform
-import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import psutil
 import torch
 from label_service import SIDE, client_of, fresh, labels_request, make_images, make_run, service
+from records import Row, table
 from sklearn.utils import gen_batches
 
 from ucds.data.decode import decode_image
@@ -33,7 +35,7 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
 
-CONNECTIONS, PER_REQUEST = 8, 32
+CONNECTIONS, PER_REQUEST, IMAGES, ROUNDS = 8, 32, 256, 5
 TARGET = 0.85
 
 
@@ -63,39 +65,34 @@ def measure_service(url: str, key: str, images: list[bytes]) -> float:
     return len(images) / (time.perf_counter() - begun)
 
 
-def compare(folder: Path, images: int, rounds: int) -> list[str]:
+def compare(folder: Path) -> str:
     """Compare the service with the bare model."""
-    run, serials, originals = folder / "run", itertools.count(), make_images(images)
+    run, serials, originals = folder / "run", itertools.count(), make_images(IMAGES)
     (key,) = make_run(run, "resnet18")
     labeller = ModelLabeller.load(run, "cpu")
     choices = sorted({1, os.cpu_count() or 1})
-    figures: list[tuple[float, float]] = []
+    rows, ratios = list[Row](), list[float]()
     with service(run, "--port", 0) as (_, url):
-        for number in range(rounds + 1):
+        for number in range(ROUNDS + 1):
             some = originals if number else originals[: 2 * PER_REQUEST]  # the first round warms up
             bare = max(measure_bare(labeller, some, threads) for threads in choices)
             served = measure_service(url, key, fresh(some, serials))
             if number:
-                figures.append((bare, served))
-                print(f"bare {bare:.1f}/s, served {served:.1f}/s, ratio {served / bare:.2f}", flush=True)
-    ratio = statistics.median(served / bare for bare, served in figures)
+                ratios.append(served / bare)
+                row = {"round": number, "bare model (faster of both), images/s": f"{bare:.1f}"}
+                rows.append(row | {"service, images/s": f"{served:.1f}", "ratio": f"{ratios[-1]:.2f}"})
+                print(rows[-1], flush=True)
+    ratio = median(ratios)
     verdict = "met" if ratio >= TARGET else "missed"
-    return [
-        f"{images} JPEG images of {SIDE} x {SIDE} a round, ResNet-18 with random weights at 224, "
-        f"{CONNECTIONS} connections, {PER_REQUEST} images a request, SQLite ledger, every image new.",
-        "",
-        f"**Ratio {ratio:.2f} (median over {len(figures)} interleaved rounds); target {TARGET}: {verdict}.**",
-        "",
-        "| round | bare model (faster of both), images/s | service, images/s | ratio |",
-        "| ---: | ---: | ---: | ---: |",
-        *(
-            f"| {number} | {bare:.1f} | {served:.1f} | {served / bare:.2f} |"
-            for number, (bare, served) in enumerate(figures, 1)
-        ),
-    ]
+    return f"""{IMAGES} JPEG images of {SIDE} x {SIDE} a round, ResNet-18 with random weights at 224, \
+{CONNECTIONS} connections, {PER_REQUEST} images a request, SQLite ledger, every image new.
+
+**Ratio {ratio:.2f} (median over {ROUNDS} interleaved rounds); target {TARGET}: {verdict}.**
+
+{table(rows, "rrrr")}"""
 
 
-def soak(folder: Path, minutes: float) -> list[str]:
+def soak(folder: Path, minutes: float) -> str:
     """Full load on a light model, so that the service itself is what is worn."""
     run, serials, images = folder / "run", itertools.count(), make_images(PER_REQUEST)
     (key,) = make_run(run, "ucds/oriented_edges")
@@ -120,50 +117,45 @@ def soak(folder: Path, minutes: float) -> list[str]:
             one.result()
     with closing(Ledger(run)) as ledger:
         used = ledger.list_keys()[0].used
-    answered, sound = len(times) * PER_REQUEST, not verify(run).faults
-    lines = [
-        f"{minutes:g} minutes at full load: {CONNECTIONS} connections, {PER_REQUEST} images a request, a "
-        f"light model (`ucds/oriented_edges`), SQLite ledger, every image new.",
-        "",
-        f"{answered:,} images answered, {answered / minutes / 60:.0f} a second; the ledger holds {used:,}; "
-        f"its audit chain {'verifies' if sound else 'DOES NOT VERIFY'}.",
-        "",
-        "Processor time is that of the service without its decoding processes.",
-        "",
-        "| minute | resident memory, MiB | processor ms an image | median, ms | p99, ms |",
-        "| ---: | ---: | ---: | ---: | ---: |",
-    ]
+    rows = list[Row]()
     for tenth in range(1, 11):
         own = [1000 * took for start, took in times if ends[tenth - 1] <= start < ends[tenth]]
         each = 1000 * (work[tenth] - work[tenth - 1]) / (len(own) * PER_REQUEST)
         middle, p99 = np.quantile(own, (0.5, 0.99))
-        lines.append(
-            f"| {ends[tenth] / 60:.1f} | {memory[tenth]:.0f} | {each:.3f} | {middle:.0f} | {p99:.0f} |"
-        )
-    return lines
+        row = {"minute": f"{ends[tenth] / 60:.1f}", "resident memory, MiB": f"{memory[tenth]:.0f}"}
+        row |= {"processor ms an image": f"{each:.3f}", "median, ms": f"{middle:.0f}"}
+        rows.append(row | {"p99, ms": f"{p99:.0f}"})
+    answered, sound = len(times) * PER_REQUEST, not verify(run).faults
+    return f"""{minutes:g} minutes at full load: {CONNECTIONS} connections, {PER_REQUEST} images a request, \
+a light model (`ucds/oriented_edges`), SQLite ledger, every image new.
+
+{answered:,} images answered, {answered / minutes / 60:.0f} a second; the ledger holds {used:,}; its audit \
+chain {"verifies" if sound else "DOES NOT VERIFY"}.
+
+Processor time is that of the service without its decoding processes.
+
+{table(rows, "rrrrr")}"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--images", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--soak", type=float, default=0.0, help="minutes; instead of the comparison")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     name, title, how = "serving", "The service against the bare model", ""
     if options.soak:
         name, title, how = "serving_soak", "The service under load for long", " --soak MINUTES"
-    with tempfile.TemporaryDirectory() as name_of_folder:
-        folder = Path(name_of_folder)
-        lines = (
-            soak(folder, options.soak) if options.soak else compare(folder, options.images, options.rounds)
-        )
-    machine = (
-        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, "
-        f"{os.cpu_count()} processors."
-    )
-    made = f"Made by `python benchmarks/serving.py{how}`"
-    text = "\n".join([f"# {title}", "", f"{made}; not edited by hand.", "", machine, "", *lines, ""])
+    with tempfile.TemporaryDirectory() as folder:
+        found = soak(Path(folder), options.soak) if options.soak else compare(Path(folder))
+    text = f"""# {title}
+
+Made by `python benchmarks/serving.py{how}`; not edited by hand.
+
+torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} \
+processors.
+
+{found}
+"""
     (options.out or Path(__file__).with_name(f"{name}.md")).write_text(text)
     print(text)
 

@@ -1,17 +1,10 @@
 """Times of the parts on which a user waits, each beside what one would take in its place.
 
-- transport: the transport solver against POT's solvers in the log domain, at the same marginal error;
-- step: a step of PCD's stage 1 against a bare training loop on as many images;
-- consensus: `TargetClustering.fit` against scikit-learn's k-means with five starts;
-- start: what a user waits for at the first command with a report, at a second one and at a prediction, each a
-  process of its own, against the bare pass; and for the first line and a refusal;
-- features: `ucds features` against the bare pass, and two workers of Ray against one.
-
-The sides take turns; a ratio is the median over the rounds. Rows are kept in speed.json, and the page is
-written from them: parts that are not measured again stay.
+`PARTS` says what is measured. The sides take turns; a ratio is the median over the rounds. Rows are kept in
+speed.json, and the page is written from them: parts that are not measured again stay.
 
     python benchmarks/speed.py [transport] [step] [consensus] [start] [features] [--rounds 3] [--threads 1]
-                               [--images FOLDER .. --weights FILE --clusters 31]
+                               [--images FOLDER .. --weights FILE]
 """
 
 from __future__ import annotations
@@ -26,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +29,7 @@ import pandas as pd
 import torch
 from cluster_number import blobs
 from ot.batch import bregman_log_projection_batch
-from records import table
+from records import table, time_call
 from sklearn.cluster import KMeans
 from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -65,6 +57,7 @@ Written by `python benchmarks/speed.py` from `speed.json`; not edited by hand. T
 in which the sides take turns, and a ratio is the median of the rounds' ratios. Single times depend on what
 else the machine does, ratios hardly.
 """
+BACKBONE, CLUSTERS = "mobilenetv2_100", 31
 EPSILON, TOLERANCE, LIMIT = 0.01, 1e-3, 50_000
 SHAPES = ((1, 64, 31), (1, 1024, 65), (4, 64, 31))
 BATCH = 64
@@ -139,11 +132,10 @@ def pot_solvers(cost: Tensor, rows: Tensor, columns: Tensor) -> dict[str, Callab
     solvers: dict[str, Callable[[], object]] = {}
     for name, solve in (("in a loop", loop), ("batched", batched))[: 1 + (len(cost) > 1)]:
         for kind, bits in ((torch.float32, "fp32"), (torch.float64, "fp64")):
-            threshold = TOLERANCE
-            while error_of(solve(kind, threshold), rows, columns) > TOLERANCE and threshold > TOLERANCE / 100:
-                threshold *= 0.85
-            if error_of(solve(kind, threshold), rows, columns) <= TOLERANCE:
-                solvers[f"{name}, {bits}"] = partial(solve, kind, threshold)
+            for threshold in TOLERANCE * 0.85 ** np.arange(30):
+                if error_of(solve(kind, threshold), rows, columns) <= TOLERANCE:
+                    solvers[f"{name}, {bits}"] = partial(solve, kind, threshold)
+                    break
     return solvers
 
 
@@ -208,42 +200,33 @@ def time_bare_loop() -> float:
 
 
 def measure_step(options: argparse.Namespace) -> Rows:
-    rounds = [(time_stage(), time_bare_loop()) for _ in range(1 + options.rounds)]
-    seconds = pd.DataFrame(rounds[1:], columns=["ours", "bare"])
-    ratio = (seconds["ours"] / seconds["bare"]).median()
-    yield "32-true", *seconds.median().map("{:.3f}".format), f"{ratio:.3f}"
+    rounds = np.array([(time_stage(), time_bare_loop()) for _ in range(1 + options.rounds)])[1:]
+    ours, bare = np.median(rounds, axis=0)
+    ratio = np.median(rounds[:, 0] / rounds[:, 1])
+    yield "32-true", f"{ours:.3f}", f"{bare:.3f}", f"{ratio:.3f}"
 
 
 def measure_consensus(options: argparse.Namespace) -> Rows:
     for n in (5_000, 20_000, 50_000):
-        data = blobs(50, n, seed=0)
-        runs = pd.DataFrame(columns=["ours", "theirs", "our accuracy", "their accuracy"], dtype=float)
+        data, rounds = blobs(50, n, seed=0), []
         for seed in range(options.rounds):
             ours = ucds.TargetClustering(50, random_state=seed, accelerator="cpu")
             theirs = KMeans(50, n_init=5, random_state=seed)
-            seconds = [time_call(partial(method.fit, data.vectors)) for method in (ours, theirs)]
+            own, other = (time_call(partial(method.fit, data.vectors)) for method in (ours, theirs))
             accuracies = (ucds.clustering_accuracy(one.labels_, data.classes) for one in (ours, theirs))
-            runs.loc[seed] = [*seconds, *(100 * one for one in accuracies)]
-        runs.insert(2, "ratio", runs["ours"] / runs["theirs"])
-        yield f"{n:,}", *runs.median().map("{:.1f}".format)
-
-
-def time_call(call: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
+            rounds.append([own, other, own / other, *(100 * one for one in accuracies)])
+        yield f"{n:,}", *(f"{one:.1f}" for one in np.median(rounds, axis=0))
 
 
 def measure_start(options: argparse.Namespace) -> Rows:
     """Time what a user waits for, on each folder of images."""
-    encoder = ["--backbone", options.backbone, "--weights", options.weights]
+    encoder = ["--backbone", BACKBONE, "--weights", options.weights]
     with tempfile.TemporaryDirectory() as name:
         for images in options.images:
             folder = Path(name) / images.name
             bare = time_bare_pass(images, options, folder)
             yield images.name, "bare pass of the encoder", f"{bare:.1f}", "1.00", ""
-            train = ["train-target", images, "--clusters", options.clusters, *encoder]
+            train = ["train-target", images, "--clusters", CLUSTERS, *encoder]
             for what, command in (
                 ("train-target", [*train, "--out", folder / "run"]),
                 ("train-target again", [*train, "--out", folder / "again"]),
@@ -252,7 +235,7 @@ def measure_start(options: argparse.Namespace) -> Rows:
                 took = time_command(command, folder / "cache")
                 limit = TARGETS.get((images.name, what))
                 yield images.name, what, f"{took:.1f}", f"{took / bare:.2f}", f"{limit:.2f}" if limit else ""
-        wrong = ["train-target", "nowhere", "--clusters", options.clusters, "--out", Path(name) / "run"]
+        wrong = ["train-target", "nowhere", "--clusters", CLUSTERS, "--out", Path(name) / "run"]
         first = time_first_line(wrong, Path(name))
         yield "", "first line on a terminal", f"{first:.2f}", "", f"{FIRST_LINE:.0f} s"
         refusal = time_command(wrong, Path(name), status=2)
@@ -271,9 +254,8 @@ def measure_features(options: argparse.Namespace) -> Rows:
                 ("Ray, one worker", ["--engine", "ray", "--workers", "1"]),
                 ("Ray, two workers", ["--engine", "ray", "--workers", "2"]),
             ):
-                given = ["--backbone", options.backbone, "--weights", options.weights, *how]
-                out, cache = Path(name) / what, Path(name) / f"cache of {what}"
-                took = time_command(["features", images, "--out", out, *given], cache)
+                given = ["--backbone", BACKBONE, "--weights", options.weights, "--out", Path(name) / what]
+                took = time_command(["features", images, *given, *how], Path(name) / f"cache of {what}")
                 rate, times = f"{number / took:.0f}", f"{before / took:.2f}"
                 yield images.name, f"{number:,}", what, f"{took:.1f}", rate, times
                 before = took
@@ -282,7 +264,7 @@ def measure_features(options: argparse.Namespace) -> Rows:
 def time_bare_pass(images: Path, options: argparse.Namespace, folder: Path) -> float:
     """Return the seconds that the encoder alone takes for all images, in batches that are ready."""
     torch.set_num_threads(os.cpu_count() or 1)
-    encoder = ucds.EncoderOptions(options.backbone, options.weights)
+    encoder = ucds.EncoderOptions(BACKBONE, options.weights)
     found = find_samples(images, by_domain=False)
     inputs = open_for_training(found, encoder, ucds.Compute("cpu", cache=folder / "bare"))
     data, module, seconds = inputs.data, inputs.backbone.module.eval(), 0.0
@@ -307,14 +289,12 @@ def time_first_line(arguments: Sequence[object], cache: Path) -> float:
     """Return the seconds until a command shows something on a terminal."""
     own, terminal = pty.openpty()
     begun = time.perf_counter()
-    with subprocess.Popen(**command_line(arguments, cache), stderr=terminal):
+    with subprocess.Popen(**command_line(arguments, cache), stderr=terminal) as process:
         os.read(own, 1)
         took = time.perf_counter() - begun
-        os.close(terminal)
-        with suppress(OSError):  # of a terminal that nobody writes to any longer
-            while os.read(own, 4096):
-                pass
+        process.kill()
     os.close(own)
+    os.close(terminal)
     return took
 
 
@@ -365,14 +345,22 @@ PARTS = {
 """How each part is measured, what it is, and the columns of its table."""
 
 
+def page(runs: Mapping[str, Any]) -> str:
+    """Write the tables of all parts that were measured."""
+    text = PAGE
+    for part, (_, what, columns) in PARTS.items():
+        if part in runs:
+            rows = pd.DataFrame(runs[part]["rows"], columns=columns)
+            text += f"\n## {part}\n\n{what}\n\n{table(rows)}\n\n{runs[part]['machine']}\n"
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start and features")
-    parser.add_argument("--clusters", type=int, default=31, help="clusters of the part start")
-    parser.add_argument("--backbone", default="mobilenetv2_100")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
     options = parser.parse_args()
     parts = options.parts or ["transport", "step", "consensus"]
@@ -384,19 +372,14 @@ def main() -> None:
         for part in parts:
             load, (measure, _, columns) = os.getloadavg()[0], PARTS[part]
             rows = list(measure(options))
-            print(table(columns, rows), flush=True)
+            print(pd.DataFrame(rows, columns=columns), flush=True)
             machine = (
                 f"{processor()}, {options.threads} of {os.cpu_count()} processors, load {load:.1f}, "
                 f"{options.rounds} rounds, torch {torch.__version__}, revision {code_revision()}."
             )
             runs[part] = {"machine": machine, "rows": rows}
             RUNS.write_text(json.dumps(runs, indent=1) + "\n")
-    lines = [PAGE]
-    for part, (_, text, columns) in PARTS.items():
-        if part in runs:
-            lines += [f"## {part}\n", text, "", table(columns, runs[part]["rows"]), ""]
-            lines += [runs[part]["machine"], ""]
-    RUNS.with_suffix(".md").write_text("\n".join(lines))
+    RUNS.with_suffix(".md").write_text(page(runs))
 
 
 if __name__ == "__main__":

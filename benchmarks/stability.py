@@ -1,9 +1,6 @@
 """How far chance and rounding change the accuracy of the consensus method.
 
-Each domain is clustered alone, with frozen features and the right number of clusters: with 20 seeds, and
-with one seed but 20 draws of relative noise of 1e-7 on the features, which is about what another processor or
-library version may change. Runs that are recorded in `stability.jsonl` are left out, so that the work can be
-done in pieces; the page is written anew from all of them each time.
+Each domain is clustered with 20 seeds, and with one seed but 20 draws of noise on its features.
 
     python benchmarks/stability.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 20]
 """
@@ -16,7 +13,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from real_features import Domain, parser_of, read_domains
-from records import Records, Row, line, spread
+from records import Row, complete, spread, table
 
 from ucds import TargetClustering, clustering_accuracy
 
@@ -27,11 +24,9 @@ Made by `python benchmarks/stability.py` from `stability.jsonl`; not edited by h
 alone, on frozen features, with the right number of clusters. Accuracy in percent: mean +- standard deviation,
 and the least. *Seeds*: so many seeds. *Noise*: seed 0, with so many draws of relative noise of 1e-7 on the
 features, which is about what another processor or library version changes.
-
-| domain | samples | runs of each | seeds | worst seed | noise | worst noise |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
-KINDS = ("seed", "rounding")
+KINDS = {"seed": ("seeds", "worst seed"), "rounding": ("noise", "worst noise")}
+"""Titles of the columns of mean and minimum, by what is drawn."""
 
 
 def measure(domain: Domain, kind: str, draw: int) -> Iterator[Row]:
@@ -46,16 +41,16 @@ def measure(domain: Domain, kind: str, draw: int) -> Iterator[Row]:
     yield run | {"samples": len(vectors), "accuracy": accuracy}
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(runs: Sequence[Row]) -> str:
     """Write the table of all runs."""
-    text = INTRODUCTION
-    for domain, runs in pd.DataFrame(rows).groupby("domain", sort=False):
-        cells = [domain, f"{runs['samples'].iloc[0]:,}", str(runs["draw"].nunique())]
-        for kind in KINDS:
-            found = 100 * runs.loc[runs["kind"] == kind, "accuracy"]
-            cells += [spread(found), f"{found.min():.1f}"]
-        text += line(cells)
-    return text
+    rows = []
+    for domain, own in pd.DataFrame(runs).groupby("domain", sort=False):
+        samples, draws = own["samples"].iloc[0], own["draw"].nunique()
+        rows.append({"domain": domain, "samples": f"{samples:,}", "runs of each": draws})
+        for kind, (middle, worst) in KINDS.items():
+            found = 100 * own.loc[own["kind"] == kind, "accuracy"]
+            rows[-1] |= {middle: spread(found), worst: f"{found.min():.1f}"}
+    return f"{INTRODUCTION}\n{table(rows, 'lrrrrrr')}\n"
 
 
 def main() -> None:
@@ -67,7 +62,7 @@ def main() -> None:
         for draw in range(options.seeds)
         for kind in KINDS
     )
-    Records(__file__, Row).complete(jobs, page)
+    complete(__file__, jobs, page)
 
 
 if __name__ == "__main__":

@@ -5,39 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import records
 
 
-@dataclass(frozen=True)
-class Task:
-    target: str
-
-
-@dataclass(frozen=True)
-class Run:
-    task: Task
-    accuracy: float
-
-
-def test_runs_are_read_back_and_the_page_names_every_revision(
+def test_runs_are_kept_with_their_revision_and_the_page_names_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, first, second = str(tmp_path / "trial.py"), Run(Task("a"), 0.25), Run(Task("b"), 0.5)
+    script, first, second = str(tmp_path / "trial.py"), {"target": "a"}, {"target": "b"}
     # A line from before the revision was recorded.
-    (tmp_path / "trial.jsonl").write_text('{"task": {"target": "a"}, "accuracy": 0.25}\n')
+    (tmp_path / "trial.jsonl").write_text(json.dumps(first) + "\n")
     monkeypatch.setattr(records, "code_revision", lambda: "abc")
-    records.Records(script, Run).add(second)
-    assert json.loads((tmp_path / "trial.jsonl").read_text().splitlines()[1])["revision"] == "abc"
-
-    again = records.Records(script, Run)
-    assert again.runs == [first, second]
-    again.write_page("# Trial\n")
-    assert (tmp_path / "trial.md").read_text() == "# Trial\n\nRevisions of the code: abc, not recorded.\n"
+    jobs = [(second, lambda: [second | {"accuracy": 0.5}])]
+    runs = records.complete(script, jobs, lambda runs: f"# {len(runs)}\n")
+    assert runs == [first, {"target": "b", "accuracy": 0.5, "revision": "abc"}]
+    assert [json.loads(line) for line in (tmp_path / "trial.jsonl").read_text().splitlines()] == runs
+    assert (tmp_path / "trial.md").read_text() == "# 2\n\nRevisions of the code: abc, not recorded.\n"
 
 
 def test_what_is_recorded_is_not_measured_again(tmp_path: Path) -> None:
@@ -49,9 +36,15 @@ def test_what_is_recorded_is_not_measured_again(tmp_path: Path) -> None:
 
     for names in ("ab", "bc"):
         jobs = [({"task": {"target": name}}, partial(job, name)) for name in names]
-        records.Records(script, records.Row).complete(jobs, lambda rows: f"{len(rows)} runs\n")
+        records.complete(script, jobs, lambda rows: f"{len(rows)} runs\n")
     assert done == ["a", "b", "c"]
     assert (tmp_path / "trial.md").read_text().startswith("6 runs\n")
+
+
+def test_a_table_has_words_on_the_left_and_numbers_on_the_right() -> None:
+    rows = [{"domain": "east", 5: 1.5}, {"domain": "west", 5: 2}]
+    expected = "| domain | 5 |\n| --- | ---: |\n| east | 1.5 |\n| west | 2.0 |"
+    assert records.table(rows, "lr") == records.table(pd.DataFrame(rows), "lr") == expected
 
 
 def test_a_script_that_measures_memory_loads_no_pytorch() -> None:
