@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from ucds import InputError, TargetClustering
-from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds import InputError
+from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
@@ -52,12 +51,6 @@ def blob_data(n: int = N) -> Dataset:
 def given(labels: np.ndarray, rows: np.ndarray | None = None, n_clusters: int = K) -> ClusterLabels:
     rows = np.arange(N) if rows is None else rows
     return ClusterLabels(tuple(str(i) for i in rows), labels[rows], n_clusters, "p")
-
-
-def small_backbone() -> Backbone:
-    torch.manual_seed(0)
-    layers = (nn.Linear(WIDTH, 12), nn.BatchNorm1d(12), nn.Dropout(0.1), nn.Tanh())
-    return module_backbone(nn.Sequential(*layers), 12)
 
 
 def train(
@@ -231,14 +224,6 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
 
 
-@pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups
-@pytest.mark.parametrize(("labels", "k"), [(TRUTH // 2, 2), (TRUTH + K * (np.arange(N) // K % 2), 2 * K)])
-def test_the_provider_may_have_another_number_of_clusters(labels: np.ndarray, k: int) -> None:
-    model, _ = train(given(labels, n_clusters=k), transfer="equal")
-    assert model.n_clusters == K
-    assert accuracy(model) == 1
-
-
 def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="^3 samples cannot form 4 clusters$"):
         train(data=blob_data(3))
@@ -261,6 +246,10 @@ def test_the_seed_decides() -> None:
     assert not torch.equal(models[0], models[2])
 
 
+def crash(*arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,16 +268,3 @@ def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
         assert torch.equal(tensor, finished.state_dict()[name]), name
-
-
-def crash(*arguments: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_the_estimator_takes_the_same_way() -> None:
-    vectors = blob_data().samples.read(np.arange(N)).numpy()
-    found = TargetClustering(K, settings={"starts": 1}, random_state=0, accelerator="cpu")
-    assert score(found.fit(vectors).labels_, TRUTH).accuracy == 1
-    assert [stage.name for stage in found.stages_] == ["agree", "fit-target"]
-    assert found.model_.encoder.unit_features
-    assert score(found.fit(vectors, source_labels=PROVIDERS).labels_, TRUTH).accuracy == 1
