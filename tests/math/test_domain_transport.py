@@ -42,15 +42,8 @@ def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
 
 
 def test_an_infinite_price_is_the_balanced_transport() -> None:
-    balanced = pot.sinkhorn(
-        torch.full((N,), 1 / N).double(),
-        B,
-        cost().double(),
-        reg=EPSILON,
-        method="sinkhorn_log",
-        stopThr=1e-9,
-        numItermax=50_000,
-    )
+    rows = torch.full((N,), 1 / N).double()
+    balanced = pot.sinkhorn(rows, B, cost().double(), EPSILON, "sinkhorn_log", numItermax=50_000)
     found = solve(math.inf)
     assert found.converged
     torch.testing.assert_close(found.plan, balanced, atol=1e-8, rtol=0)

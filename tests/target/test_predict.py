@@ -65,19 +65,6 @@ def test_nothing_is_written_unless_asked_for(client: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_images_are_copied_into_one_folder_a_cluster(
-    run_on_images: Path, images: Path, tmp_path: Path
-) -> None:
-    found = ucds.predict(run_on_images, images, sort_into=tmp_path / "sorted", compute=CPU)
-    assert {path.name for path in (tmp_path / "sorted").iterdir()} == {f"cluster_{k}" for k in range(3)}
-    for name, cluster in zip(found.ids, found.clusters.tolist(), strict=True):
-        copies = [path.read_bytes() for path in (tmp_path / "sorted" / f"cluster_{cluster}").iterdir()]
-        assert copies.count((images / name).read_bytes()) == 1
-    assert sum(path.is_file() for path in (tmp_path / "sorted").rglob("*")) == len(found.ids)
-    with pytest.raises(ucds.InputError, match="is not an empty folder: choose another --sort-into"):
-        ucds.predict(run_on_images, images, sort_into=tmp_path / "sorted")
-
-
 def test_doubtful_samples_are_left_without_a_cluster(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
