@@ -60,14 +60,3 @@ def test_nothing_is_written_unless_asked_for(provider: Path, tmp_path: Path) -> 
     before = sorted(path.name for path in tmp_path.iterdir())
     assert len(ucds.label(provider, tmp_path / "target.npy", compute=CPU).ids) == 30
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-def test_a_clients_model_labels_nothing(provider: Path, tmp_path: Path) -> None:
-    ucds.train_target(tmp_path / "target.npy", tmp_path / "own", n_clusters=4, settings=BRIEF)
-    with pytest.raises(ucds.InputError, match="only one of role 'source'"):
-        ucds.label(tmp_path / "own", tmp_path / "target.npy")
-    with pytest.raises(ucds.InputError, match="is not a run folder"):
-        ucds.label(tmp_path, tmp_path / "target.npy")
-    np.save(tmp_path / "wide.npy", np.ones((3, 9), np.float32))
-    with pytest.raises(ucds.InputError, match="width 9; the model takes 6"):
-        ucds.label(provider, tmp_path / "wide.npy")

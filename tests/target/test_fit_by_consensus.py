@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from ucds import InputError
 from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
@@ -208,9 +207,12 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30
 
 
-def test_fewer_samples_than_clusters_are_refused_in_one_line() -> None:
-    with pytest.raises(InputError, match="^3 samples cannot form 4 clusters$"):
-        train(data=blob_data(3))
+@pytest.mark.filterwarnings("ignore:stage .* clusters are empty")  # of eight, where there are four groups
+@pytest.mark.parametrize(("labels", "k"), [(TRUTH // 2, 2), (TRUTH + K * (np.arange(N) // K % 2), 2 * K)])
+def test_the_provider_may_have_another_number_of_clusters(labels: np.ndarray, k: int) -> None:
+    model = train(given(labels, n_clusters=k), transfer="equal").model
+    assert model.n_clusters == K
+    assert accuracy(model) == 1
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")

@@ -84,22 +84,9 @@ def test_doubtful_samples_are_left_without_a_cluster(
             ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
 
 
-def test_what_cannot_be_sorted_or_predicted_is_refused(
-    client: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_current_folder_cannot_be_sorted_into(
+    run_on_images: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ucds.InputError, match="--sort-into needs image files, not embeddings"):
-        ucds.predict(client, tmp_path / "x.npy", sort_into=tmp_path / "sorted")
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ucds.InputError, match="the current folder cannot be sorted into"):
-        ucds.predict(client, images, sort_into=Path())
-    with pytest.raises(ucds.InputError, match="embeddings"):
-        ucds.predict(client, images)
-
-
-def test_a_providers_model_predicts_nothing_for_a_client(tmp_path: Path, blobs: Callable[..., Any]) -> None:
-    np.savez(tmp_path / "domains.npz", **blobs({"a": 24, "b": 24}))
-    ucds.train_source(tmp_path / "domains.npz", tmp_path / "source", 4)
-    np.save(tmp_path / "x.npy", blobs({"t": 8})["t"])
-    with pytest.raises(ucds.InputError, match="source models stay with their owner"):
-        ucds.predict(tmp_path / "source", tmp_path / "x.npy")
+        ucds.predict(run_on_images, images, sort_into=Path())

@@ -100,13 +100,3 @@ def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -
     others = ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS[::-1], 4, "p")
     with pytest.raises(ucds.InputError, match="labels"):
         ucds.train_target(**given, labels=others, options=resumed)
-
-
-def test_useless_files_are_refused_before_any_work(samples: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ucds.DamagedFileError, match="not a usable label file"):
-        ucds.train_target(samples, tmp_path / "run", labels=tmp_path / "bad.json")
-    strangers = ucds.ClusterLabels(("x",), np.array([0]), 4, "p")
-    with pytest.raises(ucds.InputError, match="none of the 48 samples has a label"):
-        ucds.train_target(samples, tmp_path / "run", labels=strangers)
-    assert not (tmp_path / "run").exists()
