@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -115,18 +116,14 @@ def small_backbone() -> Backbone:
 def train(path: Path) -> tuple[ClusteringModel, list[str]]:
     """Train in a run folder, or go on there; return the model and the names of its stages."""
     vectors, _, domain = shifted(BALANCED)
-    folder = RunFolder(path)
-    folder.open({}, resume=path.exists())
-    settings = ConsensusSettings(starts=1, bottleneck_width=10)
-    session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), folder=folder), settings)
-    try:
-        data = Dataset(VectorSamples(vectors, domain, ("a", "b")))
-        found = fit_source(session, small_backbone(), data, K)
-        assert found.recentres
-        return found.model, [result.name for result in session.results]
-    finally:
-        session.close()
-        folder.close()
+    settings: MethodSettings = ConsensusSettings(starts=1, bottleneck_width=10)
+    with closing(RunFolder(path)) as folder:
+        folder.open({}, resume=path.exists())
+        with closing(Session(Runtime(Compute("cpu", cache=None), folder=folder), settings)) as session:
+            data = Dataset(VectorSamples(vectors, domain, ("a", "b")))
+            found = fit_source(session, small_backbone(), data, K)
+            assert found.recentres
+            return found.model, [result.name for result in session.results]
 
 
 def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(

@@ -103,13 +103,6 @@ def test_each_rule_at_its_edge(figures: dict[str, Any], use: str) -> None:
     assert replace(found, use=found.advised).weight == WEIGHTS[use]  # type: ignore[index]
 
 
-def test_right_labels_count_as_much_as_own_clusterings_that_are_divided() -> None:
-    found = weigh(TRUTH)
-    assert found.own_agreement < 0.5
-    assert found.consistency > 1
-    assert (found.use, found.weight, found.labelled) == ("equal", 0.5, N)
-
-
 def test_the_less_the_labels_fit_the_neighbourhoods_the_less_they_count() -> None:
     found = [weigh(noisy(share, 5), own=HALVES) for share in (0.0, 0.1, 0.2, 0.6)]
     assert [one.trust for one in found] == sorted((one.trust for one in found), reverse=True)
@@ -207,6 +200,7 @@ def test_the_sentence_names_the_rule_that_set_labels_aside() -> None:
 
 def test_evidence_is_written_as_json() -> None:
     found = weigh(TRUTH)
+    assert found.own_agreement < 0.5
     again = json.loads(json.dumps(found.to_dict()))
     assert again["sentence"] == found.sentence
     assert (again["use"], again["decided"], again["labelled"]) == ("equal", "guarded", N)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import ucds
 from ucds.backbones.spec import state_digest
@@ -70,21 +69,17 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
         ucds.train_target(samples, tmp_path / "other", settings=BRIEF["pcd"], **given)
 
 
-def test_a_second_run_loads_no_library_of_networks(tmp_path: Path) -> None:
+def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path) -> None:
     """They take seconds: torchvision brings the compiler of torch along."""
-    (tmp_path / "images").mkdir()
-    for i in range(20):
-        pixels = np.random.default_rng(i).integers(0, 120, (40, 40, 3)) + 120 * (i % 2)
-        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "images" / f"{i}.png")
     code = (
-        "import sys, ucds; from pathlib import Path; root = Path(sys.argv[1])\n"
+        "import sys, ucds; from pathlib import Path; root = Path(sys.argv[2])\n"
         "encoder, compute = ucds.EncoderOptions('test_resnet', 'none', 32), ucds.Compute('cpu', cache=root)\n"
         "given = {'n_clusters': 2, 'encoder': encoder, 'compute': compute}\n"
-        "ucds.train_target(root / 'images', root / sys.argv[2], **given)\n"
+        "ucds.train_target(sys.argv[1], root / sys.argv[3], **given)\n"
         "print(*sorted({'timm', 'torchvision', 'torch._dynamo'} & sys.modules.keys()))\n"
     )
     loaded = [
-        subprocess.check_output([sys.executable, "-c", code, tmp_path, name], text=True).split()
+        subprocess.check_output([sys.executable, "-c", code, images, tmp_path, name], text=True).split()
         for name in ("first", "second")
     ]
     assert "timm" in loaded[0]
