@@ -42,15 +42,8 @@ def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
 
 
 def test_an_infinite_price_is_the_balanced_transport() -> None:
-    balanced = pot.sinkhorn(
-        torch.full((N,), 1 / N).double(),
-        B,
-        cost().double(),
-        reg=EPSILON,
-        method="sinkhorn_log",
-        stopThr=1e-9,
-        numItermax=50_000,
-    )
+    rows = torch.full((N,), 1 / N).double()
+    balanced = pot.sinkhorn(rows, B, cost().double(), EPSILON, "sinkhorn_log", numItermax=50_000)
     found = solve(math.inf)
     assert found.converged
     torch.testing.assert_close(found.plan, balanced, atol=1e-8, rtol=0)
@@ -73,13 +66,6 @@ def test_the_plan_is_stationary(relaxation: float) -> None:
     assert float((gradient - gradient.mean(1, keepdim=True)).abs().max()) < 1e-6
     assert found.converged
     assert found.marginal_error < 1e-8
-
-
-def test_the_dearer_the_closer_to_the_proportions() -> None:
-    wrong = [float((solve(r).plan.sum(0) - B).abs().sum()) for r in (0.0, 0.01, 0.1, 1.0, 100.0)]
-    assert wrong == sorted(wrong, reverse=True)
-    assert wrong[0] > 0.2
-    assert wrong[-1] < 0.01
 
 
 def test_a_warm_start_ends_at_the_same_plan_sooner() -> None:

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 import ucds
-from ucds import InputError, RunOptions, SourceClustering
+from ucds import InputError, SourceClustering
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.vectors import VectorSamples
@@ -53,7 +53,7 @@ def test_a_private_model_finds_the_groups_and_carries_its_claim(
 ) -> None:
     path, truth = data
     settings = ConsensusSettings(dp_epsilon=8.0)
-    ucds.train_source(path, tmp_path / "run", K, settings=settings, options=RunOptions())
+    ucds.train_source(path, tmp_path / "run", K, settings=settings)
     stored = load_model(tmp_path / "run", role="source")
     assert stored.card.privacy == PrivacyClaim(8.0, 1e-5, "image")
     probabilities = ucds.load(tmp_path / "run", compute=ucds.Compute("cpu")).predict_proba(
@@ -90,10 +90,8 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
     with (tmp_path / "g.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("id", "group"), *((i, i % 300) for i in range(len(truth)))])
     settings = ConsensusSettings(dp_epsilon=8.0, dp_delta=1e-3)
-    options = RunOptions()
-    run = tmp_path / "run"
-    ucds.train_source(path, run, K, settings=settings, options=options, groups=tmp_path / "g.csv")
-    card = load_model(run).card
+    ucds.train_source(path, tmp_path / "run", K, settings=settings, groups=tmp_path / "g.csv")
+    card = load_model(tmp_path / "run").card
     assert card.privacy == PrivacyClaim(8.0, 1e-3, "person")
     assert json.loads(json.dumps(asdict(card)))["privacy"]["unit"] == "person"
 

@@ -55,31 +55,28 @@ def test_noise_without_groups_agrees_less_than_the_limit_of_doubt() -> None:
     assert found.own.agreement < GROUPLESS < SETTLED < run(CLEAR, starts=2).own.agreement
 
 
-@pytest.mark.parametrize("transfer", TRANSFERS)
-def test_right_labels_do_no_harm_in_any_use(transfer: str) -> None:
-    found = run(CLEAR, (TRUTH + 1) % K, transfer=transfer)
-    assert rand_index(found) == 1
-    assert found.evidence is not None
-    assert found.evidence.use == transfer
-
-
-def test_labels_that_are_not_used_change_nothing() -> None:
-    alone, beside = run(BLURRED), run(BLURRED, TRUTH, transfer="own")
-    np.testing.assert_array_equal(alone.partition, beside.partition)
-    np.testing.assert_array_equal(alone.shares, beside.shares)
-
-
 def test_right_labels_help_the_more_the_more_they_weigh() -> None:
     alone, opinion, equal = (rand_index(run(BLURRED, TRUTH, transfer=use)) for use in TRANSFERS)
     assert alone <= opinion <= equal
     assert alone + 0.05 < equal
 
 
+OTHER_BORDER = np.where(TRUTH < 2, np.arange(N) < N // 2, TRUTH)
+"""Groups 0 and 1 have another border in the labels: the first half of both, and the second."""
+
+
 @pytest.mark.parametrize("transfer", TRANSFERS)
-def test_labels_split_no_group_that_all_own_clusterings_find(transfer: str) -> None:
-    """Groups 0 and 1 have another border in the labels: the first half of both, and the second."""
-    labels = np.where(TRUTH < 2, (np.arange(N) < N // 2).astype(int), TRUTH)
-    assert rand_index(run(CLEAR, labels, transfer=transfer)) == 1
+@pytest.mark.parametrize(
+    "labels",
+    [(TRUTH + 1) % K, OTHER_BORDER, TRUTH // 2, TRUTH + K * (np.arange(N) // K % 3), np.zeros(N, int)],
+    ids=["right", "another border", "2 clusters", "12 clusters", "1 cluster"],
+)
+def test_no_labels_split_a_group_that_all_own_clusterings_find(labels: Partition, transfer: str) -> None:
+    found = run(CLEAR, labels, transfer=transfer)
+    assert rand_index(found) == 1
+    assert found.shares.shape == (N, K)
+    assert found.evidence is not None
+    assert found.evidence.use == transfer
 
 
 def test_the_guard_sets_shuffled_labels_aside() -> None:
@@ -88,6 +85,7 @@ def test_the_guard_sets_shuffled_labels_aside() -> None:
     assert found.evidence is not None
     assert (found.evidence.use, found.evidence.decided) == ("own", "guarded")
     np.testing.assert_array_equal(found.partition, alone.partition)
+    np.testing.assert_array_equal(found.shares, alone.shares)
 
 
 def test_the_guard_lets_right_labels_count_where_own_clusterings_are_divided() -> None:
@@ -114,16 +112,6 @@ def test_a_sample_without_a_label_has_that_of_the_nearest_that_has_one() -> None
     assert some.evidence.labelled == 4
     np.testing.assert_array_equal(some.partition, every.partition)
     np.testing.assert_array_equal(some.shares, every.shares)
-
-
-@pytest.mark.parametrize("transfer", ["opinion", "equal"])
-@pytest.mark.parametrize(
-    "labels", [TRUTH // 2, TRUTH + K * (np.arange(N) // K % 3), np.zeros(N, int)], ids=["2", "12", "1"]
-)
-def test_a_provider_may_have_another_number_of_clusters(labels: Partition, transfer: str) -> None:
-    found = run(CLEAR, labels, transfer=transfer)
-    assert found.shares.shape == (N, K)
-    assert rand_index(found) == 1
 
 
 def test_names_of_labels_mean_nothing() -> None:

@@ -8,36 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import ucds
 from ucds.target.names import ClusterNames
 from ucds.training.model_file import load_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
-
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
-CPU = ucds.RunOptions()
-EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("names") / "images"
-    root.mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(9):
-        Image.fromarray(rng.integers(256, size=(40, 40, 3), dtype=np.uint8)).save(root / f"{i}.png")
-    return root
-
-
-@pytest.fixture(scope="module")
-def client(images: Path) -> Path:
-    out = images.with_name("run")
-    ucds.train_target(images, out, n_clusters=3, encoder=EDGES, settings=BRIEF, options=CPU)
-    return out
+CPU = ucds.Compute("cpu")
 
 
 def write_names(path: Path, client: Path, names: dict[str, str], **more: Any) -> Path:
@@ -47,28 +24,28 @@ def write_names(path: Path, client: Path, names: dict[str, str], **more: Any) ->
 
 
 def test_names_are_a_column_of_the_predictions(
-    client: Path, images: Path, tmp_path: Path, run: Callable[..., int]
+    run_on_images: Path, images: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
-    names = write_names(tmp_path / "names.json", client, {"0": "blue, dotted", "2": "grün"})
+    names = write_names(tmp_path / "names.json", run_on_images, {"0": "blue, dotted", "2": "grün"})
     options = ("--out", tmp_path / "c.csv", "--names", names, "--accelerator", "cpu")
-    assert run("predict", client, images, *options) == 0
+    assert run("predict", run_on_images, images, *options) == 0
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
     called = {"0": "blue, dotted", "1": "", "2": "grün"}
     assert [row["name"] for row in rows] == [called[row["cluster"]] for row in rows]
     shown = ("--out", tmp_path / "c.html", "--names", names, "--accelerator", "cpu")
-    assert run("report", client, images, *shown) == 0
+    assert run("report", run_on_images, images, *shown) == 0
     assert '"2":"gr\\u00fcn"' in (tmp_path / "c.html").read_text()
 
 
-def test_folders_have_the_names_of_their_clusters(client: Path, images: Path, tmp_path: Path) -> None:
-    names = write_names(tmp_path / "n.json", client, {"0": "../up", "1": "both", "2": "both"})
-    found = ucds.predict(
-        client, images, sort_into=tmp_path / "sorted", names=names, compute=ucds.Compute("cpu")
-    )
+def test_folders_have_the_names_of_their_clusters(run_on_images: Path, images: Path, tmp_path: Path) -> None:
+    names = write_names(tmp_path / "n.json", run_on_images, {"0": "../up", "1": "both", "2": "both"})
+    found = ucds.predict(run_on_images, images, sort_into=tmp_path / "sorted", names=names, compute=CPU)
     assert sorted(path.name for path in (tmp_path / "sorted").iterdir()) == ["_up", "both"]
-    assert len(list((tmp_path / "sorted" / "both").iterdir())) == int((found.clusters > 0).sum())
-    names = write_names(tmp_path / "n.json", client, {"0": " . "})
-    ucds.predict(client, images, sort_into=tmp_path / "more", names=names, compute=ucds.Compute("cpu"))
+    copies = {path.read_bytes() for path in (tmp_path / "sorted" / "both").iterdir()}
+    both = [name for name, cluster in zip(found.ids, found.clusters, strict=True) if cluster > 0]
+    assert copies == {(images / name).read_bytes() for name in both}
+    names = write_names(tmp_path / "n.json", run_on_images, {"0": " . "})
+    ucds.predict(run_on_images, images, sort_into=tmp_path / "more", names=names, compute=CPU)
     assert (tmp_path / "more" / "cluster_0").is_dir()
 
 
@@ -84,11 +61,11 @@ def test_folders_have_the_names_of_their_clusters(client: Path, images: Path, tm
     ],
 )
 def test_what_is_no_name_of_this_model_is_refused(
-    client: Path, images: Path, tmp_path: Path, more: dict[str, Any], problem: str
+    run_on_images: Path, images: Path, tmp_path: Path, more: dict[str, Any], problem: str
 ) -> None:
-    names = write_names(tmp_path / "names.json", client, **{"names": {"0": "a"}, **more})
+    names = write_names(tmp_path / "names.json", run_on_images, **{"names": {"0": "a"}, **more})
     with pytest.raises(ucds.UserError, match=problem):
-        ucds.predict(client, images, tmp_path / "never.csv", names=names, compute=ucds.Compute("cpu"))
+        ucds.predict(run_on_images, images, tmp_path / "never.csv", names=names, compute=CPU)
     assert not (tmp_path / "never.csv").exists()
 
 

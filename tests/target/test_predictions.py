@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from ucds.choices import Sorting
-from ucds.data.folders import scan_folder
+from ucds.data.folders import Scan, scan_folder
 from ucds.errors import InputError
 from ucds.target.predictions import Predictions, sort_into_folders
 
@@ -51,14 +52,18 @@ SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/a__1 (2).png": "a__1.png"}
 SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_2/3.png": "3.png"}
 
 
+def write_images(folder: Path, names: Sequence[str]) -> Scan:
+    """Write files that hold their own name."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return scan_folder(folder)
+
+
 @pytest.fixture
 def found(tmp_path: Path) -> Predictions:
-    """Files that hold their own name, in three of four clusters."""
-    for name in PATHS:
-        path = tmp_path / "images" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    files = scan_folder(tmp_path / "images")
+    """Files in three of four clusters."""
+    files = write_images(tmp_path / "images", PATHS)
     cluster = dict(zip(PATHS, (0, 0, 1, 2), strict=True))
     clusters = np.array([cluster[name] for name in files.ids])
     return Predictions(files.ids, clusters, np.ones(4), {}, 4, files)
@@ -104,11 +109,8 @@ def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
     tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, images = tmp_path / "archive", tmp_path / "images"
-    for name in ("1.png", "deep/2.png"):
-        (archive / name).parent.mkdir(parents=True, exist_ok=True)
-        (archive / name).write_text(name)
-    images.mkdir()
-    (images / "own.png").write_text("own")
+    write_images(archive, ("1.png", "deep/2.png"))
+    write_images(images, ("own.png",))
     (images / "one.png").symlink_to("../archive/1.png")
     (images / "same.png").symlink_to("own.png")
     (images / "deep").symlink_to("../archive/deep")
@@ -117,7 +119,7 @@ def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
     assert len(files) == 4
     found = Predictions(files.ids, np.zeros(4, np.int64), np.ones(4), {}, 1, files)
     sort_into_folders(Path("sorted"), found, how)
-    expected = {"own.png": "own", "one.png": "1.png", "same.png": "own", "deep__2.png": "deep/2.png"}
+    expected = {"own.png": "own.png", "one.png": "1.png", "same.png": "own.png", "deep__2.png": "deep/2.png"}
     assert contents(tmp_path / "sorted" / "cluster_0") == expected
     assert contents(archive) == {"1.png": "1.png", "deep/2.png": "deep/2.png"}
 
@@ -125,10 +127,7 @@ def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
 def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
     folder = "/".join(letter * 64 for letter in "abcd")
     names = (f"{folder}/{'ü' * 100}.png", f"{folder}e/{'ü' * 100}.png", f"{folder}/1.png")
-    for name in names:
-        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "images" / name).write_text(name)
-    files = scan_folder(tmp_path / "images")
+    files = write_images(tmp_path / "images", names)
     named = {0: "\U00020000" * 80}  # a letter of four bytes
     found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, files)
     for out in ("one", "two"):
