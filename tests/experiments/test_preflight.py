@@ -22,7 +22,7 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import EncoderOptions
 from ucds.training.progress import Quiet
 
 
@@ -109,9 +109,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     monkeypatch.setattr(backbones, "find_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
-    write_pictures(tmp_path / "data")
-    compute = Compute("cpu", cache=tmp_path / "cache")
-    machine = Machine(tmp_path / "data", {"ucds/oriented_edges": "none"}, compute)
+    machine = replace(make_machine(tmp_path), weights={"ucds/oriented_edges": "none"})
     found = survey(asked, told(machine, listener))
     assert listener.lines == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
