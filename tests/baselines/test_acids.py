@@ -31,8 +31,6 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
-from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -286,7 +284,7 @@ def test_estimated_statistics_are_those_of_the_data() -> None:
     norm = nn.BatchNorm1d(4)
     module = nn.Sequential(norm)
     module(torch.randn(30, 4))  # leaves statistics behind
-    estimate_statistics(module, data, Runtime(Compute("cpu", cache=None)), 64, rng)
+    estimate_statistics(module, data, session().runtime, 64, rng)
     values = read_all(data)
     torch.testing.assert_close(norm.running_mean, values.mean(0))
     torch.testing.assert_close(norm.running_var, values.var(0))
@@ -297,9 +295,7 @@ def test_statistics_of_several_batches_are_their_mean() -> None:
     rows = np.array([[0.0], [2.0], [4.0], [6.0], [10.0]], dtype=np.float32)
     data, norm = Dataset(VectorSamples(rows)), nn.BatchNorm1d(1)
     order = np.random.default_rng(3).permutation(5)
-    estimate_statistics(
-        nn.Sequential(norm), data, Runtime(Compute("cpu", cache=None)), 2, np.random.default_rng(3)
-    )
+    estimate_statistics(nn.Sequential(norm), data, session().runtime, 2, np.random.default_rng(3))
     parts = [rows[order[:3]], rows[order[3:]]]  # no batch of one
     assert norm.running_mean is not None
     assert norm.running_var is not None

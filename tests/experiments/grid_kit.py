@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import Reporter
 
 TOML = """
 title = "Small"
@@ -39,6 +37,21 @@ refinement_epochs = 1
 evaluations_per_stage = 1
 [paper]
 po = { a = 14.1 }
+"""
+
+
+VARIANTS = """
+[[variants]]
+name = "pooled"
+pooled_source = true
+[[variants]]
+name = "open"
+start = "source weights"
+[[variants]]
+name = "part"
+subset = "imbalanced"
+[[variants]]
+name = "the grid again"
 """
 
 
@@ -85,11 +98,6 @@ def picture_task(root: Path, cache: Path, target: str) -> Task:
         Dataset(subset(data.samples, np.flatnonzero(side)), data.view) for side in (~is_target, is_target)
     )
     return Task(*sides, edges.build, 3)
-
-
-def told(machine: Machine, reporter: Reporter) -> Machine:
-    """The same machine, of whose work a reporter hears."""
-    return replace(machine, compute=replace(machine.compute, reporter=reporter))
 
 
 def run_inline(

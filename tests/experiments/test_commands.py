@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from ucds.cli.options import app
 from ucds.errors import UserError
 from ucds.experiments import runner as module
+from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import FILE, append_record, read_records
 
 
@@ -30,14 +31,7 @@ def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: py
 
 def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
     config = write_small(tmp_path, backbone='backbone = "net"', seeds="seeds = [0]")
-    settings = {
-        "tune": "head",
-        "bottleneck_width": 8,
-        "source_epochs": 1,
-        "clustering_epochs": 1,
-        "refinement_epochs": 1,
-        "evaluations_per_stage": 1,
-    }
+    settings = read_benchmark(config).settings["pcd"]
     results = tmp_path / "results"
     append_record(results / "small" / FILE, record("po", "a", 0, 0.125, settings=settings))
     done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)
