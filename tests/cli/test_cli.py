@@ -17,7 +17,6 @@ from cli_kit import (
     SHAPES,
     SHORT_SOURCE,
     SHORT_TARGET,
-    Result,
     draw,
     read_rows,
     run_command,
@@ -30,19 +29,12 @@ from ucds.math.metrics import score
 from ucds.training.session import Session
 
 
-def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
+def test_the_whole_story_on_pictures(
+    story: tuple[Path, dict[str, Any]], pictures: Path, tmp_path: Path
+) -> None:
     """Only the label file goes from one side to the other. (tests/architecture runs each side by itself.)"""
-    target = pictures / "target"
-
-    def run(*arguments: str | Path) -> Result:
-        done = run_successfully(*arguments)
-        assert "Traceback" not in done.err
-        return done
-
-    source_options = ("--clusters", "3", "--out", tmp_path / "source", *EDGES)
-    run("train-source", pictures / "source", *source_options)
-    run("label", tmp_path / "source", target, "--out", tmp_path / "labels.json")
-    answers = json.loads((tmp_path / "labels.json").read_text())
+    folder, target = story[0], pictures / "target"
+    answers = json.loads((folder / "labels.json").read_text())
     ids = sorted(f"{shape}/{i}.png" for shape in SHAPES for i in range(8))
     assert answers["ids"] == ids
     assert answers["provider"] == "source"
@@ -50,10 +42,8 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     assert {type(label) for label in answers["labels"]} == {int}
     assert set(answers["labels"]) <= {0, 1, 2}
 
-    labels = ("--labels", tmp_path / "labels.json")
-    run("train-target", target, *labels, "--out", tmp_path / "target", *EDGES, *SHORT_TARGET)
     sort = ("--sort-into", tmp_path / "sorted")
-    run("predict", tmp_path / "target", target, "--out", tmp_path / "p.csv", *sort)
+    run_successfully("predict", folder / "target", target, "--out", tmp_path / "p.csv", *sort)
     rows = read_rows(tmp_path / "p.csv")
     assert [row["sample"] for row in rows] == ids
     assert all(1 / 3 - 1e-4 <= float(row["confidence"]) <= 1 for row in rows)
@@ -63,15 +53,15 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     assert all(copies[name].read_bytes() == (target / wanted[name]).read_bytes() for name in wanted)
     assert sorted(p.name for p in (tmp_path / "sorted").iterdir()) == [f"cluster_{k}" for k in range(3)]
 
-    done = run("evaluate", tmp_path / "target", target)
-    report = json.loads((tmp_path / "target" / "evaluation.json").read_text())
+    done = run_successfully("evaluate", folder / "target", target)
+    report = json.loads((folder / "target" / "evaluation.json").read_text())
     classes = [SHAPES.index(row["sample"].split("/")[0]) for row in rows]
     expected = score([int(row["cluster"]) for row in rows], classes)
     assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
     assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
     assert f"accuracy {100 * expected.accuracy:5.1f}" in done.out
-    assert not list(tmp_path.rglob(".*partial*"))
-    assert not list(tmp_path.rglob("checkpoint.pt"))
+    assert not list(folder.rglob(".*partial*"))
+    assert not list(folder.rglob("checkpoint.pt"))
 
 
 def test_a_run_that_differs_is_not_resumed(vectors: Path, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import typer
-from cli_kit import EDGES, WITHOUT, Result, in_subprocess, run_command, run_successfully
+from cli_kit import WITHOUT, Result, in_subprocess, run_command, run_successfully
 
 import ucds.__main__
 from ucds.cli.options import app
@@ -155,25 +156,6 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def story(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The results of the five commands of both sides, each asked to be quiet and to print JSON."""
-    folder = tmp_path_factory.mktemp("story")
-    source, target = folder / "source", folder / "target"
-    labels = folder / "labels.json"
-    brief = (*EDGES, "--set", "starts=1")
-    commands = {
-        "train-source": (pictures / "source", "--clusters", 3, "--out", source, *brief),
-        "label": (source, pictures / "target", "--out", labels),
-        "train-target": (pictures / "target", "--labels", labels, "--out", target, *brief),
-        "predict": (target, pictures / "target", "--out", folder / "p.csv"),
-        "evaluate": (target, pictures / "target"),
-    }
-    printed = {name: run_successfully(name, *rest, "--quiet", "--json") for name, rest in commands.items()}
-    assert {name: found.err for name, found in printed.items()} == dict.fromkeys(commands, "")
-    return folder, {name: json.loads(found.out) for name, found in printed.items()}
-
-
 def test_a_quiet_command_prints_its_result_alone(
     story: tuple[Path, dict[str, Any]], pictures: Path, tmp_path: Path
 ) -> None:
@@ -228,10 +210,8 @@ def test_a_command_without_its_packages_names_the_extra(monkeypatch: pytest.Monk
 def test_what_nobody_foresaw_is_one_line_and_a_file(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise ZeroDivisionError("nobody\nforesaw this")
-
-    monkeypatch.setattr("ucds.source.train.train_source", fail)
+    train = mock.Mock(side_effect=ZeroDivisionError("nobody\nforesaw this"))
+    monkeypatch.setattr("ucds.source.train.train_source", train)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     command = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", tmp_path / "run")
     found = run_command(*command)
@@ -244,10 +224,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     assert "--clusters 4" in log.read_text()
     assert re.search(r"^ucds [\d.]+, torch \S+, Python 3\.", log.read_text(), re.MULTILINE)
 
-    def exhaust(*arguments: object, **options: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
-
-    monkeypatch.setattr("ucds.source.train.train_source", exhaust)
+    train.side_effect = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
     found = run_command(*command)
     assert found.status == 2
     (line,) = found.err.splitlines()
