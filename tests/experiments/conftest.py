@@ -10,12 +10,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # for `grid_kit`, whichever way pytest imports
 
 import pytest
-from grid_kit import picture_task, write_pictures
+from grid_kit import make_machine, picture_task, run_inline, write_pictures
 
 from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.experiments import runner
 from ucds.experiments.pipeline import Task
+from ucds.experiments.preflight import Machine
 
 
 @pytest.fixture(name="picture_task")
@@ -32,6 +34,13 @@ def task(blobs: Callable[..., dict[str, Any]]) -> Task:
     target = Dataset(VectorSamples(made.pop("t")))
     source = Dataset(VectorSamples.from_arrays(made))
     return Task(source, target, lambda: identity_backbone(6), 4)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with small pictures, whose grids run in this process."""
+    monkeypatch.setattr(runner, "run_jobs", run_inline)
+    return make_machine(tmp_path)
 
 
 OWN = """

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from grid_kit import make_machine, run_inline, small
+from grid_kit import small
 
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
-from ucds.experiments import runner
 from ucds.experiments.grid import read_benchmark
+from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, read_records
+from ucds.experiments.runner import run_benchmark
 from ucds.reports.tables import write_table
 from ucds.training.options import EncoderOptions
 
@@ -145,13 +146,12 @@ def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path
 
 
 def test_methods_of_ones_own_join_a_benchmark_by_their_names(
-    own_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_module: str, machine: Machine, tmp_path: Path
 ) -> None:
     """From the TOML file to records and page, with a function and with a Method, and no edit of our code."""
-    monkeypatch.setattr(runner, "run_jobs", run_inline)
     methods = f'methods = ["kmeans", "po", "{own_module}:alternate", "{own_module}:titled"]'
-    asked, machine, out = small(tmp_path, methods=methods), make_machine(tmp_path), tmp_path / "out"
-    assert runner.run_benchmark(asked, out, machine) == 8
+    asked, out = small(tmp_path, methods=methods), tmp_path / "out"
+    assert run_benchmark(asked, out, machine) == 8
     own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
     assert sorted({r["method"] for r in own}) == [f"{own_module}:alternate", f"{own_module}:titled"]
     assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
@@ -159,7 +159,7 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     }
     # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
     assert {r["accuracy"] for r in own} == {0.5}
-    assert runner.run_benchmark(asked, out, machine) == 0
+    assert run_benchmark(asked, out, machine) == 0
     text = write_table(asked, out)
     assert f"| {own_module}:alternate | 50.0 +- 0.0 (2) |" in text
     assert "| Alternating | 50.0 +- 0.0 (2) |" in text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grid_kit import make_machine, picture_task, run_inline, small, write_pictures
+from grid_kit import picture_task, small, write_pictures
 from method_kit import OPTIONS, PCD, assert_same, changed, prototypes_of
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
@@ -23,9 +23,9 @@ from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
-from ucds.experiments import runner
 from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, run_methods, trained
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
+from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, read_records
 from ucds.experiments.runner import run_benchmark
 from ucds.labels.cluster_labels import ClusterLabels
@@ -199,11 +199,7 @@ sub_heads = 2
 """
 
 
-def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "run_jobs", run_inline)
-    machine = make_machine(tmp_path)
+def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(machine: Machine, tmp_path: Path) -> None:
     write_pictures(tmp_path / "data", ["a", "b", "c"])
     names = ["deepcluster", "iic", "acids", "po"]
     asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]")

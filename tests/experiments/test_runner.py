@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from grid_kit import VARIANTS, make_machine, run_inline, small, write_pictures
+from grid_kit import VARIANTS, small, write_pictures
 
 from ucds.errors import UserError
 from ucds.experiments import cells as cells_module
@@ -27,12 +27,6 @@ def fail(pipeline):
         raise UserError("seed 0 is bad")
     return METHODS["po"].run(pipeline)
 """
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setattr(module, "run_jobs", run_inline)
-    return make_machine(tmp_path)
 
 
 def cells_of(records: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
