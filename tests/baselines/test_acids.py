@@ -69,8 +69,6 @@ def test_defaults_are_the_authors() -> None:
     assert (settings.joint_weight, settings.domain_weight, settings.domain_warm_up) == (0.2, 10, 8)
     assert (settings.learning_rate, settings.confidence) == (1e-4, 0.95)
     assert settings.crop == pytest.approx(100 / 150)
-    with pytest.raises(UserError, match="^bad settings: unknown setting 'alpha'$"):
-        ACIDSSettings.from_mapping({"alpha": 0.1})
 
 
 def test_it_finds_clear_clusters_on_the_target(source: Any, target: Any) -> None:

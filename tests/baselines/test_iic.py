@@ -33,7 +33,6 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.prediction import predict
 
@@ -55,10 +54,6 @@ def test_defaults_are_the_authors() -> None:
     assert (settings.batch_size * settings.repeats, settings.sub_heads) == (700, 5)
     assert (settings.over_clustering, settings.learning_rate) == (7, 1e-4)
     assert settings.crop == pytest.approx(64 / 96)
-    with pytest.raises(
-        UserError, match=r"^bad settings: unknown setting 'heads', did you mean 'sub_heads'\?$"
-    ):
-        IICSettings.from_mapping({"heads": 3})
 
 
 def test_it_finds_clear_clusters(target: Any) -> None:

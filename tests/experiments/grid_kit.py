@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,18 +56,18 @@ name = "the grid again"
 """
 
 
-def write_small(folder: Path, more: str = "", **replaced: str) -> Path:
-    """Write the benchmark above, with the lines that begin with these keys replaced, and more at the end."""
+def write_small(folder: Path, more: str = "", **replaced: str | Sequence[object]) -> Path:
+    """Write the benchmark above, with other lists under these keys, or other lines, and more at the end."""
     text = TOML
     for old, new in replaced.items():
         (line,) = [line for line in text.splitlines() if line.startswith(f"{old} =")]
-        text = text.replace(line, new)
+        text = text.replace(line, new if isinstance(new, str) else f"{old} = {json.dumps(new)}")
     path = folder / "small.toml"
     path.write_text(text + more)
     return path
 
 
-def small(folder: Path, more: str = "", **replaced: str) -> Benchmark:
+def small(folder: Path, more: str = "", **replaced: str | Sequence[object]) -> Benchmark:
     """The same, read."""
     return read_benchmark(write_small(folder, more, **replaced))
 

@@ -16,7 +16,7 @@ from ucds.experiments.records import FILE, append_record, read_records
 
 
 def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Path) -> None:
-    config, results = write_small(tmp_path, seeds="seeds = [0]"), tmp_path / "results"
+    config, results = write_small(tmp_path, seeds=[0]), tmp_path / "results"
     arguments = ["benchmark", str(config), "--data", str(machine.data), "--results", str(results)]
     arguments += ["--weights", "ucds/oriented_edges=none"]
     done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
@@ -28,7 +28,7 @@ def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Pat
 
 
 def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
-    config = write_small(tmp_path, backbone='backbone = "net"', seeds="seeds = [0]")
+    config = write_small(tmp_path, backbone='backbone = "net"', seeds=[0])
     settings = read_benchmark(config).settings["pcd"]
     results = tmp_path / "results"
     append_record(results / "small" / FILE, record("po", "a", 0, 0.125, settings=settings))

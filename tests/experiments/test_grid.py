@@ -94,13 +94,13 @@ VARIANT = '[[variants]]\nname = "v"\n'
 )
 def test_variants_and_settings_with_mistakes_are_refused(tmp_path: Path, more: str, words: str) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        small(tmp_path, more, methods='methods = ["iic", "po"]')
+        small(tmp_path, more, methods=["iic", "po"])
     assert "\n" not in str(caught.value)
 
 
 def test_settings_reach_the_methods_of_their_family_alone(tmp_path: Path) -> None:
     more = "[settings.consensus]\nbottleneck_width = 16\nstarts = 3\n[settings.iic]\nepochs = 4\n"
-    cells = small(tmp_path, more, methods='methods = ["kmeans", "iic", "po", "consensus"]').cells()
+    cells = small(tmp_path, more, methods=["kmeans", "iic", "po", "consensus"]).cells()
     found = {cell.method: cell.settings.model_dump() if cell.settings else {} for cell in cells}
     widths = {name: values.get("bottleneck_width") for name, values in found.items()}
     assert widths == {"kmeans": None, "iic": 256, "po": 8, "consensus": 16}
@@ -121,9 +121,7 @@ name = "v"
 settings.consensus = { starts = 5 }
 """
     targets = 'targets = { one = ["a"], two = ["a"] }'
-    found = small(
-        tmp_path, more, targets=targets, methods='methods = ["pcd", "consensus"]', seeds="seeds = [0]"
-    )
+    found = small(tmp_path, more, targets=targets, methods=["pcd", "consensus"], seeds=[0])
     seen = {
         (cell.dataset, cell.variant): (cell.settings.starts, cell.settings.whitening)
         for cell in found.cells()
@@ -149,11 +147,11 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     own_module: str, machine: Machine, tmp_path: Path
 ) -> None:
     """From the TOML file to records and page, with a function and with a Method, and no edit of our code."""
-    methods = f'methods = ["kmeans", "po", "{own_module}:alternate", "{own_module}:titled"]'
-    asked, out = small(tmp_path, methods=methods), tmp_path / "out"
+    names = [f"{own_module}:alternate", f"{own_module}:titled"]
+    asked, out = small(tmp_path, methods=["kmeans", "po", *names]), tmp_path / "out"
     assert run_benchmark(asked, out, machine) == 8
     own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
-    assert sorted({r["method"] for r in own}) == [f"{own_module}:alternate", f"{own_module}:titled"]
+    assert sorted({r["method"] for r in own}) == names
     assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
         (None, "none", 0.5, 12)
     }
@@ -161,7 +159,7 @@ def test_methods_of_ones_own_join_a_benchmark_by_their_names(
     assert {r["accuracy"] for r in own} == {0.5}
     assert run_benchmark(asked, out, machine) == 0
     text = write_table(asked, out)
-    assert f"| {own_module}:alternate | 50.0 +- 0.0 (2) |" in text
+    assert f"| {names[0]} | 50.0 +- 0.0 (2) |" in text
     assert "| Alternating | 50.0 +- 0.0 (2) |" in text
     assert "8 of 8 cells have a record." in text
 
@@ -173,7 +171,7 @@ def test_a_missing_benchmark_is_refused(tmp_path: Path) -> None:
 
 def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> None:
     more = VARIANT + 'methods = ["pcd"]\nsettings.pcd = { epsilon = 0.5 }\n'
-    cells = list(small(tmp_path, more, targets='targets = ["a", "b"]').cells())
+    cells = list(small(tmp_path, more, targets=["a", "b"]).cells())
     assert len(cells) == 2 * 2 * 3
     assert [(c.seed, c.target, c.variant, c.method) for c in cells[:4]] == [
         (0, "a", "", "kmeans"),
@@ -187,7 +185,7 @@ def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> N
 
 def test_what_a_variant_names_wins_over_the_grid(tmp_path: Path) -> None:
     more = 'methods = ["pcd"]\nsource_backbone = "resnet18"\nsubset = "imbalanced"\npooled_source = true\n'
-    *grid, cell = small(tmp_path, VARIANT + more, seeds="seeds = [0]").cells()
+    *grid, cell = small(tmp_path, VARIANT + more, seeds=[0]).cells()
     found, base = cell.condition, grid[0].condition
     assert found.source == EncoderOptions("resnet18")
     assert found.target == EncoderOptions("ucds/oriented_edges")

@@ -77,7 +77,7 @@ def finished_after(records: Path, before: bytes) -> bytes:
 def write_grid(folder: Path) -> Path:
     """A grid that is not finished between the kills."""
     write_pictures(folder / "data")
-    methods, seeds = 'methods = ["kmeans", "to", "pcd"]', f"seeds = {list(range(2 * KILLS))}"
+    methods, seeds = ["kmeans", "to", "pcd"], list(range(2 * KILLS))
     return write_small(folder, methods=methods, seeds=seeds, tune='tune = "full"')
 
 

@@ -202,7 +202,7 @@ sub_heads = 2
 def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(machine: Machine, tmp_path: Path) -> None:
     write_pictures(tmp_path / "data", ["a", "b", "c"])
     names = ["deepcluster", "iic", "acids", "po"]
-    asked = small(tmp_path, QUICK, methods=f"methods = {names}", seeds="seeds = [0]")
+    asked = small(tmp_path, QUICK, methods=names, seeds=[0])
     assert run_benchmark(asked, tmp_path / "out", machine) == len(names)
     found = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
     assert list(found) == names

@@ -63,7 +63,7 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
-    asked = small(tmp_path, targets='targets = ["a", "c"]')
+    asked = small(tmp_path, targets=["a", "c"])
     found, (line,) = looked_at(asked, make_machine(tmp_path))
     assert line.startswith("missing, 4 cells (kmeans, po on c): ")
     assert line.endswith("has no domain c")
@@ -74,7 +74,7 @@ def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
-    asked = small(tmp_path, methods='methods = ["kmeans", "po", "umap"]')
+    asked = small(tmp_path, methods=["kmeans", "po", "umap"])
     found, said = looked_at(asked, make_machine(tmp_path))
     assert said == [
         "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
@@ -103,7 +103,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
 
     monkeypatch.setattr(backbones, "find_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
-    asked = small(tmp_path, more, seeds="seeds = [0]")
+    asked = small(tmp_path, more, seeds=[0])
     machine = replace(make_machine(tmp_path), weights={"ucds/oriented_edges": "none"})
     found, said = looked_at(asked, machine)
     assert said == [
@@ -127,7 +127,7 @@ def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -
 
 def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing can be run: .* has no domain c"):
-        survey(small(tmp_path, targets='targets = ["c"]'), make_machine(tmp_path))
+        survey(small(tmp_path, targets=["c"]), make_machine(tmp_path))
 
 
 def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
 
 
 def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
-    methods = 'methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]'
+    methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\n'
     cells = [cell for cell in small(tmp_path, more, methods=methods).cells() if cell.variant]
     own, other = EncoderOptions("ucds/oriented_edges"), EncoderOptions("resnet18")

@@ -95,7 +95,7 @@ source_backbone = "resnet18"
 
 
 def test_cells_are_told_apart_by_what_they_do_and_not_by_their_names(tmp_path: Path) -> None:
-    found = small(tmp_path, MANY, methods='methods = ["pcd"]', seeds="seeds = [0]")
+    found = small(tmp_path, MANY, methods=["pcd"], seeds=[0])
     identities = {cell.variant: identity(describe(cell)) for cell in found.cells()}
     assert identities["the grid again"] == identities[""]
     assert len(set(identities.values())) == len(identities) - 1
@@ -118,7 +118,7 @@ EVERY = (
 def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
     tmp_path: Path, settings: dict[str, Any], looking: set[str]
 ) -> None:
-    plain = small(tmp_path, methods=f"methods = {list(EVERY)}", seeds="seeds = [0]")
+    plain = small(tmp_path, methods=EVERY, seeds=[0])
     other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
     one, two = ({cell.method: identity(describe(cell)) for cell in asked.cells()} for asked in (plain, other))
     assert {method for method in EVERY if one[method] != two[method]} == looking
@@ -126,7 +126,7 @@ def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
 
 def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> None:
     targets = 'dataset = "office31"\ntargets = ["a"]'
-    found = small(tmp_path, MANY, methods='methods = ["pcd"]', seeds="seeds = [0]", targets=targets)
+    found = small(tmp_path, MANY, methods=["pcd"], seeds=[0], targets=targets)
     both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
     made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings["pcd"], **both)
     matching = [c.variant for c in found.cells() if identity(describe(c)) == identity(made)]

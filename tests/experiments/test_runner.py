@@ -53,7 +53,7 @@ def test_a_grid_leaves_a_self_contained_record_of_each_cell(tmp_path: Path, mach
 
 def test_a_grid_with_a_figure_of_features_records_them(tmp_path: Path, machine: Machine) -> None:
     more = '[[figures]]\nkind = "tsne"\n'
-    asked = small(tmp_path, more, methods='methods = ["kmeans", "to", "pcd"]', seeds="seeds = [0]")
+    asked = small(tmp_path, more, methods=["kmeans", "to", "pcd"], seeds=[0])
     run_benchmark(asked, tmp_path / "out", machine)
     records = {record["method"]: record for record in read_records(tmp_path / "out" / FILE)}
     assert "sample_points" not in records["kmeans"]
@@ -89,7 +89,7 @@ def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, mach
 
 
 def test_what_can_be_run_is_run(tmp_path: Path, machine: Machine) -> None:
-    asked = small(tmp_path, targets='targets = ["a", "c"]')
+    asked = small(tmp_path, targets=["a", "c"])
     assert run_benchmark(asked, tmp_path, machine) == 4
     assert {record["target"] for record in read_records(tmp_path / FILE)} == {"a"}
     write_pictures(tmp_path / "data", ["c"])
@@ -102,7 +102,7 @@ SWEEP = '[[sweeps]]\nsetting = "ensemble_momentum"\nvalues = [0.6, 1.0]\n'
 
 def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machine) -> None:
     write_pictures(tmp_path / "data", ["a", "b", "c"])
-    asked = small(tmp_path, VARIANTS + SWEEP, methods='methods = ["pcd"]', seeds="seeds = [0]")
+    asked = small(tmp_path, VARIANTS + SWEEP, methods=["pcd"], seeds=[0])
     # The grid's own ensemble momentum is 0.6, so that one, and the grid again, need no run of their own.
     assert run_benchmark(asked, tmp_path, machine) == 5
     found = {record["variant"]: record for record in read_records(tmp_path / FILE)}
@@ -117,7 +117,7 @@ def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machin
 
 
 def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
-    asked = small(tmp_path, VARIANTS + SWEEP, methods='methods = ["to", "pcd"]', seeds="seeds = [0]")
+    asked = small(tmp_path, VARIANTS + SWEEP, methods=["to", "pcd"], seeds=[0])
     groups = group_cells(list(asked.cells()))
     named = [list(dict.fromkeys(cell.variant for cell in group)) for group in groups]
     assert named == [
@@ -132,7 +132,7 @@ def test_a_task_that_fails_is_told_and_the_others_are_recorded(
 ) -> None:
     (tmp_path / "failing_method.py").write_text(FAILING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked = small(tmp_path, methods='methods = ["failing_method:fail", "po"]')
+    asked = small(tmp_path, methods=["failing_method:fail", "po"])
     with pytest.raises(UserError, match="1 of 2 tasks failed.*seed 0 is bad"):
         run_benchmark(asked, tmp_path, machine)
     assert cells_of(read_records(tmp_path / FILE)) == [
@@ -143,7 +143,7 @@ def test_a_task_that_fails_is_told_and_the_others_are_recorded(
 
 
 def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Machine) -> None:
-    asked = small(tmp_path, methods='methods = ["pcd"]', seeds="seeds = [0]", tune='tune = "full"')
+    asked = small(tmp_path, methods=["pcd"], seeds=[0], tune='tune = "full"')
     seen: list[str] = []
     original = cells_module.measure
 
